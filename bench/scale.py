@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from bench.aws_prices import SHARD_READS, SQS_CALLS, bill, sweeps_of_a_month
+from bench.aws_prices import SHARD_READS, SQS_CALLS, WORKER_HOURS, bill, sweeps_of_a_month
 from mail.adapters.aws.index import DUE_ROWS
 from mail.adapters.aws.items import SHARDS
 
@@ -56,6 +56,12 @@ OTHER_FUNCTIONS = 0.2
 """What requests and deliveries need of the account's concurrency, in terms of turns."""
 
 ACCOUNT_QUOTA = 1000
+
+WORKER_LOAD = 0.6
+"""What worker.yaml uses of the slots and of the processor of a worker, before it starts another one."""
+
+WORKER_MINUTES = 2
+"""Minutes from the load to the worker that is started for it: a metric of a minute, its alarm, and the container."""
 
 QUEUES = 5
 
@@ -114,6 +120,26 @@ LARGEST = Cell(2500)
 
 
 @dataclass(frozen=True, slots=True)
+class Workers:
+    """Workers that run the turns of a cell in place of functions.
+
+    Attributes:
+        concurrency: the turns of a worker at once: `Concurrency` in worker.yaml.
+        processor: its processor time for a turn, in seconds.
+        most: how many run at most: `MaxWorkers`; None for as many as it takes.
+    """
+
+    concurrency: int = 1000
+    processor: float = 0.012
+    most: int | None = None
+
+    def needed(self, turns: float, at_once: float) -> int:
+        """Return how many it takes for so many turns a second, and at once."""
+        full = max(at_once / self.concurrency, turns * self.processor) / WORKER_LOAD
+        return max(1, min(math.ceil(full), self.most or math.ceil(full)))
+
+
+@dataclass(frozen=True, slots=True)
 class Moment:
     """A minute of the simulation: what arrived and ran in it, what waited at its end, and the longest waits in
     seconds, of all turns and of those that people began.
@@ -130,36 +156,50 @@ class Moment:
     limited_by: str
 
 
-def cells_of(load: Load, cell: Cell) -> int:
+def capacity(load: Load, cell: Cell, workers: Workers | None = None) -> float:
+    """Return the turns a second that a cell can run for long; with workers, its table is the only limit."""
+    return cell.turns(load) if workers is None else TABLE_QUOTA / load.units
+
+
+def cells_of(load: Load, cell: Cell, workers: Workers | None = None) -> int:
     """Return how many cells it takes."""
-    return math.ceil(load.turns / (cell.turns(load) * USED))
+    return math.ceil(load.turns / (capacity(load, cell, workers) * USED))
 
 
-def plan(load: Load, cell: Cell) -> list[tuple[str, str]]:
+def plan(load: Load, cell: Cell, workers: Workers | None = None) -> list[tuple[str, str]]:
     """Return what to deploy and to ask AWS for: names and values."""
-    each, cells = cell.turns(load), cells_of(load, cell)
+    each, cells = capacity(load, cell, workers), cells_of(load, cell, workers)
     rate = load.turns / cells
-    concurrency = math.ceil(rate * load.seconds * (1 + OTHER_FUNCTIONS))
-    hourly = (
-        3600
-        * load.turns
-        * bill(
-            write_units=load.units,
-            read_units=load.reads,
-            sqs_requests=SQS_CALLS,
-            gigabytes=load.memory,
-            seconds=load.seconds,
-        ).total
+    concurrency = math.ceil(rate * load.seconds * ((workers is None) + OTHER_FUNCTIONS))
+    of_turn = bill(
+        write_units=load.units,
+        read_units=load.reads,
+        sqs_requests=SQS_CALLS,
+        gigabytes=load.memory,
+        seconds=load.seconds,
     )
-    warm = math.ceil(rate * load.units / 1000) * 1000
-    return [
-        ("cells (accounts, or regions of one)", f"{cells}"),
-        ("turns a second of each", f"{rate:,.0f} of {each:,.0f}"),
+    hourly = 3600 * load.turns * of_turn.total
+    runners = [
         ("TurnConcurrency", f"{cell.concurrency:,}"),
         *(
             (f"turns at once of {tier}", f"{turns / cells * load.seconds:,.0f} of {cell.shares[tier]:,}")
             for tier, turns in load.of_tiers.items()
         ),
+    ]
+    processes = rate * load.seconds
+    if workers is not None:
+        processes = needed = workers.needed(rate, rate * load.seconds)
+        hourly += cells * needed * WORKER_HOURS - 3600 * load.turns * of_turn.function
+        runners = [
+            ("workers of each (MaxWorkers)", f"{needed:,}"),
+            ("turns at once of each", f"{rate * load.seconds:,.0f} of {needed * workers.concurrency:,}"),
+            ("processors in use of each", f"{rate * workers.processor:,.1f} of {needed:,}"),
+        ]
+    warm = math.ceil(rate * load.units / 1000) * 1000
+    return [
+        ("cells (accounts, or regions of one)", f"{cells}"),
+        ("turns a second of each", f"{rate:,.0f} of {each:,.0f}"),
+        *runners,
         ("Lambda: concurrent executions", f"{concurrency:,} (quota {ACCOUNT_QUOTA:,})"),
         ("DynamoDB: write units a second", f"{rate * load.units:,.0f} (quota {TABLE_QUOTA:,})"),
         ("WarmWriteUnits", f"{warm:,}" if warm > NEW_TABLE_UNITS else "0"),
@@ -170,7 +210,7 @@ def plan(load: Load, cell: Cell) -> list[tuple[str, str]]:
         ("one task: turns a second", f"{PARTITION_UNITS / load.units:,.0f}"),
         (
             "secrets after a deployment, in seconds",
-            f"{rate * load.seconds / PARAMETERS_PER_SECOND:,.0f} at {PARAMETERS_PER_SECOND} calls a second",
+            f"{processes / PARAMETERS_PER_SECOND:,.0f} at {PARAMETERS_PER_SECOND} calls a second",
         ),
         ("a sweep, beside all of them", f"{len(SHARDS)} requests, {len(SHARDS) * SHARD_READS:g} read units"),
         ("tasks that a sweep looks after, at most", f"{len(SHARDS) * DUE_ROWS:,}"),
@@ -179,8 +219,10 @@ def plan(load: Load, cell: Cell) -> list[tuple[str, str]]:
     ]
 
 
-def simulate(load: Load, cell: Cell, minutes: int, seed: int = 1) -> Iterator[Moment]:
-    """Yield each minute of a cell that gets this load at once, after a start from nothing."""
+def simulate(
+    load: Load, cell: Cell, minutes: int, workers: Workers | None = None, seed: int = 1
+) -> Iterator[Moment]:
+    """Yield each minute of a cell that gets this load at once, after a start from nothing, or from one worker."""
     chance = random.Random(seed)
     shares = cell.shares
     queues: dict[str, deque[list[int]]] = {
@@ -189,7 +231,11 @@ def simulate(load: Load, cell: Cell, minutes: int, seed: int = 1) -> Iterator[Mo
     running = dict.fromkeys(shares, 0)
     ending: dict[tuple[str, int], int] = {}
     environments = 0
+    started = {0: 1}
+    """The workers from a minute on."""
     for minute in range(minutes):
+        if workers is not None:
+            started.setdefault(minute, started.get(minute - 1, 1))
         arrived = run = 0
         longest = dict.fromkeys(shares, 0)
         units = 0.0
@@ -199,20 +245,20 @@ def simulate(load: Load, cell: Cell, minutes: int, seed: int = 1) -> Iterator[Mo
             table = min(cell.warm_units * 2 ** (second / GROWTH_SECONDS), TABLE_QUOTA)
             for tier in shares:
                 running[tier] -= ending.pop((tier, second), 0)
-            free = {
-                "new functions": environments - sum(running.values()),
-                "the table": int(table / load.units),
-            }
+            free = {"the table": int(table / load.units)}
+            if workers is None:
+                free["new functions"] = environments - sum(running.values())
+            else:
+                free["slots of workers"] = started[minute] * workers.concurrency - sum(running.values())
+                free["processors"] = int(started[minute] / workers.processor)
             for tier, rate in load.of_tiers.items():
                 new = max(0, round(chance.gauss(rate, math.sqrt(rate))))
                 arrived += new
                 queues[tier].append([second, new])
-                pollers = int(FIRST_POLLERS + POLLERS_PER_SECOND * second)
-                room = {
-                    "event sources": pollers - running[tier],
-                    "TurnConcurrency": shares[tier] - running[tier],
-                    **free,
-                }
+                room = dict(free)
+                if workers is None:
+                    room["event sources"] = int(FIRST_POLLERS + POLLERS_PER_SECOND * second) - running[tier]
+                    room["TurnConcurrency"] = shares[tier] - running[tier]
                 limit = min(room, key=lambda name: room[name])
                 begun, wait = _take(queues[tier], max(0, room[limit]), second)
                 longest[tier] = max(longest[tier], wait)
@@ -225,6 +271,10 @@ def simulate(load: Load, cell: Cell, minutes: int, seed: int = 1) -> Iterator[Mo
                     ends = tier, second + max(1, round(chance.expovariate(1 / load.seconds)))
                     ending[ends] = ending.get(ends, 0) + begun * (n + 1) // PARTS - begun * n // PARTS
         end = (minute + 1) * 60
+        if workers is not None:
+            waiting = sum(number for queue in queues.values() for _, number in queue)
+            needed = workers.needed(run / 60, sum(running.values()) + waiting)
+            started[minute + WORKER_MINUTES] = max(needed, started.get(minute + WORKER_MINUTES - 1, 1))
         waits = {
             tier: max(longest[tier], end - queue[0][0] if queue else 0) for tier, queue in queues.items()
         }
@@ -270,18 +320,25 @@ def main() -> None:
     parser.add_argument("--people", type=float, default=0.2, help="share of turns that people begin (0.2)")
     parser.add_argument("--warm", type=int, default=NEW_TABLE_UNITS, help="WarmWriteUnits of a cell (4,000)")
     parser.add_argument("--minutes", type=int, default=10, help="to simulate (10)")
+    parser.add_argument("--workers", action="store_true", help="run turns in workers, not in functions")
+    parser.add_argument(
+        "--processor", type=float, default=Workers().processor, help="seconds of a turn, in a worker (0.012)"
+    )
     given = parser.parse_args()
     load = Load(given.turns, given.seconds, given.units, given.reads, given.memory, given.people)
     cell = Cell(given.concurrency, given.warm)
-    for name, value in plan(load, cell):
+    workers = Workers(processor=given.processor) if given.workers else None
+    for name, value in plan(load, cell, workers):
         print(f"{name:<42} {value}")
-    share = replace(load, turns=load.turns / cells_of(load, cell))
+    share = replace(load, turns=load.turns / cells_of(load, cell, workers))
+    if workers is not None:
+        workers = replace(workers, most=workers.needed(share.turns, share.turns * share.seconds))
     print(f"\nOne cell that gets {share.turns:,.0f} turns a second at once:\n")
     print(
         f"{'minute':>6} {'arrived':>8} {'run':>8} {'waiting':>8} {'longest wait':>13} {'of people':>10} {'at once':>8}"
         "  limited by"
     )
-    for each in simulate(share, cell, given.minutes):
+    for each in simulate(share, cell, given.minutes, workers):
         print(
             f"{each.minute:>6} {each.arrived:>8,} {each.run:>8,} {each.waiting:>8,} {each.longest_wait:>11,.0f} s "
             f"{each.people_wait:>8,.0f} s {each.running:>8,}  {each.limited_by}"

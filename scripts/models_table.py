@@ -25,7 +25,12 @@ COLUMNS = ("window", *PRICES, "traits", "reasoning", "tiers")
 """Window in tokens; prices in US dollars for a million tokens; traits as letters; prices of long prompts, as lists that
 begin with the number of tokens above which they apply."""
 
-TRAITS = {"r": "supports_reasoning", "a": "supports_adaptive_thinking"}
+TRAITS = {
+    "r": "supports_reasoning",
+    "a": "supports_adaptive_thinking",
+    "v": "supports_vision",
+    "p": "supports_pdf_input",
+}
 PROVIDERS = {"bedrock_converse": "bedrock", "cohere_chat": "cohere"}
 
 _ABOVE = re.compile(r"_above_(\d+)k_tokens$")

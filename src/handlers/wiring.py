@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
-SECRETS_VARIABLE = "MAIL_SECRETS_PATH"
-"""Names the path in SSM whose parameters become environment variables: `/mail/prod/OPENAI_API_KEY`, …"""
-
 RECEIVES, DELIVERY_RECEIVES = 1000, 5
 """How often a wake-up of an agent, or for mail that goes out, is received before it becomes a dead letter:
 `maxReceiveCount` in `template.yaml`. The store counts the attempts at turns; a throttled wake-up counts here, too."""
@@ -52,20 +49,13 @@ class SystemOfTurns:
     def __init__(self) -> None:
         telemetry.set_up()
         self.built: AwsSystem | None = None
-        self._secrets: dict[str, str] = {}
+        self._secrets = bootstrap.TurnSecrets()
         self._must_read = True
 
     def start(self, seconds: float) -> AwsSystem:
-        """Return the system, after reading the secrets if that is due, within so many seconds. Raises StoreUnavailable.
-
-        They become environment variables, except those that `template.yaml` sets.
-        """
+        """Return the system; if secrets are due, read them within so many seconds. Raises StoreUnavailable."""
         if self._must_read or self.built is None:
-            known, path = dict(self._secrets), os.environ.get(SECRETS_VARIABLE, "")
-            for variable, value in (bootstrap.read_turn_secrets(path, seconds) if path else {}).items():
-                if variable in self._secrets or not os.environ.get(variable):
-                    os.environ[variable] = self._secrets[variable] = value
-            if self.built is None or known != self._secrets:
+            if self._secrets.read(seconds) or self.built is None:
                 self.built = make_system(TurnMetrics())
                 self.built.preload()
             self._must_read = False

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from mail.core.protocol.tool_schemas import AgentToolCall as AgentToolCall
     from mail.core.task.callbacks import LATER as LATER
     from mail.core.task.events import Event as Event
+    from mail.core.task.files import File as File
     from mail.core.task.live import LiveEvent as LiveEvent
     from mail.core.turns.context import ActionContext as ActionContext
     from mail.errors import RetryLater as RetryLater
@@ -56,6 +57,7 @@ _HOMES = homes_of(
         "mail.core.protocol.tool_schemas": "AgentToolCall",
         "mail.core.task.callbacks": "LATER",
         "mail.core.task.events": "Event",
+        "mail.core.task.files": "File",
         "mail.core.task.live": "LiveEvent",
         "mail.core.turns.context": "ActionContext",
         "mail.errors": "RetryLater",

@@ -190,6 +190,12 @@ class CallbackNotFound(MAILError):
     http_status = 404
 
 
+class FileNotFound(MAILError):
+    """The caller has no file with this id."""
+
+    http_status = 404
+
+
 class ThreadNotFound(MAILError):
     """The caller has no thread with this id."""
 

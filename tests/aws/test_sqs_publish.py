@@ -4,18 +4,36 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from math import inf
+from typing import Any, cast
 
 import pytest
+from support.engines.dynamodb import DynamoDBAdapter
 from support.engines.sqs import SQSQueueAdapter, hooked
 
 from mail.adapters.aws.client import Aws
-from mail.adapters.aws.queue import ATTEMPTS, BATCH, RETRY_SECONDS, SQSQueue, decode_wake_up
+from mail.adapters.aws.queue import (
+    ATTEMPTS,
+    BATCH,
+    REFUSED_SECONDS,
+    RETRY_SECONDS,
+    SQSQueue,
+    decode_wake_up,
+)
+from mail.core.decisions.submit import Submission
+from mail.core.engine import leased_turn
+from mail.core.engine.attempts import MAX_ATTEMPTS
+from mail.core.engine.heartbeat import OnRenewal
+from mail.core.engine.runtime import Runtime
+from mail.core.protocol.address import Principal
+from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.message import Tier
-from mail.core.task.ports import WakeUp
+from mail.core.task.ports import Store, WakeUp
 from mail.core.task.task import TaskKey
 from mail.errors import ConfigurationError, StoreUnavailable
+from mail.testing.agents import build_swarm, complete, turns
 from mail.testing.contracts import drain
+from mail.testing.faults import FaultyPort, Points, at_name
 
 KEY = TaskKey("user:ann@bench", "task")
 LONGEST_KEY = TaskKey("\x01" * 1000, "\x01" * 1000)
@@ -191,27 +209,76 @@ class TestRetrySoon:
             "eventSourceARN": attributes["Attributes"]["QueueArn"],
         }
 
-    @pytest.mark.parametrize(
-        ("receives", "seconds"), [(1, 2), (2, 15), (3, 300), (4, 1800), (5, 1800), (1000, 1800)]
-    )
-    async def test_the_more_often_it_came_the_longer_it_stays_away(
-        self, sqs: SQSQueueAdapter, record: dict[str, Any], receives: int, seconds: int
+    async def pauses(
+        self, sqs: SQSQueueAdapter, record: dict[str, Any], error: Exception, point: str, count: int
+    ) -> list[int]:
+        """Let so many attempts at a turn fail at a point, after 1,000 throttled receipts; return its pauses."""
+        table = DynamoDBAdapter("moto")
+        await table.open()
+        store = cast(Store, FaultyPort(table.store, "store", Points(at_name(point, error))))
+        queue = SQSQueue(sqs.client, sqs.urls, sqs.outbound_url, store=store)
+        swarm = build_swarm({"agent-0": turns([complete("done")])})
+        await Runtime(swarm, table.store, queue, SYSTEM_CLOCK).submit(
+            Principal.parse(KEY.instance), Submission(body="hello", task_id=KEY.task_id)
+        )
+        runtime = Runtime(swarm, store, queue, SYSTEM_CLOCK)
+        record["attributes"]["ApproximateReceiveCount"] = "1000"
+        asked: list[int] = []
+
+        def note(params: dict[str, Any], **_: Any) -> None:
+            asked.append(params["VisibilityTimeout"])
+
+        async def run(key: TaskKey, mailbox: str, _: OnRenewal) -> None:
+            await runtime.run_turn(key, mailbox)
+
+        with hooked(sqs.client, "ChangeMessageVisibility", provide_client_params=note):
+            for _ in range(count):
+                with pytest.raises(type(error)):
+                    await queue.handle(record, run, is_hidden=True)
+        await table.close()
+        return asked
+
+    async def test_each_failed_attempt_lengthens_its_pause_however_often_it_was_received(
+        self, sqs: SQSQueueAdapter, record: dict[str, Any]
+    ) -> None:
+        found = await self.pauses(sqs, record, KeyError("a bug"), "before store.commit", MAX_ATTEMPTS - 1)
+        assert found == list(RETRY_SECONDS)
+
+    @pytest.mark.parametrize("point", ["before store.open_turn", "before store.commit", "before store."])
+    async def test_failures_of_services_do_not(
+        self, sqs: SQSQueueAdapter, record: dict[str, Any], point: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(leased_turn, "FIRST_PAUSE", inf)
+        found = await self.pauses(sqs, record, StoreUnavailable(), point, 5)
+        assert len(found) == 5
+        assert set(found) <= {*range(REFUSED_SECONDS[0], REFUSED_SECONDS[1] + 1)}
+
+    @pytest.mark.parametrize(("receives", "seconds"), [(1, 2), (2, 15), (3, 300), (4, 1800), (5, 1800)])
+    async def test_deliveries_which_are_received_a_few_times_wait_longer_after_each(
+        self, sqs: SQSQueueAdapter, receives: int, seconds: int
     ) -> None:
         asked: list[int] = []
 
         def note(params: dict[str, Any], **_: Any) -> None:
             asked.append(params["VisibilityTimeout"])
 
-        record["attributes"]["ApproximateReceiveCount"] = str(receives)
+        await sqs.queue.publish([WakeUp(KEY, "@beta", Tier.AGENT)])
+        (message,) = sqs.deliveries()
+        record = {
+            "body": message["Body"],
+            "receiptHandle": message["ReceiptHandle"],
+            "attributes": {"ApproximateReceiveCount": str(receives)},
+            "eventSourceARN": sqs.outbound_url.rpartition("/")[2],
+        }
         with hooked(sqs.client, "ChangeMessageVisibility", provide_client_params=note):
-            await SQSQueue(sqs.client, sqs.urls).retry_soon(record)
+            await SQSQueue(sqs.client, sqs.urls, sqs.outbound_url).retry_soon(record)
         assert asked == [seconds]
 
     async def test_it_comes_back(
         self, sqs: SQSQueueAdapter, record: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         assert await drain(sqs) == []
-        monkeypatch.setattr("mail.adapters.aws.queue.RETRY_SECONDS", (0,))
+        monkeypatch.setattr("mail.adapters.aws.queue.REFUSED_SECONDS", (0, 0))
         await SQSQueue(sqs.client, sqs.urls).retry_soon(record)
         assert names(await drain(sqs)) == ["agent-0"]
 
@@ -229,5 +296,5 @@ class TestRetrySoon:
                 {**record, "eventSourceARN": "arn:aws:sqs:us-east-1:000000000000:other.fifo"}
             )
 
-    def test_a_table_may_be_out_of_reach_for_half_an_hour(self) -> None:
+    def test_a_version_whose_turns_fail_can_be_rolled_back_for_half_an_hour(self) -> None:
         assert 1800 < sum(RETRY_SECONDS) < 3600

@@ -173,6 +173,40 @@ async def test_two_workers_share_the_turns_of_all_tiers(table: DynamoDBAdapter, 
 
 
 @needs_ministack
+async def test_a_tier_without_mail_keeps_a_slot_during_a_flood(
+    table: DynamoDBAdapter, sqs: SQSQueueAdapter
+) -> None:
+    gate, people = asyncio.Event(), Counter[str]()
+
+    def supervise(view: View) -> Any:
+        people[CURRENT_TASK.get()] += 1
+        return [complete("done")] if view.mail.sender == "expert" else [request("expert", "what?")]
+
+    async def answer(_view: View) -> Any:
+        await gate.wait()
+        return [respond("supervisor", "that")]
+
+    process = Process(table, sqs, build_swarm({"supervisor": supervise, "expert": answer}))
+    asked: Counter[str] = Counter()
+    process.polls.botocore.meta.events.register(
+        "provide-client-params.sqs.ReceiveMessage", lambda params, **_: asked.update([params["QueueUrl"]])
+    )
+    async with process.working():
+        keys = [await process.ask(f"flood {n}") for n in range(20)]
+        while people.total() < 20 or process.worker.running < 20 - (len(Tier) - 1):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        polls = asked[sqs.urls[Tier.PERSON - 1]]
+        while asked[sqs.urls[Tier.PERSON - 1]] < polls + 3:  # noqa: ASYNC110  # that have found nothing
+            await asyncio.sleep(0.05)
+        assert process.worker.running == 20 - (len(Tier) - 1)
+        keys.append(await process.ask("person"))
+        while not people["person"]:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        gate.set()
+        assert {await process.finished(key) for key in keys} == {TaskStatus.COMPLETED}
+
+
+@needs_ministack
 async def test_a_turn_that_ends_in_time_is_committed_when_the_worker_stops(
     table: DynamoDBAdapter, sqs: SQSQueueAdapter
 ) -> None:
@@ -215,7 +249,7 @@ async def test_what_does_not_end_in_time_is_resumed_elsewhere_at_once(
 async def test_while_aws_refuses_turns_it_asks_less_often_and_then_runs_them_all(
     table: DynamoDBAdapter, sqs: SQSQueueAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqs_queue, "RETRY_SECONDS", (1,))
+    monkeypatch.setattr(sqs_queue, "REFUSED_SECONDS", (1, 1))
     monkeypatch.setattr(worker, "REFUSED_SECONDS", 0.02)  # 1.28 s at most
     turns: Counter[str] = Counter()
     client = make_client(ENGINE, "dynamodb")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from support.engines.lambda_runtime import ROOT
 
-from bench.scale import LARGEST, Cell, Load, plan, simulate
+from bench.scale import LARGEST, WORKER_LOAD, Cell, Load, Workers, plan, simulate
 from mail.local_aws.deployment import read_template
 
 LOAD = Load(turns=10_000, seconds=3.1, units=9, reads=2, memory=1)
@@ -48,3 +48,30 @@ def test_a_warm_table_runs_more() -> None:
         True,
         True,
     )
+
+
+def test_cells_with_workers_are_limited_by_their_tables() -> None:
+    found = dict(plan(LOAD, LARGEST, Workers()))
+    assert found["cells (accounts, or regions of one)"] == "3"
+    assert found["workers of each (MaxWorkers)"] == "67", "by their processors"
+    long_turns = dict(plan(replace(LOAD, seconds=31), LARGEST, Workers()))
+    assert long_turns["cells (accounts, or regions of one)"] == "3"
+    assert long_turns["workers of each (MaxWorkers)"] == "173", "by their slots"
+    assert float(found["dollars an hour, without models"]) < 300
+
+
+def test_workers_are_started_for_the_load_and_no_turn_is_lost() -> None:
+    workers = Workers(most=7)
+    minutes = list(simulate(replace(LOAD, turns=300), LARGEST, 8, workers))
+    assert sum(each.arrived for each in minutes) == sum(each.run for each in minutes) + minutes[-1].waiting
+    assert minutes[0].limited_by == "processors", "of the only one"
+    assert minutes[-1].waiting == 0
+    assert all(each.running <= 7 * workers.concurrency for each in minutes)
+
+
+def test_workers_are_scaled_as_their_template_does() -> None:
+    template = read_template(ROOT / "worker.yaml")
+    assert template["Parameters"]["Concurrency"]["Default"] == Workers().concurrency
+    assert template["Parameters"]["TargetLoad"]["Default"] == WORKER_LOAD * 100
+    by_processor = template["Resources"]["ScaleByProcessor"]["Properties"]
+    assert by_processor["TargetTrackingScalingPolicyConfiguration"]["TargetValue"] == WORKER_LOAD * 100

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from mail.core.decisions.fallback import closed, opened, tried
 from mail.core.engine.documents import ServerDocuments
 from mail.core.engine.permits import ModelPermits
 from mail.core.task.documents import Document, Kind
+from mail.core.task.fallback import Breaker, SwitchCause
 from mail.core.task.permits import NO_LIMITS, ModelLimits, PermitGate
 from mail.core.task.ports import Documents
 from mail.errors import StoreUnavailable
@@ -142,3 +144,69 @@ async def test_if_the_store_is_away_calls_begin(documents: Documents) -> None:
     assert gate is not None
     assert all([(await gate.take("ann")).may_begin for _ in range(2)])
     await permits.refuse(CLAUDE, NO_LIMITS, 20.0)
+
+
+# ------------------------------------------------------------------------------------------------ breakers
+
+
+def down(breaker: Breaker | None, now: float) -> Breaker:
+    return opened(breaker, now, SwitchCause.OUTAGE)
+
+
+async def known_to(permits: ModelPermits, model: str = CLAUDE) -> Breaker | None:
+    await permits.learn_breakers(model)
+    return permits.breaker(model)
+
+
+@pytest.mark.parametrize("limits", [{}, SIXTY], ids=["no limits", "limits"])
+async def test_an_open_breaker_is_known_to_all(
+    documents: Documents, limits: Mapping[str, ModelLimits]
+) -> None:
+    processes = Processes(documents, limits)
+    first, second, third = processes.each
+    assert await known_to(second) is None
+    assert await first.change_breaker(CLAUDE, down)
+    breaker = await known_to(third)
+    assert breaker is not None
+    assert (breaker.until, breaker.cause) == (first.now() + 30, SwitchCause.OUTAGE)
+    assert await known_to(second) is None, "it has just asked"
+    processes.clock.advance(6.0)
+    assert await known_to(second) == breaker
+    assert await known_to(second, "anthropic/claude-haiku-4-5") is None, "though it shares the limit"
+    assert await second.change_breaker(CLAUDE, closed)
+    processes.clock.advance(6.0)
+    assert [await known_to(each) for each in processes.each] == [None] * 3
+
+
+async def test_one_process_tries_a_model_again(documents: Documents) -> None:
+    processes = Processes(documents, {})
+    await processes.each[0].change_breaker(CLAUDE, down)
+    assert [await each.change_breaker(CLAUDE, tried) for each in processes.each] == [False] * 3
+    processes.clock.advance(31.0)
+    assert all([await known_to(each) for each in processes.each])
+    assert sum([await each.change_breaker(CLAUDE, tried) for each in processes.each]) == 1
+
+
+async def test_a_breaker_costs_a_write_when_it_opens_and_one_when_it_closes(documents: Documents) -> None:
+    counting = Counting(documents)
+    permits = ModelPermits(counting, FakeClock(), {})  # type: ignore[arg-type]
+    for _ in range(9):
+        assert await known_to(permits) is None
+        await permits.change_breaker(CLAUDE, closed)
+    assert (counting.gets, counting.puts) == (1, 0)
+    await asyncio.gather(*(permits.change_breaker(CLAUDE, down) for _ in range(9)))
+    assert counting.puts == 1
+    for _ in range(9):
+        await permits.change_breaker(CLAUDE, tried)
+        await known_to(permits)
+    assert (counting.gets, counting.puts) == (2, 1)
+    await asyncio.gather(*(permits.change_breaker(CLAUDE, closed) for _ in range(9)))
+    assert (counting.gets, counting.puts) == (3, 2)
+
+
+async def test_a_breaker_opens_in_its_process_while_the_store_is_away(documents: Documents) -> None:
+    counting = Counting(documents)
+    permits = ModelPermits(counting, FakeClock(), {})  # type: ignore[arg-type]
+    counting.is_away = True
+    await permits.change_breaker(CLAUDE, down)
+    assert await known_to(permits) == Breaker(permits.now() + 30, 1, SwitchCause.OUTAGE)

@@ -22,8 +22,11 @@ Template = dict[str, Any]
 TIERS = [tier.value for tier in Tier]
 TURN_FUNCTIONS = {"TurnFunction"}
 
-MOST_OF_A_TIER, NEW_ACCOUNT = 1000, 10
-"""Invocations at once: the most of an event source, and all that a new account may run."""
+LEAST_OF_A_TIER, MOST_OF_A_TIER = 2, 1000
+"""What Lambda takes for the event source of a queue."""
+
+NEW_ACCOUNT = 10
+"""The functions that a new account may run at once."""
 
 READ = {"dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query", "s3:GetObject"}
 CALL_MODELS = {"bedrock:InvokeModel", "bedrock:InvokeModelWithResponseStream"}
@@ -296,11 +299,24 @@ def test_chatter_leaves_turns_to_people_who_may_take_all(template: Template) -> 
     for total, share in ((int(total), share) for total, share in shares.items()):
         chatter = share["Tier4"] + share["Tier5"]
         urgent = {share[f"Tier{tier}"] for tier in (1, 2, 3)}
-        assert urgent == {min(total, MOST_OF_A_TIER) if total > NEW_ACCOUNT else chatter}
+        assert urgent == {min(total, MOST_OF_A_TIER) if total > NEW_ACCOUNT else LEAST_OF_A_TIER}
         assert chatter <= 0.8 * total
         assert 2 <= share["Deliveries"] <= max(2, total / 5)
-        assert min(share.values()) >= 2, "the least that Lambda takes"
-        assert max(share.values()) <= MOST_OF_A_TIER, "the most that Lambda takes"
+        assert min(share.values()) >= LEAST_OF_A_TIER
+        assert max(share.values()) <= MOST_OF_A_TIER
+
+
+def test_by_default_a_new_account_has_room_for_requests_beside_its_turns(template: Template) -> None:
+    """Not while all queues have mail: Lambda takes no less than two for each, and there are six of them."""
+    parameters = template["Parameters"]
+    assert parameters["TurnConcurrency"]["Default"] == NEW_ACCOUNT
+    assert parameters["StreamConcurrency"]["Default"] == 0, "it has none to reserve"
+    share = template["Mappings"]["TurnShares"][str(NEW_ACCOUNT)]
+    assert NEW_ACCOUNT - sum(share[f"Tier{tier}"] for tier in (2, 3, 5)) >= 2
+    assert sum(share.values()) - len(share) * LEAST_OF_A_TIER <= 2, "no more than it must be"
+    about = " ".join(parameters["TurnConcurrency"]["Description"].split())
+    assert "six turns of chatter, and two of each of the others" in about
+    assert (share["Tier4"] + share["Tier5"], *(share[f"Tier{tier}"] for tier in (1, 2, 3))) == (6, 2, 2, 2)
 
 
 # ------------------------------------------------------------------------------------------------------ permissions

@@ -59,13 +59,20 @@ def test_it_is_scaled_by_the_queues_of_the_stack(workers: Template, template: Te
     *measured, load = policy["CustomizedMetricSpecification"]["Metrics"]
     assert len(measured) <= 10, "an alarm has no more"
     assert [each["Id"] for each in (*measured, load) if each["ReturnData"]] == [load["Id"]]
-    used = set(re.findall(r"FILL\((\w+),", load["Expression"]))
+    expression = load["Expression"]["Fn::Sub"]
+    assert expression.startswith("100 / ${Concurrency} * ("), "percent of the turns that a worker can run"
+    used = set(re.findall(r"FILL\((\w+),", expression))
     assert used == {each["Id"] for each in measured}
     names = {found for each in measured for found in _queue_names(each["MetricStat"]["Metric"])}
     queues = {
         template["Resources"][f"Turns{tier.value}"]["Properties"]["QueueName"]["Fn::Sub"] for tier in Tier
     }
     assert names == {name.replace("AWS::StackName", "Stack") for name in queues}
+
+
+def test_another_worker_is_started_before_one_is_full(workers: Template) -> None:
+    target = workers["Parameters"]["TargetLoad"]
+    assert 0 < target["MinValue"] <= target["Default"] <= target["MaxValue"] < 100
 
 
 def _queue_names(metric: dict[str, Any]) -> Iterator[str]:

@@ -7,6 +7,9 @@ import asyncio
 import json
 import os
 import re
+import time
+from collections import Counter
+from itertools import batched
 from pathlib import Path
 from signal import SIGKILL, SIGSTOP
 from typing import Any
@@ -19,9 +22,19 @@ from support.plugins.tiers import sized
 from support.processes.local_aws import needs_ministack
 from support.processes.projects import entry, supervisor
 
+from mail.adapters.aws.queue import SQSQueue
+from mail.adapters.aws.store import DynamoDBStore
+from mail.core.decisions.submit import Submission
 from mail.core.engine.attempts import ENDED
+from mail.core.engine.runtime import Runtime
+from mail.core.protocol.address import Principal
+from mail.core.protocol.clock import SYSTEM_CLOCK
+from mail.core.task.task import TaskStatus
+from mail.local_aws.ministack import LocalAccount
 from mail.local_aws.system import LocalAws
+from mail.testing.agents import build_swarm, turns
 
+ANN = Principal.parse("user:ann@deadly")
 RECORD_VARIABLE = "TEST_RECORD"
 TASKS = {
     "dies at once": (0.0, SIGKILL),
@@ -87,26 +100,62 @@ async def test_a_function_that_dies_or_freezes_is_replaced(tmp_path: Path) -> No
     assert "counts as dead" in log or "TakenOverTurns" in log
 
 
+@pytest.mark.timeout(1500)
 async def test_one_that_always_ends_its_function_is_set_aside(tmp_path: Path) -> None:
-    """Each of its five functions is missed when the lease has expired; the tasks beside it are answered."""
-    agent = DEADLY.replace(
-        "if not os.path.exists(record):", 'if name == "poison" or not os.path.exists(record):'
-    )
+    """Each of its five functions is missed when the lease has expired; the tasks beside it are answered, once each."""
+    agent = DEADLY
+    for line, instead in {
+        "if not os.path.exists(record):": 'if name == "poison":',
+        'open(record, "w")': 'open(record, "a")',
+        "died.write(repr(time.time()))": 'died.write("died\\n")',
+        "await asyncio.sleep(5)": "",
+    }.items():
+        assert agent.count(line) == 1
+        agent = agent.replace(line, instead)
     template = make_project(tmp_path, SWARM, {"deadly": agent})
     prefix = f"{tmp_path}{os.sep}record "
-    healthy = [f"task {n}" for n in range(sized(fast=3, full=3, soak=20))]
-    for name in healthy:
-        Path(f"{prefix}{name}").touch()
-    async with LocalAws(template, environment={RECORD_VARIABLE: prefix}) as system, Crowd(system) as crowd:
+    healthy = sized(fast=3, full=3, soak=1000)
+    local = LocalAws(
+        template,
+        parameters={"TurnConcurrency": "50"},
+        environment={RECORD_VARIABLE: prefix},
+        concurrency=6,
+    )
+    begun = time.monotonic()
+    async with local as system, Crowd(system) as crowd:
+        runtime = runtime_on(system)
+        store = runtime.store
         await crowd.submit("poison", f"poison: 0.1 {int(SIGKILL)}")
-        for name in healthy:
-            await crowd.submit(name, f"{name}: 0 0")
-        answers = [answer(record) for record in await crowd.finish(healthy, seconds=150)]
-        (poison,) = await crowd.finish(["poison"], seconds=550)
-    assert answers == ["task_complete: alive"] * len(healthy)
+        for names in batched([f"task {n}" for n in range(healthy)], 20):
+            posts = (runtime.submit(ANN, Submission(body=f"{name}: 0 0", task_id=name)) for name in names)
+            await asyncio.gather(*posts)
+        print(f"posted after {time.monotonic() - begun:.0f} s")
+        while len((await store.list_tasks(str(ANN), status=TaskStatus.RUNNING, limit=1)).tasks):  # noqa: ASYNC110
+            await asyncio.sleep(2)
+        print(f"answered after {time.monotonic() - begun:.0f} s")
+        (poison,) = await crowd.finish(["poison"], seconds=900)
+        print(f"set aside after {time.monotonic() - begun:.0f} s")
+        tasks = (await store.list_tasks(str(ANN), status=TaskStatus.COMPLETED, limit=healthy)).tasks
+        responses = [await store.read_response(task.key, 1) for task in tasks]
+    assert [response.message.body for response in responses if response] == ["alive"] * healthy
+    runs = Counter(path.name for path in tmp_path.glob("record task *") for _ in path.read_text().split())
+    assert set(runs.values()) == {1}
+    died = Path(f"{prefix}poison").read_text().split()
+    print(f"{len(died)} functions died")
+    assert len(died) == 5
     assert ENDED in poison["events"][-1]["data"]
     (dead,) = [event for event in poison["events"] if event["event"] == "dead_letter"]
     assert json.loads(dead["data"])["extra_data"]["attempts"] == 5
+
+
+def runtime_on(system: LocalAws) -> Runtime:
+    """Return a runtime on the table and the queues of a deployment, which posts faster than its functions."""
+    account, outputs = LocalAccount(system.endpoint), system.stack.outputs
+    store = DynamoDBStore(account.client("dynamodb"), outputs["TableName"], clock=SYSTEM_CLOCK)
+    queue = SQSQueue(
+        account.client("sqs"), outputs["TurnQueueUrls"].split(","), outputs["DeliveryQueueUrl"], store=store
+    )
+    return Runtime(build_swarm({"agent": turns()}), store, queue, SYSTEM_CLOCK)
 
 
 async def test_a_watcher_sees_that_a_function_died_and_another_took_over(tmp_path: Path) -> None:

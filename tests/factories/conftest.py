@@ -8,7 +8,7 @@ from support.services.llm_stub import LLMStub
 from support.services.llm_stub.converse import IDENTITY
 
 from mail.factories import LiteLLMAgentFunction
-from mail.factories.ports import close_clients
+from mail.factories.ports import close_clients, preload
 from mail.factories.retry import RetryPolicy
 
 
@@ -26,6 +26,12 @@ def _quiet_server() -> Iterator[None]:
 async def _connections_end_with_the_loop() -> AsyncIterator[None]:
     yield
     await close_clients()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _litellm() -> None:
+    """Import litellm before the first task begins: on a busy machine this takes longer than a task may."""
+    preload()
 
 
 @pytest.fixture

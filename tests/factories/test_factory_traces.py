@@ -314,15 +314,16 @@ async def test_langfuse_reads_a_generation(stub: LLMStub) -> None:
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 async def test_mcp_servers_get_the_trace(stub: LLMStub, recorded: Recorded, transport: str) -> None:
-    """A call's `_meta` names the span of the action (SEP-414), over each transport."""
-    stub.script(reply(call("trace")), done())
+    """A call's `_meta` names the span of the action (SEP-414), over each transport; over HTTP a header as well."""
+    stub.script(reply(call("trace"), call("trace_header")), done())
     async with mcp_desk.serving(mcp_desk.desk()) as url:
         server = url if transport == "http" else [sys.executable, mcp_desk.__file__]
         await recorded.ask(actions=[], mcp=[server])
-    (span,) = recorded.spans("execute_tool")
-    assert span.context is not None
-    here = f"SUCCESS: 00-{span.context.trace_id:032x}-{span.context.span_id:016x}-"
-    assert any(item.get("output", "").startswith(here) for item in stub.requests[1].body["input"])
+    spans = [span.context for span in recorded.spans("execute_tool") if span.context is not None]
+    here = {f"SUCCESS: 00-{span.trace_id:032x}-{span.span_id:016x}" for span in spans}
+    seen = {item["output"].rpartition("-")[0] for item in stub.requests[1].body["input"] if "output" in item}
+    assert len(here) == 2
+    assert len(seen & here) == (2 if transport == "http" else 1)
 
 
 async def test_mcp_servers_get_the_trace_of_others(stub: LLMStub) -> None:
@@ -331,5 +332,9 @@ async def test_mcp_servers_get_the_trace_of_others(stub: LLMStub) -> None:
     async with mcp_desk.serving(mcp_desk.desk()) as url:
         tools = MCPTools(tool_servers(read_servers("agent 'a'", [url])), (), Sessions(), False)
         TURN.set(replace(TURN.get(), traceparent=given))
-        assert await (await tools.tools()).actions["trace"].function({}) == given
+        actions = (await tools.tools()).actions
+        assert await actions["trace"].function({}) == given
+        assert await actions["trace_header"].function({}) == given
+        TURN.set(replace(TURN.get(), traceparent=""))
+        assert await actions["trace_header"].function({}) == "None"
         await tools.aclose()

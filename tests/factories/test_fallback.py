@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from factory_agents import CLAUDE, GPT, Dialect, prompt, supervisor, swarm_of
+from support.engines.adapters import STORES
 from support.services.llm_stub import (
     Failure,
     LLMStub,
@@ -34,19 +35,22 @@ from support.services.llm_stub import (
 
 from mail import Agent, Swarm
 from mail.adapters.sqlite.backend import SQLiteDocuments
+from mail.core.decisions import fallback
+from mail.core.decisions.fallback import opened, tried
 from mail.core.engine.permits import ModelPermits
 from mail.core.protocol.calls import ToolFormat
+from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.task.events import EventKind
 from mail.core.task.extras import SwitchExtra
-from mail.core.task.fallback import Switch, SwitchCause
+from mail.core.task.fallback import Breaker, Switch, SwitchCause
 from mail.core.task.permits import ModelLimits
 from mail.core.task.stored import read_checkpoint, write_checkpoint
 from mail.core.task.task import TaskStatus
 from mail.core.task.turn_state import Checkpoint
 from mail.core.turns.context import TURN
 from mail.errors import ConfigurationError, ModelRefusal, ModelUnavailable
-from mail.factories import LiteLLMSupervisorFunction, fallback
-from mail.factories.fallback import CAUSES, Breakers, read_fallback
+from mail.factories import LiteLLMSupervisorFunction
+from mail.factories.fallback import CAUSES, read_fallback
 from mail.factories.options import choose_connection, options_of_fallback
 from mail.factories.retry import Cause, RetryPolicy, Stop
 from mail.factories.retry import Failure as Failed
@@ -54,14 +58,6 @@ from mail.testing.rig import Rig
 
 DEEPSEEK = "deepseek/deepseek-chat"
 DONE = reply(thinking("Enough."), call("task_complete", finish_message="Sunny."))
-
-
-@pytest.fixture(autouse=True)
-def breakers(monkeypatch: pytest.MonkeyPatch) -> Breakers:
-    """Breakers of this test alone."""
-    fresh = Breakers()
-    monkeypatch.setattr(fallback, "BREAKERS", fresh)
-    return fresh
 
 
 @pytest.fixture
@@ -154,24 +150,28 @@ def test_bad_settings_say_what_to_change(llm: Any, given: Any, problem: str) -> 
 
 @pytest.mark.fast
 def test_a_breaker_stays_open_longer_after_each_failure() -> None:
-    breakers = Breakers()
-    assert breakers.may_call("a", 0.0)
-    breakers.fail("a", 0.0, SwitchCause.OUTAGE, None)
-    assert (breakers.until("a"), breakers.is_open("a", 29.0)) == (30.0, True)
-    assert not breakers.may_call("a", 29.0)
-    assert [breakers.may_call("a", 30.0), breakers.may_call("a", 31.0)] == [True, False], (
-        "one caller tries it"
-    )
-    breakers.fail("a", 40.0, SwitchCause.RATE_LIMIT, None)
-    assert (breakers.until("a"), breakers.cause("a")) == (100.0, SwitchCause.RATE_LIMIT)
-    breakers.fail("a", 100.0, SwitchCause.RATE_LIMIT, 300.0)
-    assert breakers.until("a") == 400.0
-    for _ in range(20):
-        breakers.fail("a", 1000.0, SwitchCause.OUTAGE, None)
-    assert breakers.until("a") == 1600.0
-    breakers.succeed("a")
-    assert breakers.until("a") == 0.0
-    assert breakers.may_call("a", 1001.0)
+    first = opened(None, 0.0, SwitchCause.OUTAGE)
+    assert first == Breaker(until=30.0, failures=1, cause=SwitchCause.OUTAGE)
+    assert opened(first, 29.0, SwitchCause.RATE_LIMIT) is first, "this call began before"
+    second = opened(first, 40.0, SwitchCause.RATE_LIMIT)
+    assert second == Breaker(until=100.0, failures=2, cause=SwitchCause.RATE_LIMIT)
+    asked = opened(second, 100.0, SwitchCause.RATE_LIMIT, 300.0)
+    assert asked.until == 400.0
+    for n in range(2, 20):
+        asked = opened(asked, 1_000.0 * n, SwitchCause.OUTAGE)
+    assert asked.until == 19_600.0
+
+
+@pytest.mark.fast
+def test_one_call_tries_a_model_whose_breaker_has_been_open_for_its_time() -> None:
+    assert tried(None, 0.0) is None
+    breaker = opened(None, 0.0, SwitchCause.OUTAGE)
+    assert tried(breaker, 29.0) is breaker
+    probed = tried(breaker, 30.0)
+    assert probed == Breaker(until=90.0, failures=1, cause=SwitchCause.OUTAGE, is_tried=True)
+    assert tried(probed, 31.0) is probed, "others wait for it"
+    assert opened(probed, 40.0, SwitchCause.OUTAGE) == Breaker(100.0, 2, SwitchCause.OUTAGE)
+    assert tried(probed, 90.0) == Breaker(150.0, 1, SwitchCause.OUTAGE, is_tried=True), "its process has died"
 
 
 @pytest.mark.fast
@@ -242,9 +242,7 @@ async def test_a_failure_switches_the_task(stub: LLMStub, failure: Failure, call
     assert stub.complaints == []
 
 
-async def test_the_task_returns_to_its_first_model(
-    stub: LLMStub, breakers: Breakers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_task_returns_to_its_first_model(stub: LLMStub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fallback, "OPEN_SECONDS", 0.0)
     stub.script(*[overloaded()] * 2, DONE, to=of(CLAUDE))
     stub.script(reply(call("look_up", city="Oslo")), to=of(GPT))
@@ -256,8 +254,13 @@ async def test_the_task_returns_to_its_first_model(
         (CLAUDE, "recovered"),
     ]
     assert outcome.task.switches == {}
-    assert breakers.until(CLAUDE) == 0.0
+    assert breaker(rig, CLAUDE) is None
     assert outcome.task.models.keys() == {GPT, CLAUDE}
+
+
+def breaker(rig: Rig, model: str) -> Breaker | None:
+    assert rig.runtime.permits is not None
+    return rig.runtime.permits.breaker(model)
 
 
 def limited(rig: Rig, *patterns: str) -> None:
@@ -266,9 +269,7 @@ def limited(rig: Rig, *patterns: str) -> None:
     rig.runtime.permits = ModelPermits(SQLiteDocuments(rig.database), rig.clock, limits, pause=0.0)
 
 
-async def test_a_call_past_the_limit_of_a_model_goes_to_the_next_one(
-    stub: LLMStub, breakers: Breakers
-) -> None:
+async def test_a_call_past_the_limit_of_a_model_goes_to_the_next_one(stub: LLMStub) -> None:
     stub.otherwise = lambda _: DONE
     async with Rig(swarm_of(Dialect(GPT, "responses"), fallback=[CLAUDE])) as rig:
         limited(rig, "openai/*")
@@ -279,7 +280,7 @@ async def test_a_call_past_the_limit_of_a_model_goes_to_the_next_one(
     extra = event.extra.as_json()
     assert (extra["model"], extra["cause"]) == (CLAUDE, "rate_limit")
     assert extra["until"], "the task stays there for a while, for the sake of its cache"
-    assert breakers.until(GPT) == 0.0, "the model works, and others may call it"
+    assert breaker(rig, GPT) is None, "the model works, and others may call it"
 
 
 async def test_where_all_models_are_at_their_limits_the_turn_waits_for_the_first(stub: LLMStub) -> None:
@@ -396,55 +397,80 @@ async def test_histories_cross_providers(
 # ------------------------------------------------------------------------------------------------ under failures
 
 
+MANY = [pytest.mark.soak, pytest.mark.timeout(7_200)]
+
+
 @pytest.mark.parametrize(
-    ("tasks", "timeout"),
-    [(10, 2), pytest.param(500, 20, marks=[pytest.mark.soak, pytest.mark.timeout(3_600)])],
+    ("where", "tasks"),
+    [
+        ("sqlite-memory", 10),
+        pytest.param("sqlite-slow", 500, marks=MANY),
+        *(
+            pytest.param(name, 25, marks=MANY)
+            for name in ("dynamodb-ministack", "postgres")
+            if name in STORES
+        ),
+    ],
 )
 async def test_no_task_fails_while_its_first_model_fails_at_random(
-    stub: LLMStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tasks: int, timeout: int
+    stub: LLMStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, tasks: int
 ) -> None:
-    """The cost of each reply is charged to the model that has written it."""
+    """Each task has twenty turns, and is charged for the model that has replied in each of them."""
     monkeypatch.setattr(fallback, "OPEN_SECONDS", 0.02)
     monkeypatch.setattr(fallback, "LONGEST_OPEN", 0.05)
     monkeypatch.setattr(fallback, "PROBE_SECONDS", 0.05)
     dice = random.Random(7)
     tokens = {of(CLAUDE): Tokens(input=100, output=10), of(GPT): Tokens(input=50, output=5)}
     turns: Counter[str] = Counter()
-    replies: Counter[str] = Counter()
+    failures = [
+        rate_limited(),
+        server_error(),
+        hang_up(),
+        reply(text("I was about"), cut_after=3),
+        DONE.but(delay=60.0),
+    ]
 
     def answer(request: Request) -> Any:
         model = request.body["model"]
         if model == of(CLAUDE) and dice.random() < 0.4:
-            cut = reply(text("I was about"), tokens=tokens[model], cut_after=3)
-            return dice.choice(
-                [rate_limited(), server_error(), hang_up(), DONE.but(delay=4.0 * timeout), cut]
-            )
-        replies[model] += 1
+            return dice.choices(failures, [12, 12, 12, 12, 1])[0]
         task = next(word for word in json.dumps(request.body).split() if word.startswith("task-"))[:8]
         turns[task] += 1
         said: Reply = DONE if turns[task] >= 20 else reply(thinking("Hm."), call("look_up", city="Oslo"))
         return said.but(tokens=tokens[model])
 
     stub.otherwise = answer
-    swarm = swarm_of(Dialect(CLAUDE, "responses"), fallback=[GPT], timeout=timeout)
-    async with Rig(swarm, path=tmp_path / "mail.db", concurrency=16) as rig:
-        asked = [await rig.submit(f"Work on task-{n:03}") for n in range(tasks)]
-        outcomes = await asyncio.gather(*(rig.outcome(each, seconds=3_600) for each in asked))
+    swarm = swarm_of(Dialect(CLAUDE, "responses"), fallback=[GPT], timeout=20)
+    adapter = STORES[where](tmp_path)
+    await adapter.open()
+    try:
+        async with Rig(swarm, store=adapter.store, clock=SYSTEM_CLOCK, concurrency=16) as rig:
+            rig.runtime.permits = ModelPermits(adapter.records._documents, SYSTEM_CLOCK, {})
+            asked = [await rig.submit(f"Work on task-{n:03}") for n in range(tasks)]
+            outcomes = await asyncio.gather(*(rig.outcome(each, seconds=7_000) for each in asked))
+    finally:
+        await adapter.close()
     assert {(outcome.task.status, outcome.answer) for outcome in outcomes} == {
         (TaskStatus.COMPLETED, "Sunny.")
     }
-    assert sum(turns.values()) >= tasks * 20
     assert stub.complaints == []
-    spent = {model: [outcome.task.models[model] for outcome in outcomes] for model in (CLAUDE, GPT)}
-    for model, usages in spent.items():
-        calls = sum(usage.calls for usage in usages)
-        assert 20 < calls <= replies[of(model)]  # some came too late
-        assert sum(usage.input_tokens for usage in usages) == calls * tokens[of(model)].input
-    paid = sum(usage.calls for usage in spent[CLAUDE]) * (100 * 3 + 10 * 15) / 1e6
-    assert sum(usage.cost for usage in spent[CLAUDE]) == pytest.approx(paid)
+    assert sum(turns.values()) >= tasks * 20
+    total: Counter[str] = Counter()
     for outcome in outcomes:
+        assert outcome.of(EventKind.AGENT_ERROR) == []
+        timings = [event.extra.timing for event in outcome.events if event.extra.timing]
+        replied = Counter(timing.model_calls[-1].model for timing in timings if timing.model_calls)
+        assert replied == {model: usage.calls for model, usage in outcome.task.models.items()}
+        for model, usage in outcome.task.models.items():
+            assert usage.input_tokens == usage.calls * tokens[of(model)].input
+            assert usage.output_tokens == usage.calls * tokens[of(model)].output
         models = [event.extra.model for event in outcome.events if isinstance(event.extra, SwitchExtra)]
         assert all(one != other for one, other in itertools.pairwise(models)), "one event per switch"
+        total += replied
+    assert min(total[CLAUDE], total[GPT]) > tasks
+    spent = sum(outcome.task.models[CLAUDE].cost for outcome in outcomes if CLAUDE in outcome.task.models)
+    assert spent == pytest.approx(total[CLAUDE] * (100 * 3 + 10 * 15) / 1e6)
+    print(f"{where}: {total=} {len(stub.requests)=}")
 
 
 async def test_a_swarm_takes_a_list_of_models(stub: LLMStub) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -100,7 +101,16 @@ async def test_a_model_calls_them_like_its_own(stub: LLMStub, server: Any) -> No
     results = [item["output"] for item in stub.requests[1].body["input"] if "output" in item]
     added, picture, failed, looked = results
     assert json.loads(added.removeprefix("SUCCESS: ")) == {"total": 42, "parts": [2, 40]}
-    assert picture == "SUCCESS: [image, image/png, 100 bytes: not shown]"
+    assert picture.startswith("SUCCESS: [file ")
+    assert ", image/png, 100 bytes, file:" in picture
+    shown = [
+        part
+        for item in stub.requests[1].body["input"]
+        if item.get("role") == "user"
+        for part in item["content"]
+    ]
+    url = f"data:image/png;base64,{b64encode(mcp_desk.PIXEL).decode()}"
+    assert {"type": "input_image", "image_url": url, "detail": "auto"} in shown
     assert failed.startswith("ERROR: ")
     assert "no luck: rain" in failed
     assert looked == "SUCCESS: all about tea"

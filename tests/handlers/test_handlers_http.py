@@ -3,6 +3,7 @@ shape.
 """
 
 import json
+from base64 import b64decode, b64encode
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -179,3 +180,27 @@ def test_a_stream_of_a_task_that_goes_on_ends_before_its_function(stage: Stage) 
     assert "id: 1" in result["body"]
     assert stage.work_off() >= 1
     assert stage.load("going on", ALICE).status is TaskStatus.COMPLETED
+
+
+def test_a_file_is_uploaded_sent_and_fetched(stage: Stage) -> None:
+    picture = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40
+    upload = stage.request("message", path="/files", query="name=cat.png")
+    upload |= {"body": b64encode(picture).decode(), "isBase64Encoded": True}
+    upload["headers"] |= {"content-type": "image/png", "content-length": str(len(picture))}
+    stored = stage.invoke("message", upload)
+    assert stored["statusCode"] == 201, stored
+    file = answer(stored)
+    body = {"body": "weather in Oslo", "files": [file["id"]], "task_id": "with-a-file"}
+    sent = stage.invoke("message", stage.request("message", body=body, prefer="respond-async"))
+    assert sent["statusCode"] == 202, sent
+    stage.work_off()
+    assert stage.load("with-a-file").status is TaskStatus.COMPLETED
+    fetch = stage.request("message", path=f"/files/{file['id']}")
+    fetch["requestContext"]["http"]["method"] = "GET"
+    fetched = stage.invoke("message", fetch)
+    assert (fetched["statusCode"], fetched["headers"]["content-type"]) == (200, "image/png")
+    assert b64decode(fetched["body"]) == picture
+    delete = stage.request("message", path="/task", query="task_id=with-a-file")
+    delete["requestContext"]["http"]["method"] = "DELETE"
+    assert stage.invoke("message", delete)["statusCode"] == 200
+    assert stage.invoke("message", fetch)["statusCode"] == 404

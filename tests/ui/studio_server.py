@@ -117,6 +117,9 @@ def studio_swarm(gate: Gate) -> SwarmCore:
                 ]
             case "json":
                 return [call("task_complete", output={"cities": [{"name": "Tokyo", "celsius": 6}]})]
+            case "show":
+                files = view.history[-1].get("files", [])
+                return [complete(" ".join(["Shown:", *(f"file:{each['id']}" for each in files)]))]
             case "fail":
                 raise RuntimeError("the model's provider refused the key")
             case "long":

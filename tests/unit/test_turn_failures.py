@@ -343,10 +343,13 @@ class TestStoreTrouble:
         def supervisor(view: View) -> Any:
             return [complete("done")] if view.results else [call("act")]
 
+        async def act(_: Any) -> str:
+            return "acted"
+
         def plan(number: int, name: str) -> float:
             return next(slow, 0.0) if name == "before store.save_checkpoint" else 0.0
 
-        swarm = build_swarm({"supervisor": supervisor}, actions={"act": lambda _: "acted"})
+        swarm = build_swarm({"supervisor": supervisor}, actions={"act": act})
         async with Rig(swarm, concurrency=0) as rig:
             submitted = await rig.submit()
             store = FaultyPort(rig.store, "store", Points(plan))

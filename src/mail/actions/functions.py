@@ -15,8 +15,9 @@ from mail.core.protocol.error_text import explain
 from mail.core.protocol.json_schema import model_of
 from mail.core.protocol.tool_schemas import pydantic_model_to_tool
 from mail.core.task.callbacks import Later
+from mail.core.task.files import File
 from mail.core.task.swarm import ActionFunction
-from mail.core.turns.context import current_context
+from mail.core.turns.context import TURN, current_context
 from mail.errors import ToolCallFault
 
 MAX_SHOWN = 2000
@@ -54,11 +55,11 @@ def as_action_function(
         elif not isinstance(checked, wanted):
             given = _check(name, wanted, arguments, parameters)
         if signature.context is None:
-            return as_text(name, await (run() if takes_nothing else run(given)))
+            return await as_result(name, await (run() if takes_nothing else run(given)))
         named = {signature.context: current_context()}
         if not takes_nothing:
             named[signature.by_position[0].name] = given
-        return as_text(name, await run(**named))
+        return await as_result(name, await run(**named))
 
     return call
 
@@ -78,9 +79,27 @@ def typed_action(
         by_position, by_name = arguments.unpack(_check(name, arguments.model, given, parameters))
         if signature.context is not None:
             by_name[signature.context] = current_context()
-        return as_text(name, await run(*by_position, **by_name))
+        return await as_result(name, await run(*by_position, **by_name))
 
     return call, parameters, arguments
+
+
+async def as_result(name: str, result: Any) -> str | Later:
+    """Return the result of an action as text; files in it are stored, and the text refers to them.
+
+    A result with files is a `File`, or a list of files and texts. Raises as `as_text` and `FilesOfTurn.add` do.
+    """
+    parts = result if isinstance(result, list | tuple) else (result,)
+    if not any(isinstance(part, File) for part in parts):
+        return as_text(name, result)
+    files = TURN.get().files
+    if files is None:
+        raise TypeError(f"{name} has returned a file, which can be stored only in a turn of a task")
+    lines = [
+        (await files.add(part)).in_words if isinstance(part, File) else str(as_text(name, part))
+        for part in parts
+    ]
+    return "\n".join(lines)
 
 
 def as_text(name: str, result: Any) -> str | Later:

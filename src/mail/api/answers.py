@@ -6,6 +6,7 @@ from typing import Any
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.events import Event
+from mail.core.task.files import FileRef, files_in
 from mail.core.task.live import LiveEvent
 from mail.core.task.task import Task, TaskStatus
 from mail.core.task.turn_state import PausedCall
@@ -22,6 +23,7 @@ class Answer:
         pending: the calls that wait for a person, if the task is paused: with `needs_approval` for `Swarm.approve` or
             `Swarm.reject`, the others for a result, which `Swarm.reply` gives.
         usage: what the task has cost so far: tokens and US dollars.
+        files: the files that the answer mentions; `Swarm.read_file` reads them.
         output_type: the type that the question asked for, which the answer after a pause must fit; None for the
             swarm's.
     """
@@ -30,6 +32,7 @@ class Answer:
     task_id: str
     pending: tuple[PausedCall, ...] = ()
     usage: Usage = field(default=NO_USAGE, repr=False)
+    files: tuple[FileRef, ...] = ()
     output_type: Any = field(default=None, repr=False)
 
     @property
@@ -45,7 +48,8 @@ def read_answer(task: Task, message: MAILMessage | None) -> Answer:
     """Return the answer that a message gives, the last one of the task by default. Raises TaskFailed or BadRequest."""
     text = "" if message is None else message.message.body
     if message is not None and message.is_completion:
-        return Answer(text=text, task_id=task.task_id, usage=sum(task.usage.values(), NO_USAGE))
+        files = tuple(files_in(message.message.routing_info))
+        return Answer(text=text, task_id=task.task_id, usage=sum(task.usage.values(), NO_USAGE), files=files)
     if task.status in (TaskStatus.FAILED, TaskStatus.CANCELLED):
         raise TaskFailed(f"task {task.task_id!r}: {text}", task_id=task.task_id, status=task.status.value)
     usage = sum(task.usage.values(), NO_USAGE)

@@ -17,6 +17,7 @@ from copy import copy
 from dataclasses import replace
 from functools import wraps
 from hashlib import sha256
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Self, TypedDict, Unpack, overload
 
@@ -36,6 +37,7 @@ from mail.core.protocol.calls import ToolFormat
 from mail.core.protocol.output_schema import OutputSchema, read_object, schema_of
 from mail.core.task.callbacks import CallResult
 from mail.core.task.documents import IN_MEMORY
+from mail.core.task.files import File, FileRef
 from mail.core.task.idempotency import IdempotencyKey
 from mail.core.task.ports import Store
 from mail.core.task.swarm import AgentFunction
@@ -44,6 +46,7 @@ from mail.errors import (
     BadApproval,
     BadRequest,
     ConfigurationError,
+    FileNotFound,
     MAILError,
     QuestionOpen,
     Subject,
@@ -254,6 +257,7 @@ class AskOptions(TypedDict, total=False):
     timeout: float | None
     drop_question: bool
     idempotency_key: str | None
+    files: Sequence[File | str | Path]
 
 
 def _blocking[**P, T](
@@ -394,6 +398,7 @@ class Swarm(Generic[Output]):
         output_type: Any = None,
         drop_question: bool = False,
         idempotency_key: str | None = None,
+        files: Sequence[File | str | Path] = (),
     ) -> Any:
         """Ask the swarm something, and wait for the answer.
 
@@ -406,6 +411,8 @@ class Swarm(Generic[Output]):
             idempotency_key: your name for the question. A program that runs again, as after it was killed, asks it
                 only once and gets the same answer, if `database` is a file or a server. Of the questions with a key
                 in one `task_id`, the last 64 are known.
+            files: files that go with the question, as `File`s or paths: images, PDF files, texts. A model gets those of
+                the types that it takes.
 
         If the task pauses, this returns an `Answer` whatever the type, with the pending calls in `pending`; continue
         with `approve` or `reject` if they need approval, with `reply` if they are of breakpoint tools.
@@ -421,6 +428,7 @@ class Swarm(Generic[Output]):
             output_type=output_type,
             drop_question=drop_question,
             idempotency_key=idempotency_key,
+            files=files,
         )
         return self._wait(work, "ask", "aask")
 
@@ -445,9 +453,10 @@ class Swarm(Generic[Output]):
         output_type: Any = None,
         drop_question: bool = False,
         idempotency_key: str | None = None,
+        files: Sequence[File | str | Path] = (),
     ) -> Any:
         """Ask the swarm something, and wait for the answer; see `ask`."""
-        fields = {"body": text, "task_id": task_id, "drop_question": drop_question}
+        fields = {"body": text, "task_id": task_id, "drop_question": drop_question, "files": files}
         return await self._ask(timeout, output_type, **fields, idempotency_key=idempotency_key)
 
     @without_frames_async
@@ -499,6 +508,22 @@ class Swarm(Generic[Output]):
         return forked.task.task_id
 
     fork = _blocking(afork)
+
+    @without_frames_async
+    async def aread_file(self, file: FileRef | str) -> File:
+        """Return a file of a task: of an answer (`Answer.files`), of an event's message, or by its id.
+
+        Raises FileNotFound.
+        """
+        runtime = self.running.runtime
+        files, instance = runtime.engine.caller_files, str(runtime.principal)
+        ref = file if isinstance(file, FileRef) else await files.find(instance, file)
+        data = await files.read(instance, ref.id)
+        if data is None:
+            raise FileNotFound
+        return File(data, ref.name, ref.type)
+
+    read_file = _blocking(aread_file)
 
     @without_frames_async
     async def afinish(self, token: str, result: Any = None, *, error: str | None = None) -> None:
@@ -635,6 +660,7 @@ class Swarm(Generic[Output]):
         output_type: Any = None,
         drop_question: bool = False,
         idempotency_key: str | None = None,
+        files: Sequence[File | str | Path] = (),
     ) -> AsyncGenerator[Any]:
         """Ask the swarm something, and iterate over what happens; the last item is what `ask` returns.
 
@@ -653,6 +679,7 @@ class Swarm(Generic[Output]):
             drop_question=drop_question,
             output_schema=_schema(output_type),
             idempotency_key=idempotency_key,
+            files=files,
         )
         async with runtime.at_work(), aclosing(runtime.watch(submitted, timeout, live=True)) as events:
             async for event in events:
@@ -724,7 +751,14 @@ class Swarm(Generic[Output]):
                 status="completed",
             ) from error
 
-    async def _post(self, *, idempotency_key: str | None = None, **fields: Any) -> Submitted:
+    async def _post(
+        self, *, idempotency_key: str | None = None, files: Sequence[File | str | Path] = (), **fields: Any
+    ) -> Submitted:
+        if files:
+            given = [each if isinstance(each, File) else File.from_path(each) for each in files]
+            runtime = self.running.runtime
+            put, instance = runtime.engine.caller_files.put, str(runtime.principal)
+            fields["files"] = tuple([(await put(instance, file)).id for file in given])
         if idempotency_key is not None:
             fields |= _once(idempotency_key, fields)
         try:
@@ -814,7 +848,8 @@ def _once(key: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the key of a question as the engine takes it, and its task, which is that of the key by default."""
     if not key:
         raise BadRequest("idempotency_key must not be empty")
-    asked = json.dumps([fields["body"], fields["task_id"], fields["output_schema"]], sort_keys=True)
+    content = [fields["body"], fields["task_id"], fields["output_schema"], *fields.get("files", ())]
+    asked = json.dumps(content, sort_keys=True)
     named = IdempotencyKey(key=key, digest=sha256(asked.encode()).hexdigest(), until=NEVER)
     task_id = fields["task_id"] or f"key-{sha256(key.encode()).hexdigest()[:32]}"
     return {"task_id": task_id, "idempotency_key": named}

@@ -57,6 +57,9 @@ if TYPE_CHECKING:
     from mail.config.aws import AwsConfig
     from mail.core.engine.telemetry import Observers
 
+SECRETS_VARIABLE = "MAIL_SECRETS_PATH"
+"""Names the path in SSM whose parameters become environment variables: `/mail/prod/OPENAI_API_KEY`, …"""
+
 SECRETS_SECONDS = 30.0
 """Seconds for which the secrets of turns are tried to be read."""
 
@@ -266,16 +269,26 @@ def log_formatter(config: TelemetryConfig) -> logging.Formatter | None:
     return JSONFormatter()
 
 
-def read_turn_secrets(path: str, seconds: float = SECRETS_SECONDS) -> dict[str, str]:
-    """Read the SSM parameters right below a path, which are variables of turns; give up after so many seconds.
+class TurnSecrets:
+    """Secrets of turns: makes the SSM parameters right below `MAIL_SECRETS_PATH` environment variables of this process.
 
-    Tokens of other swarms and secrets of webhooks are not among them. Raises StoreUnavailable.
+    Variables that are set already stay as they are. Tokens of other swarms and secrets of webhooks are not among them.
     """
-    found = _parameters(path).read_all(seconds)
-    for variable in [name for name in found if name.startswith(peers.SECRETS)]:
-        logger.warning("code of agents can read %s: move it to %s", variable, peers.path_of_outbound(path))
-        del found[variable]
-    return found
+
+    def __init__(self) -> None:
+        self._own: dict[str, str] = {}
+
+    def read(self, seconds: float = SECRETS_SECONDS) -> bool:
+        """Read them within so many seconds; return whether one is new or has changed. Raises StoreUnavailable."""
+        path = os.environ.get(SECRETS_VARIABLE, "")
+        known, found = dict(self._own), _parameters(path).read_all(seconds) if path else {}
+        for variable, text in found.items():
+            if variable.startswith(peers.SECRETS):
+                place = peers.path_of_outbound(path)
+                logger.warning("code of agents can read %s: move it to %s", variable, place)
+            elif variable in known or not os.environ.get(variable):
+                os.environ[variable] = self._own[variable] = text
+        return known != self._own
 
 
 def aws_queue(config: "AwsConfig") -> "SQSQueue":

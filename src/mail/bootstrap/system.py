@@ -129,6 +129,8 @@ class System[Q: TurnQueue]:
             tracer=self.telemetry.tracer,
             webhooks=webhooks,
             live_link=backend.live,
+            files=backend.files,
+            max_file_bytes=limits.file_bytes,
             base_url=config.interswarm.base_url.rstrip("/") or base_url,
             permits=ModelPermits(
                 backend.documents, clock, {**swarm.model_limits, **config.models}, pause=pause

@@ -33,6 +33,7 @@ SECTIONS = {
         "thread": "mail.cli.threads",
         "inbox": "mail.cli.threads",
         "usage": "mail.cli.usage",
+        "file": "mail.cli.files",
     },
     "Deploy it to AWS": {
         "build": "mail.cli.build",
@@ -65,6 +66,7 @@ GROUPS = {
     "webhook": "Manage webhooks for task events.",
     "schedule": "Manage messages that the server posts at certain times.",
     "action": "Finish calls of actions that finish later.",
+    "file": "Upload files for messages, and fetch those of your tasks.",
 }
 
 

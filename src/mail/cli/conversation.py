@@ -3,7 +3,10 @@
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from mail.cli.command import Command, Namespace, joined, option, positional, switch
 from mail.cli.repl.words import split
@@ -202,7 +205,8 @@ async def _show(session: Session, task_id: str, shown: "Shown") -> None:
 async def _send(session: Session, given: Namespace) -> None:
     from mail.client.messaging import MessageOptions
 
-    options = MessageOptions(entrypoint=given.entrypoint, task_id=given.task_id)
+    files = [(await session.client.upload_file(each))["id"] for each in given.file]
+    options = MessageOptions(entrypoint=given.entrypoint, task_id=given.task_id, files=files)
     if not given.no_wait:
         await send(session, given.body, options)
         return
@@ -278,6 +282,13 @@ COMMANDS = (
                 "--task-id", help="The task to continue, or the id of a new one.", type=Task(may_be_new=True)
             ),
             option("--to", "entrypoint", help="The agent to write to.", type=Agent()),
+            option(
+                "--file",
+                metavar="PATH",
+                multiple=True,
+                type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                help="A file that goes with the message; may be repeated.",
+            ),
             switch("--no-wait", help="Print the task's id and exit; the task runs on the server."),
         ),
     ),

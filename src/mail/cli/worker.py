@@ -79,9 +79,7 @@ def worker(
             os.environ.update(bootstrap.read_stack(stack))
         elif not os.environ.get("MAIL_TABLE") or not os.environ.get("MAIL_TURN_QUEUES"):
             raise click.UsageError("name the deployment with --stack, or set MAIL_TABLE and MAIL_TURN_QUEUES")
-        if path := os.environ.get("MAIL_SECRETS_PATH"):
-            for variable, value in bootstrap.read_turn_secrets(path).items():
-                os.environ[variable] = os.environ.get(variable) or value
+        bootstrap.TurnSecrets().read()
         settings = AwsConfig.from_environ()
         set_up_logging(settings.server)
         system, made = bootstrap.worker(settings, concurrency=concurrency)

@@ -1,16 +1,21 @@
 """`MAILClient`: a method for every endpoint of a MAIL server."""
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import islice
+from mimetypes import guess_type
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pydantic_core import to_json, to_jsonable_python
 
+from mail.client.connection import read_json
 from mail.client.errors import InvalidRequest
 from mail.client.messaging import IDEMPOTENCY_KEY, MessageOptions, Messaging, repeat
+from mail.client.operations import OPERATIONS
 
 if TYPE_CHECKING:
     from openai.types.responses import Response
@@ -227,6 +232,36 @@ class MAILClient(Messaging):
         Raises ServerError with status 409 while the task runs. Forks of it keep their copies.
         """
         return await self._ask("delete_task", task_id=task_id, caller=caller)
+
+    async def upload_file(
+        self,
+        file: str | Path | bytes,
+        *,
+        name: str | None = None,
+        type: str | None = None,  # noqa: A002
+    ) -> JSONObject:
+        """Upload a file, and return `{"id", "name", "type", "bytes"}`; the id is for `files` of your messages.
+
+        Args:
+            file: its path, or its bytes.
+            name: its name, for people and models; by default that of the path.
+            type: its media type, such as `application/pdf`; by default what the name or its first bytes show.
+
+        Raises OSError, and ServerError with status 413 if it is too large. It is deleted after a day unless a message
+        refers to it.
+        """
+        data = file if isinstance(file, bytes) else await asyncio.to_thread(Path(file).read_bytes)
+        name = name or ("" if isinstance(file, bytes) else Path(file).name)
+        kind = type or guess_type(name)[0] or "application/octet-stream"
+        return await self._ask("upload_file", {"Content-Type": kind}, content=data, name=name or None)
+
+    async def get_file(self, file_id: str) -> bytes:
+        """Return the bytes of a file that you have uploaded, or that belongs to one of your tasks."""
+        async with self._deadline(str(OPERATIONS["get_file"])):
+            response = await self._request("get_file", {"file_id": file_id})
+        if not response.is_success:
+            read_json(response)
+        return response.content
 
     async def get_usage(
         self,

@@ -234,7 +234,7 @@ class Connection:
                     request.method,
                     self.base_url + request.url if request.url.startswith("/") else request.url,
                     params=request.query or None,
-                    content=None if request.body is None else to_json(request.body),
+                    content=request.content if request.body is None else to_json(request.body),
                     headers=headers,
                     timeout=self._timeout(session, is_stream=stream),
                 )

@@ -74,6 +74,7 @@ class MessageOptions:
     drop_question: bool = False
     output_schema: Mapping[str, Any] | None = None
     approvals: Sequence[Mapping[str, Any]] | None = None
+    files: Sequence[str] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def message(self, operation: str, **fields: Any) -> "SentMessage":
@@ -93,6 +94,7 @@ class MessageOptions:
             "drop_question": self.drop_question or None,
             "output_schema": self.output_schema,
             "approvals": self.approvals,
+            "files": list(self.files) or None,
             "kwargs": self.settings or None,
         }
         headers = {} if self.idempotency_key is None else {IDEMPOTENCY_KEY: self.idempotency_key}
@@ -291,6 +293,7 @@ class Messaging(Connection):
         drop_question: bool = False,
         output_schema: Mapping[str, Any] | None = None,
         approvals: Sequence[Mapping[str, Any]] | None = None,
+        files: Sequence[str] = (),
         **kwargs: Any,
     ) -> JSONObject:
         """Send a message and wait for the answer.
@@ -318,6 +321,7 @@ class Messaging(Connection):
             output_schema: the JSON Schema that the answer must fit; its value is `output` in the answer then.
             approvals: decisions on calls that wait for approval, each with a `decision` (approve, edit, reject) and, if
                 several wait, a `call_id`; `approve` and `reject` build one.
+            files: the ids of files that go with the message (`upload_file`).
             kwargs: further settings, such as `breakpoint_tool_call_result`, `max_steps` and `timeout`.
 
         Raises MAILClientError.
@@ -334,6 +338,7 @@ class Messaging(Connection):
             drop_question=drop_question,
             output_schema=output_schema,
             approvals=approvals,
+            files=files,
             settings=kwargs,
         )
         return await self._post(message if body is None else body, options, show_events=show_events)
@@ -358,6 +363,7 @@ class Messaging(Connection):
         drop_question: bool = False,
         output_schema: Mapping[str, Any] | None = None,
         approvals: Sequence[Mapping[str, Any]] | None = None,
+        files: Sequence[str] = (),
         **kwargs: Any,
     ) -> EventStream:
         """Send a message and stream the task's events, up to `task_complete` or `task_error`.
@@ -380,6 +386,7 @@ class Messaging(Connection):
             drop_question=drop_question,
             output_schema=output_schema,
             approvals=approvals,
+            files=files,
             settings=kwargs,
         )
         return await self._post_stream(message if body is None else body, options)

@@ -23,6 +23,7 @@ class Request:
         url: a path on the server, or a URL that the server has returned.
         query: its parameters, not encoded yet.
         body: what becomes JSON.
+        content: the body itself, if it is bytes.
         headers: the headers besides those of every request.
     """
 
@@ -31,6 +32,7 @@ class Request:
     query: Mapping[str, str] = _NONE
     body: Mapping[str, Any] | None = None
     headers: Mapping[str, str] = _NONE
+    content: bytes | None = None
 
     def __str__(self) -> str:
         return f"{self.method} {self.url}"
@@ -39,6 +41,8 @@ class Request:
 @dataclass(frozen=True, slots=True)
 class Operation:
     """An endpoint, and how its parameters travel: those of a POST in the body, all other ones in the URL.
+
+    A parameter `content`, of bytes, is the body itself.
 
     Attributes:
         name: the method of `MAILClient`.
@@ -63,7 +67,8 @@ class Operation:
         """Build the request. Parameters that are None are left out, and so are flags that are off in a URL."""
         given = {name: value for name, value in parameters.items() if value is not None}
         path = _PATH_PARAMETER.sub(lambda found: _segment(given.pop(found[1])), self.path)
-        if self.method == "POST":
+        content = given.pop("content", None)
+        if self.method == "POST" and content is None:
             return Request(self.method, path, body=given, headers=headers)
         query = {
             name: value if isinstance(value, str) else json.dumps(value)
@@ -71,7 +76,7 @@ class Operation:
             if value is not False
         }
         body = {name: given[name] for name in self.repeated}
-        return Request(self.method, path, query, body or None, headers)
+        return Request(self.method, path, query, body or None, headers, content)
 
     def next_cursor(self, headers: Mapping[str, str], page: Mapping[str, Any]) -> str | None:
         """Return the cursor of the next page; None after the last one."""
@@ -109,6 +114,8 @@ OPERATIONS = {
         Operation("cancel_task", "POST", "/task/cancel"),
         Operation("post_callback", "POST", "/callbacks/{token}"),
         Operation("delete_task", "DELETE", "/task"),
+        Operation("upload_file", "POST", "/files"),
+        Operation("get_file", "GET", "/files/{file_id}"),
         Operation("get_usage", "GET", "/usage", cursor="cursor"),
         Operation("get_dead_letters", "GET", "/dead-letters", cursor="next_cursor"),
         Operation("redrive_dead_letters", "POST", "/dead-letters/redrive", cursor="next_cursor"),

@@ -56,6 +56,7 @@ _VARIABLES: Mapping[str, tuple[str, str]] = {
     "MAIL_MAILBOX_DEPTH": ("limits", "mailbox_depth"),
     "MAIL_TASK_BYTES": ("limits", "task_bytes"),
     "MAIL_CALLER_BYTES": ("limits", "caller_bytes"),
+    "MAIL_FILE_BYTES": ("limits", "file_bytes"),
     "MAIL_STREAMS": ("limits", "streams"),
     "MAIL_MEMORY": ("limits", "memory"),
     "MAIL_CONNECTIONS": ("connections", "total"),

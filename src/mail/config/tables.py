@@ -7,6 +7,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from mail.config.database import AUTO, engine_of, hide_password, read_database
 from mail.core.task.failing_calls import FAILING_CALL_LIMIT
+from mail.core.task.files import MAX_FILE_BYTES
 from mail.core.task.limits import UNREACHABLE_SECONDS
 from mail.core.task.schedules import Schedule
 from mail.core.task.webhooks import RETRY_SECONDS
@@ -81,6 +82,7 @@ class LimitsConfig(Table):
         mailbox_depth: the number of messages that may wait for an agent in a task when a caller adds one.
         task_bytes: the number of bytes that a task may store.
         caller_bytes: the number of bytes that all tasks of a caller may store.
+        file_bytes: the number of bytes of a file; at least 1.
         streams: the number of streams that a caller may read at the same time from a server process.
         memory: the bytes that all requests to a process may hold; a quarter of them for one caller.
     """
@@ -91,6 +93,7 @@ class LimitsConfig(Table):
     mailbox_depth: int = Field(default=1000, ge=0)
     task_bytes: int = Field(default=64 * 1024 * 1024, ge=0)
     caller_bytes: int = Field(default=10 * 1024**3, ge=0)
+    file_bytes: int = Field(default=MAX_FILE_BYTES, ge=1)
     streams: int = Field(default=100, ge=0)
     memory: int = Field(default=128 * 1024 * 1024, ge=0)
 

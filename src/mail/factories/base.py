@@ -1,7 +1,6 @@
 """Base classes of agent functions, with and without litellm, and their deprecated factories."""
 
 import os
-import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -13,13 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
 from mail.core.protocol.mail_tools import ReadMore
 from mail.core.protocol.tool_schemas import create_read_more_tool
+from mail.core.task.files import FILES
 from mail.core.task.size import json_size, text_size
 from mail.core.task.swarm import History, ToolChoice
 from mail.core.turns.context import CURRENT_TASK, TURN
 from mail.core.turns.tools import caller_tools, provided_tools, task_tools
 from mail.errors import AgentUnavailable, ConfigurationError
 from mail.factories.caching import cache_key
-from mail.factories.fallback import SwitchingPolicy, Target, call_in_order, read_fallback
+from mail.factories.fallback import SwitchingPolicy, Target, call_in_order, read_fallback, running_breakers
+from mail.factories.files import accepted_types, check_accepts, with_attachments
 from mail.factories.history import WRITTEN_BY, as_read_by, without_memory
 from mail.factories.model_call import call_model
 from mail.factories.models import ModelRequest, context_window, is_claude, traits_of
@@ -151,6 +152,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         default_tool_choice: ToolChoice | None = None,
         cache: Literal["auto", "off"] = "auto",
         fallback: object = (),
+        accepts: Sequence[str] | None = None,
         _debug_include_mail_tools: bool = True,
         **extra: Any,
     ) -> None:
@@ -173,6 +175,8 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             default_tool_choice: replaces the engine's choice `required`, for example by `auto`.
             cache: `auto` to let the provider cache what the next call repeats, `off` to ask for nothing.
             fallback: models for times when the first one can't be used (`mail.factories.fallback.read_fallback`).
+            accepts: the media types of files that the model gets, such as `image/*`; by default those of its entry in
+                the table of models.
             extra: options of the call, as litellm names them. A value `${NAME}` is read from that environment variable.
         """
         llm, self.fallback = read_fallback(f"agent {name!r}", llm, fallback, tool_format=tool_format)
@@ -216,6 +220,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         self.print_llm_streams = print_llm_streams
         self.default_tool_choice = default_tool_choice
         self.cache = cache
+        self.accepts = check_accepts(f"agent {name!r}", accepts)
 
     def __call__(self, messages: History, tool_choice: ToolChoice = "required") -> Awaitable[AgentOutput]:
         """Run one step of the agent; `messages` stay unchanged. Raises AgentUnavailable with a text for agents."""
@@ -235,7 +240,9 @@ class LiteLLMAgentFunction(MAILAgentFunction):
 
     async def window(self) -> int | None:
         """Return how many tokens the model can read in a call, less what a long reply takes; None if not known."""
-        held = None if self.fallback is None else self.fallback.held(TURN.get().switch, time.time())
+        held = (
+            None if self.fallback is None else self.fallback.held(TURN.get().switch, running_breakers().now())
+        )
         window = context_window(self.llm if held is None else held.llm)
         return window and min(window, int((window - (self.max_tokens or 0)) / USUAL_SHARE))
 
@@ -307,6 +314,8 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         is_usual = not self.use_proxy and not self._has_own_access and "extra_headers" not in self.options
         if is_usual and (failure := port_for(self.llm).find_missing_key(self.llm)):
             raise error_for(failure, self.llm, 1)
+        if any(FILES in entry for entry in messages):
+            messages = await with_attachments(messages, self.accepts or accepted_types(self.llm))
         request = self.request(messages, tool_choice)
         if not (self.stream_tokens and self.print_llm_streams):
             return await call_model(request, policy, ignore)

@@ -14,6 +14,7 @@ from mail.factories.answer import AnswerReader
 from mail.factories.caching import prefix_ends
 from mail.factories.chat import max_tokens_of, thinking_of
 from mail.factories.failures import CallFailed
+from mail.factories.files import converse_blocks
 from mail.factories.history import (
     Note,
     Received,
@@ -187,7 +188,7 @@ def _messages(
                 if entry.get("role") in ("system", "developer"):
                     system.append(text)
                 else:
-                    content = [{"text": text if text.strip() else EMPTY}]
+                    content = [{"text": text if text.strip() else EMPTY}, *converse_blocks(entry)]
             case Result(call_id, output):
                 text = output if output.strip() else EMPTY
                 content = [{"toolResult": {"toolUseId": _id(call_id), "content": [{"text": text}]}}]

@@ -10,29 +10,22 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from threading import Lock
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from mail.core.task.fallback import Switch, SwitchCause
+from mail.core.decisions.fallback import OPEN_SECONDS, closed, opened, tried
+from mail.core.task.fallback import Breaker, BreakerChange, Breakers, Switch, SwitchCause
 from mail.core.turns.context import TURN
 from mail.errors import ConfigurationError, ModelError
 from mail.factories.models import context_window
 from mail.factories.options import check_options
-from mail.factories.retry import Cause, Failure, Retry, RetryPolicy, Stop
+from mail.factories.retry import ATTEMPTS_BEFORE_ANOTHER, Cause, Failure, Retry, RetryPolicy, Stop
 
 logger = logging.getLogger(__name__)
 
 MANY_MODELS = 5
 """Models that an agent may have."""
-
-OPEN_SECONDS = 30.0
-"""Seconds for which a breaker stays open the first time; each further failure doubles them."""
-
-LONGEST_OPEN = 600.0
-
-PROBE_SECONDS = 60.0
-"""Seconds for which one call tries whether a model works again, while other tasks wait with theirs."""
 
 CAUSES: Mapping[Cause, SwitchCause] = MappingProxyType(
     {
@@ -152,69 +145,6 @@ def _read_target(where: str, given: object, tool_format: Any) -> Target:
     )
 
 
-# ------------------------------------------------------------------------------------------------- breakers
-
-
-@dataclass(slots=True)
-class _Breaker:
-    until: float
-    failures: int
-    cause: SwitchCause
-
-
-class Breakers:
-    """The breakers of the models that this process calls. A model with an open one has failed, and is left alone.
-
-    Times are in seconds since the epoch.
-    """
-
-    def __init__(self) -> None:
-        self._open: dict[str, _Breaker] = {}
-        self._lock = Lock()
-
-    def is_open(self, llm: str, now: float) -> bool:
-        """Return whether a model is not to be called."""
-        return self.until(llm) > now
-
-    def until(self, llm: str) -> float:
-        """Return when a model may be tried again; 0 if it works."""
-        breaker = self._open.get(llm)
-        return 0.0 if breaker is None else breaker.until
-
-    def cause(self, llm: str) -> SwitchCause:
-        """Return why the breaker of a model is open."""
-        return self._open[llm].cause
-
-    def may_call(self, llm: str, now: float) -> bool:
-        """Return whether to call a model; once a breaker has been open for its time, only one caller tries it."""
-        with self._lock:
-            breaker = self._open.get(llm)
-            if breaker is None:
-                return True
-            if breaker.until > now:
-                return False
-            breaker.until = now + PROBE_SECONDS
-            return True
-
-    def fail(self, llm: str, now: float, cause: SwitchCause, retry_after: float | None) -> None:
-        """Open the breaker of a model, for longer after each failure, and for as long as its provider asks."""
-        with self._lock:
-            breaker = self._open.setdefault(llm, _Breaker(0.0, 0, cause))
-            breaker.cause = cause
-            seconds = max(OPEN_SECONDS * 2**breaker.failures, retry_after or 0.0)
-            breaker.until = now + min(seconds, LONGEST_OPEN)
-            breaker.failures = min(breaker.failures + 1, 10)
-
-    def succeed(self, llm: str) -> None:
-        """Close the breaker of a model that has replied."""
-        if llm in self._open:
-            with self._lock:
-                self._open.pop(llm, None)
-
-
-BREAKERS = Breakers()
-
-
 # -------------------------------------------------------------------------------------------------- calling
 
 
@@ -231,7 +161,7 @@ class SwitchingPolicy:
         self, policy: RetryPolicy, find: Callable[[SwitchCause], Target | None], *, waits: bool
     ) -> None:
         self.waits = waits
-        self.attempts, self.least = policy.attempts, policy.least
+        self.least = policy.least
         self.failure: Failure | None = None
         self.following: Target | None = None
         self._policy = policy
@@ -241,6 +171,11 @@ class SwitchingPolicy:
         """Return the policy for calls that can wait so long if there is no other model."""
         self._policy = self._policy.with_patience(seconds)
         return self
+
+    def attempts_after(self, cause: Cause) -> int:
+        """Return how many attempts there are in all, of which one has just failed."""
+        attempts = self._policy.attempts_after(cause)
+        return attempts if self.following is None else min(attempts, ATTEMPTS_BEFORE_ANOTHER)
 
     def decide(self, failure: Failure, attempt: int, left: float | None, chance: float) -> Retry | Stop:
         """Decide as the retry policy does; at most one short retry, if there is another model."""
@@ -255,6 +190,27 @@ type Call[Output] = Callable[[Target, SwitchingPolicy, float | None], Awaitable[
 """Calls a model, for as many seconds at most in one attempt (None for no limit)."""
 
 
+class _NoBreakers:
+    """Keeps no breakers, for agents that no server runs."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def breaker(self, _model: str) -> Breaker | None:
+        return None
+
+    async def learn_breakers(self, *_models: str) -> None:
+        pass
+
+    async def change_breaker(self, _model: str, _change: BreakerChange) -> bool:
+        return False
+
+
+def running_breakers() -> Breakers:
+    """Return the breakers of the server that runs the turn."""
+    return TURN.get().permits or _NoBreakers()
+
+
 async def call_in_order[Output](
     agent: str, fallback: Fallback, policy: RetryPolicy, call: Call[Output]
 ) -> Output:
@@ -262,10 +218,10 @@ async def call_in_order[Output](
 
     Reports a switch to the running turn. Raises ModelError, whose text lists the failures of all models.
     """
-    turn, now, breakers = TURN.get(), time.time(), BREAKERS
+    turn, breakers = TURN.get(), running_breakers()
     first, stored = fallback.first, turn.switch
-    target, cause = _begin(fallback, stored, now, breakers)
-    tried: list[str] = []
+    target, cause = await _begin(fallback, stored, breakers)
+    called: list[str] = []
     errors: list[ModelError] = []
     busy: Target | None = None
     hold = 0.0
@@ -274,23 +230,25 @@ async def call_in_order[Output](
     def find(cause: SwitchCause) -> Target | None:
         if cause is SwitchCause.CONTEXT and turn.may_cut:
             return None
-        return fallback.following(cause, [*tried, target.llm], lambda llm: breakers.is_open(llm, now))
+        return fallback.following(cause, [*called, target.llm], partial(_is_open, breakers))
 
     while True:
-        other = find(SwitchCause.RATE_LIMIT)
-        is_only = busy is None and (other is None or breakers.is_open(other.llm, now))
+        other, breaker = find(SwitchCause.RATE_LIMIT), breakers.breaker(target.llm)
+        is_only = busy is None and (other is None or _is_open(breakers, other.llm))
         trying = SwitchingPolicy(policy, find, waits=is_only or is_last)
         try:
-            output = await call(target, trying, _share(turn.deadline) if _has_more(fallback, tried) else None)
+            output = await call(
+                target, trying, _share(turn.deadline) if _has_more(fallback, called) else None
+            )
         except ModelError as error:
             failure = trying.failure
             is_busy = failure is not None and failure.cause is Cause.BUSY
             if is_busy:
-                busy, hold = busy or target, time.time() + OPEN_SECONDS
+                busy, hold = busy or target, breakers.now() + OPEN_SECONDS
             else:
                 errors.append(error)
             if busy is not None and trying.following is None and not is_last:
-                tried.append(target.llm)
+                called.append(target.llm)
                 target, cause, is_last = busy, SwitchCause.RATE_LIMIT, True
                 continue
             if failure is None or trying.following is None:
@@ -299,32 +257,43 @@ async def call_in_order[Output](
                 raise type(error)("; ".join(each.detail for each in errors)) from error
             cause = CAUSES[failure.cause]
             if cause is not SwitchCause.CONTEXT and not is_busy:
-                breakers.fail(target.llm, time.time(), cause, failure.retry_after)
-            tried.append(target.llm)
-            target = trying.following
+                opening = partial(opened, cause=cause, retry_after=failure.retry_after)
+                await breakers.change_breaker(target.llm, opening)
+            await breakers.learn_breakers(*(each.llm for each in fallback.targets))
+            following = find(cause) or trying.following
+            called.append(target.llm)
+            target = following
             logger.warning("agent %s: %s; %s is called instead", agent, error.detail, target.llm)
             continue
-        breakers.succeed(target.llm)
+        if breaker is not None:
+            await breakers.change_breaker(target.llm, closed)
         if turn.activity is not None:
-            until = None if cause is SwitchCause.CONTEXT else breakers.until(first.llm) or hold
-            turn.activity.switch = _report(target.llm, cause, first.llm, stored, until)
+            breaker = breakers.breaker(first.llm)
+            until = hold if breaker is None else breaker.until
+            held = None if cause is SwitchCause.CONTEXT else until
+            turn.activity.switch = _report(target.llm, cause, first.llm, stored, held)
         return output
 
 
-def _begin(
-    fallback: Fallback, stored: Switch | None, now: float, breakers: Breakers
-) -> tuple[Target, SwitchCause]:
+async def _begin(fallback: Fallback, stored: Switch | None, breakers: Breakers) -> tuple[Target, SwitchCause]:
     """Return the model to call first, and the cause if it is not the agent's first one."""
     first = fallback.first
-    if stored is not None and (held := fallback.held(stored, now)) is not None:
+    if stored is not None and (held := fallback.held(stored, breakers.now())) is not None:
         return held, stored.cause
-    if breakers.may_call(first.llm, now):
+    await breakers.learn_breakers(first.llm)
+    tries = await breakers.change_breaker(first.llm, tried)
+    if tries or (breaker := breakers.breaker(first.llm)) is None:
         return first, SwitchCause.RECOVERED
     if stored is not None and (held := fallback.find(stored.model)) is not None:
         return held, stored.cause
-    cause = breakers.cause(first.llm)
-    other = fallback.following(cause, [first.llm], lambda llm: breakers.is_open(llm, now))
-    return (first, SwitchCause.RECOVERED) if other is None else (other, cause)
+    await breakers.learn_breakers(*(each.llm for each in fallback.targets))
+    other = fallback.following(breaker.cause, [first.llm], partial(_is_open, breakers))
+    return (first, SwitchCause.RECOVERED) if other is None else (other, breaker.cause)
+
+
+def _is_open(breakers: Breakers, llm: str) -> bool:
+    breaker = breakers.breaker(llm)
+    return breaker is not None and breaker.until > breakers.now()
 
 
 def _report(

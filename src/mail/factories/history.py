@@ -9,6 +9,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mail.factories.files import to_chat_entry, to_responses_entry
 from mail.factories.items import (
     Entry,
     Item,
@@ -189,7 +190,7 @@ def to_chat(
     for index, section in enumerate(sections):
         match section:
             case Received(entry):
-                messages.append(entry)
+                messages.append(to_chat_entry(entry))
             case Note(text):
                 messages.append({"role": "user", "content": text})
             case Result(call_id, content):
@@ -268,7 +269,7 @@ def to_responses(sections: Iterable[Section]) -> list[Entry]:
     for section in sections:
         match section:
             case Received(entry):
-                items.append(entry)
+                items.append(to_responses_entry(entry))
             case Note(text):
                 items.append({"role": "user", "content": text})
             case Result(call_id, content):

@@ -19,6 +19,7 @@ from mail.factories.answer import AnswerReader
 from mail.factories.caching import Prefixes, describe
 from mail.factories.failures import CallFailed
 from mail.factories.fallback import SwitchingPolicy
+from mail.factories.files import without_attachments
 from mail.factories.history import WRITTEN_BY, read_history, to_chat
 from mail.factories.items import Entry, MalformedReply, assemble
 from mail.factories.models import ModelRequest, OnPiece, PieceKind, price
@@ -166,7 +167,7 @@ def _exchange(request: ModelRequest) -> Exchange:
 
 
 def _as_chat(entries: Sequence[Entry]) -> list[Entry]:
-    return to_chat(read_history(entries), claude=False)
+    return to_chat(read_history(list(map(without_attachments, entries))), claude=False)
 
 
 def _reply_as_chat(entries: Sequence[Entry]) -> list[Entry]:
@@ -284,7 +285,7 @@ def _log(
     what = f"HTTP {failure.status}" if failure.status else failure.cause.value
     words = request.hide_secrets(str(error).partition("\n")[0])
     if isinstance(decision, Retry):
-        tries = policy.attempts[failure.cause]
+        tries = policy.attempts_after(failure.cause)
         logger.warning(
             "%s: %s, attempt %d of %d, next in %.1f s", request.llm, what, attempt, tries, decision.after
         )

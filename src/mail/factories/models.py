@@ -26,11 +26,14 @@ class Traits:
         claude: whether it is a Claude model, at any provider; its replies are stored block by block.
         reasons: whether it can reason, by the table.
         adapts: whether it has adaptive thinking, during which tools may be forced.
+        sees, reads_pdf: whether it takes images and PDF files.
     """
 
     claude: bool
     reasons: bool
     adapts: bool
+    sees: bool
+    reads_pdf: bool
 
 
 @lru_cache(maxsize=256)
@@ -38,7 +41,13 @@ def traits_of(llm: str) -> Traits:
     """Return the traits of a model; without an entry in the table, those implied by its name."""
     model = find_model(llm)
     known = "" if model is None else model.traits
-    return Traits(claude=is_claude(llm), reasons="r" in known, adapts="a" in known)
+    return Traits(
+        claude=is_claude(llm),
+        reasons="r" in known,
+        adapts="a" in known,
+        sees="v" in known,
+        reads_pdf="p" in known,
+    )
 
 
 def is_claude(llm: str) -> bool:

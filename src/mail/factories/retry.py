@@ -87,6 +87,9 @@ ATTEMPTS: Mapping[Cause, int] = MappingProxyType(
 """Maximum number of attempts by cause; other causes are permanent."""
 
 
+ATTEMPTS_BEFORE_ANOTHER = 2
+"""Maximum number of attempts, by any cause, if there is another model to call."""
+
 SHORT_WAIT = 2.0
 """Seconds that a call waits in its turn. To wait longer, the turn is parked, or another model is called."""
 
@@ -111,12 +114,16 @@ class RetryPolicy:
         """Whether a call waits for a permit; if not, it fails as BUSY, and another model is called."""
         return True
 
+    def attempts_after(self, cause: Cause) -> int:
+        """Return how many attempts there are in all, of which one has failed by this cause."""
+        return self.attempts.get(cause, 0)
+
     def decide(self, failure: Failure, attempt: int, left: float | None, chance: float) -> Retry | Stop:
         """Decide whether to retry after the failure of an attempt, numbered from 1.
 
         `left` is the number of seconds left in all (None for no limit), `chance` a random number in [0, 1).
         """
-        if attempt >= self.attempts.get(failure.cause, 0):
+        if attempt >= self.attempts_after(failure.cause):
             return Stop()
         if failure.retry_after is not None:
             if failure.retry_after > self.patience:
@@ -134,7 +141,8 @@ class RetryPolicy:
         """Decide the same for a call that another model can take over: one retry, soon, and none after a timeout."""
         decision = self.decide(failure, attempt, left, chance)
         is_short = isinstance(decision, Retry) and decision.after <= SHORT_WAIT
-        return decision if is_short and attempt == 1 and failure.cause is not Cause.TIMEOUT else Stop()
+        is_allowed = is_short and attempt < ATTEMPTS_BEFORE_ANOTHER
+        return decision if is_allowed and failure.cause is not Cause.TIMEOUT else Stop()
 
 
 _ERRORS: Mapping[Cause, tuple[type[ModelError], str]] = MappingProxyType(

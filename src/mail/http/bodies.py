@@ -126,7 +126,7 @@ class JSONBody[Model: BaseModel]:
     async def read(self, request: Request) -> tuple[Model, dict[str, Any]]:
         """Return the body as a model, and the object that was given."""
         service = service_of(request)
-        body = await _read(request, self._max_bytes or service.max_body_bytes)
+        body = await read_body(request, self._max_bytes or service.max_body_bytes)
         if len(body) > LARGE:
             await service.runtime.pacer.pause(len(body))
         if not body and self._optional:
@@ -146,14 +146,17 @@ class JSONBody[Model: BaseModel]:
         return {"required": not self._optional, "content": content}
 
 
-async def _read(request: Request, limit: int) -> bytes:
-    """Read a body. What it needs is held before it is read or, if its length isn't known, while it arrives."""
+async def read_body(request: Request, limit: int, *, factor: int = BODY_FACTOR) -> bytes:
+    """Read a body, of which `factor` times its size is held: before it is read or, without a length, as it arrives.
+
+    Raises PayloadTooLarge, RateLimited and Overloaded.
+    """
     length = header(request, b"content-length") or ""
     expected = int(length) if length.isdecimal() else 0
     body, held = bytearray(), SMALL_BYTES
     while expected <= limit:
         if expected > held:
-            service_of(request).holding(request).hold((expected - held) * BODY_FACTOR)
+            service_of(request).holding(request).hold((expected - held) * factor)
             held = expected
         message = await request.receive()
         if message["type"] == "http.disconnect":

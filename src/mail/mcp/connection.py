@@ -1,5 +1,6 @@
 """Connections to MCP servers, and what agents are shown of their errors. Imports the MCP SDK."""
 
+import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -13,6 +14,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, Implementation, PaginatedResult
 
 from mail.core.protocol import PROTOCOL_VERSION
+from mail.core.protocol.traceparent import TRACEPARENT, read_traceparent
 from mail.errors import MAILError
 from mail.mcp.servers import ForeignServer, HTTPServer, Server, StdioServer
 from mail.public_urls import AsyncPublicTransport, NoAddress, NotPublic, tls
@@ -142,7 +144,16 @@ async def _transport(server: Server, stack: AsyncExitStack) -> Transport:
             client = httpx2.AsyncClient(
                 headers={**(server.headers or {}), **plain}, timeout=None, transport=ForeignTransport()
             )
+    client.event_hooks = {"request": [_copy_traceparent]}
     return streamable_http_client(server.url, http_client=await stack.enter_async_context(client))
+
+
+async def _copy_traceparent(request: httpx2.Request) -> None:
+    """Send the trace of a message as an HTTP header, too, as gateways and HTTP frameworks don't read messages."""
+    message = json.loads(request.content) if TRACEPARENT.encode() in request.content else {}
+    match message:
+        case {"params": {"_meta": {"traceparent": given}}} if trace := read_traceparent(given):
+            request.headers[TRACEPARENT] = trace
 
 
 def is_over(error: Exception) -> bool:

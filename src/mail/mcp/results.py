@@ -1,6 +1,7 @@
 """The results of MCP servers as JSON, cut to what an agent is shown."""
 
 import json
+from base64 import b64decode
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,6 +19,7 @@ from mcp_types import (
     TextResourceContents,
 )
 
+from mail.core.task.files import File, make_reference
 from mail.mcp.connection import MAX_PROBLEM
 from mail.utils.outcomes import cut
 
@@ -54,16 +56,35 @@ def show_tool_result(result: CallToolResult) -> Shown:
     return shown
 
 
-def tool_text(result: CallToolResult) -> str:
-    """Return the result of a tool as text: its texts, other content in words, and structured content as JSON."""
+def tool_result(result: CallToolResult, *, has_files: bool) -> list[str | File]:
+    """Return the result of a tool: its texts, its images and other files, and structured content as JSON.
+
+    Without `has_files`, as nobody would store them, images and files are in words.
+    """
     texts = Texts()
-    blocks = [_in_words(block, texts) for block in result.content]
-    text = "\n".join(blocks)
+    blocks = [(_file_of(block) if has_files else None) or _in_words(block, texts) for block in result.content]
     structured = result.structured_content
-    if structured is None or _repeats(text, structured):
-        return text or "(the tool returned nothing)"
-    shown = texts.show(json.dumps(structured, ensure_ascii=False))
-    return f"{text}\n{shown}" if text else shown
+    said = "\n".join(block for block in blocks if isinstance(block, str))
+    if structured is not None and not _repeats(said, structured):
+        blocks.append(texts.show(json.dumps(structured, ensure_ascii=False)))
+    return [block for block in blocks if block] or ["(the tool returned nothing)"]
+
+
+def _file_of(block: ContentBlock) -> File | None:
+    """Return the file in a block; None for a block without one, or with one that can't be read."""
+    match block:
+        case ImageContent(data=data, mime_type=kind) | AudioContent(data=data, mime_type=kind):
+            name = ""
+        case EmbeddedResource(resource=BlobResourceContents(blob=data, mime_type=kind, uri=uri)):
+            name = str(uri).rpartition("/")[2]
+        case _:
+            return None
+    try:
+        file = File(b64decode(data, validate=True), name, kind or "")
+        make_reference(file.data, file.name, file.type)
+    except ValueError:  # not what it says it is
+        return None
+    return file
 
 
 def _repeats(text: str, structured: Any) -> bool:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from mcp import Client
     from mcp_types import CallToolResult, RequestParamsMeta, Tool
 
+    from mail.core.task.files import File
+
 logger = logging.getLogger(__name__)
 
 LISTING_SECONDS = 300.0
@@ -138,14 +140,14 @@ class Session:
         finally:
             self._lock.release()
 
-    async def call(self, tool: str, arguments: dict[str, Any], *, idempotent: bool) -> str:
-        """Call a tool and return its result as text.
+    async def call(self, tool: str, arguments: dict[str, Any], *, idempotent: bool) -> "list[str | File]":
+        """Call a tool and return its result: texts and files.
 
         Only an idempotent call is repeated if the connection is lost. If another call is not answered, the error says
         that its outcome is unknown. Raises ActionFailed with the tool's error, or if
         the server is unavailable.
         """
-        from mail.mcp.results import show_tool_error, tool_text
+        from mail.mcp.results import show_tool_error, tool_result
 
         self._used = _now()
         seconds = seconds_left(self._server.settings.timeout)
@@ -176,7 +178,7 @@ class Session:
             result = await request()
         if result.is_error:
             raise ActionFailed(show_tool_error(result))
-        return tool_text(result)
+        return tool_result(result, has_files=TURN.get().files is not None)
 
     async def aclose(self) -> None:
         """Close the connection; the next call opens another one."""

@@ -8,8 +8,10 @@ from hashlib import sha256
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from mail.actions.functions import as_result
 from mail.core.protocol.calls import BUILTIN_TOOLS, TEXT_OUTPUT
 from mail.core.protocol.error_text import did_you_mean
+from mail.core.task.callbacks import Later
 from mail.core.task.swarm import ActionCore, ProvidedTools
 from mail.errors import ConfigurationError
 from mail.mcp.servers import ToolServer
@@ -114,8 +116,10 @@ class MCPTools:
         read_only = hints is not None and bool(hints.read_only_hint)
         idempotent = read_only or (hints is not None and bool(hints.idempotent_hint))
 
-        async def call(arguments: dict[str, object]) -> str:
-            return await self._sessions.get(server).call(tool.name, arguments, idempotent=idempotent)
+        async def call(arguments: dict[str, object]) -> str | Later:
+            result = await self._sessions.get(server).call(tool.name, arguments, idempotent=idempotent)
+            texts = [part for part in result if isinstance(part, str)]
+            return "\n".join(texts) if len(texts) == len(result) else await as_result(name, result)
 
         return ActionCore(
             name=name,

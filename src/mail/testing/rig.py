@@ -7,9 +7,12 @@ from typing import Any, Self
 
 from mail.adapters.local.queue import LocalQueue
 from mail.adapters.local.workers import LocalWorkers
+from mail.adapters.sqlite.backend import SQLiteDocuments
 from mail.adapters.sqlite.database import SQLiteDatabase
+from mail.adapters.sqlite.files import SQLiteFiles
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.decisions.submit import Submission
+from mail.core.engine.permits import ModelPermits
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.address import Principal
@@ -118,7 +121,13 @@ class Rig:
         self.store: Store = self._given or SQLiteStore(self.database)
         self.queue = LocalQueue(lambda: self.clock.now().timestamp())
         self.runtime = Runtime(
-            self.swarm, self.store, self.queue, self.clock, turn_seconds=self._turn_seconds
+            self.swarm,
+            self.store,
+            self.queue,
+            self.clock,
+            turn_seconds=self._turn_seconds,
+            files=SQLiteFiles(self.database),
+            permits=ModelPermits(SQLiteDocuments(self.database), self.clock, self.swarm.model_limits),
         )
         self.workers = LocalWorkers(self.runtime, self.queue, concurrency=max(1, self._concurrency))
         if self._concurrency:

@@ -9,10 +9,11 @@ from typing import Any, Protocol, cast
 from mail.adapters.local.queue import LocalQueue
 from mail.adapters.sqlite.backend import SQLiteDocuments
 from mail.adapters.sqlite.database import SQLiteDatabase
+from mail.adapters.sqlite.files import SQLiteFiles
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.engine.documents import ServerDocuments
 from mail.core.task.documents import IN_MEMORY
-from mail.core.task.ports import Store, TurnQueue
+from mail.core.task.ports import Files, Store, TurnQueue
 from mail.core.task.task import TaskKey
 from mail.testing import contracts
 from support.engines.aws import sqs_engines
@@ -22,9 +23,10 @@ from support.engines.sqs import SQSQueueAdapter
 
 
 class StoreAdapter(contracts.StoreAdapter, Protocol):
-    """A database with the documents in it, that can be opened and closed."""
+    """A database with the documents and files in it, that can be opened and closed."""
 
     records: ServerDocuments
+    files: Files
 
     async def open(self) -> None:
         """Connect."""
@@ -47,6 +49,7 @@ class SQLiteAdapter:
         self._database = SQLiteDatabase(self._path)
         self.store: Store = SQLiteStore(self._database)
         self.records: ServerDocuments = ServerDocuments(SQLiteDocuments(self._database))
+        self.files: Files = SQLiteFiles(self._database)
 
     async def close(self) -> None:
         self._database.close()

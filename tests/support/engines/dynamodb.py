@@ -12,11 +12,12 @@ from typing import Any
 from mail.adapters.aws.blobs import Blobs
 from mail.adapters.aws.client import AwsClient
 from mail.adapters.aws.documents import DynamoDBDocuments
+from mail.adapters.aws.files import DynamoDBFiles
 from mail.adapters.aws.schema import create_table
 from mail.adapters.aws.store import DynamoDBStore
 from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
-from mail.core.task.ports import Store
+from mail.core.task.ports import Files, Store
 from support.engines import aws, dynamodb_limits, moto
 from support.engines.aws import servers
 
@@ -116,6 +117,7 @@ class DynamoDBAdapter:
     async def reopen(self) -> Store:
         self.store: Store = self.another()
         self.records: ServerDocuments = ServerDocuments(DynamoDBDocuments(self.client, self.table))
+        self.files: Files = DynamoDBFiles(self.client, self.table, self.blobs, SYSTEM_CLOCK, None)
         return self.store
 
     def another(

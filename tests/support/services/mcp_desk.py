@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-PIXEL = b"\x89PNG" + bytes(96)
+PIXEL = b"\x89PNG\r\n\x1a\n" + bytes(92)
 
 
 class Sum(BaseModel):
@@ -66,6 +66,12 @@ def desk() -> MCPServer:
     def trace(context: Context) -> str:
         """Return the trace that the call belongs to."""
         return str((context.request_context.meta or {}).get("traceparent"))
+
+    @server.tool(structured_output=False)
+    def trace_header(context: Context) -> str:
+        """Return the trace that the HTTP request belongs to."""
+        request = context.request_context.request
+        return str(request.headers.get("traceparent")) if isinstance(request, Request) else "no request"
 
     @server.tool()
     async def grow(context: Context) -> str:

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from mail.adapters.aws.blobs import Blobs
 from mail.adapters.aws.client import Aws, AwsClient
 from mail.adapters.aws.documents import DynamoDBDocuments
+from mail.adapters.aws.files import DynamoDBFiles
 from mail.adapters.aws.queue import SQSQueue
 from mail.adapters.aws.store import DynamoDBStore
 from mail.adapters.shared.backend import Backend, Database, WorkQueue
@@ -116,7 +117,8 @@ def open_functions(
         store=store,
         live=store.live,
         documents=DynamoDBDocuments(dynamodb, table),
-        queue=SQSQueue(sqs, turn_queues, outbound_queue),
+        files=DynamoDBFiles(dynamodb, table, blobs, clock, retention_days and retention_days * 86_400),
+        queue=SQSQueue(sqs, turn_queues, outbound_queue, store=store),
         before_snapshot=before_snapshot,
         after_restore=account.close_connections,
     )

@@ -12,6 +12,7 @@ with names as long as the table allows, takes a sixth of the limit.
 import asyncio
 import json
 import logging
+import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
@@ -28,7 +29,7 @@ from mail.core.engine.heartbeat import OnRenewal
 from mail.core.protocol.message import Tier
 from mail.core.protocol.values import Value, value
 from mail.core.task.mailboxes import goes_out
-from mail.core.task.ports import WakeUp
+from mail.core.task.ports import Store, WakeUp
 from mail.core.task.task import TaskKey
 from mail.core.turns.context import CURRENT_TASK
 from mail.errors import BadRequest, ConfigurationError, StoreUnavailable
@@ -45,12 +46,19 @@ SEND_SECONDS = 0.1
 """The longest first pause before a retry; twice as long after each further failure."""
 
 RETRY_SECONDS = (2, 15, 300, 1800)
-"""Seconds before the retry of a message after its first, second, … failure; the last for all further ones.
+"""Seconds before the retry of a turn after its first, second, … failed attempt; the last for all further ones.
 
-The failures are not those of the turn but of services, such as a table that can't be reached. A turn survives that
-for half an hour.
+That leaves half an hour to roll back a version whose turns fail, before they become dead letters.
 """
 
+REFUSED_SECONDS = (2, 30)
+"""The shortest and the longest pause before the retry of a turn of which no attempt counts as failed.
+
+Then services fail, such as a table that can't be reached. The pause is random, so that turns don't return all at once.
+"""
+
+EVER = -1.0
+"""A time before that of leases which have ended; they still count attempts."""
 
 LONGEST_DELAY = 900
 """The longest delay of SQS, in seconds."""
@@ -119,6 +127,7 @@ class SQSQueue:
         urls: the URLs of the queues, tier 1 first; none if this process never publishes. The attribute
             has them by tier.
         outbound_url: the URL of the queue for outbound mail.
+        store: counts the failed attempts at turns, in their leases; None in a process that can't open it yet.
     """
 
     def __init__(
@@ -128,11 +137,13 @@ class SQSQueue:
         outbound_url: str = "",
         *,
         clock: Clock = time,
+        store: Store | None = None,
     ) -> None:
         self._client = client
         self.urls = dict(zip(Tier, urls, strict=True)) if urls else {}
         self._outbound_url = outbound_url
         self._clock = clock
+        self._store = store
 
     read = staticmethod(decode_wake_up)
 
@@ -190,13 +201,30 @@ class SQSQueue:
         await self.publish([WakeUp(delayed.key, delayed.mailbox, tier, seq=delayed.seq)])
 
     async def retry_soon(self, record: Mapping[str, Any]) -> None:
-        """Retry a message whose turn has failed before its visibility timeout, later after each failure.
+        """Retry a message whose turn has failed before its visibility timeout, later after each failed attempt.
 
         `record` is that of the event. If this fails, the message returns after its visibility timeout.
         """
-        receives = int(record["attributes"]["ApproximateReceiveCount"])
+        failed = 0
+        with suppress(BadRequest, StoreUnavailable):
+            failed = await self._failed_attempts(record)
+        pause: float = RETRY_SECONDS[min(failed, len(RETRY_SECONDS)) - 1]
         with suppress(StoreUnavailable):
-            await self.hide(record, RETRY_SECONDS[min(receives, len(RETRY_SECONDS)) - 1])
+            await self.hide(record, pause if failed else random.uniform(*REFUSED_SECONDS))  # noqa: S311
+
+    async def _failed_attempts(self, record: Mapping[str, Any]) -> int:
+        """Return how many attempts at the turn of a message have failed. Raises BadRequest and StoreUnavailable.
+
+        The store counts those of agents: a receipt may be a throttled one. Nothing but receipts counts deliveries,
+        which become dead letters after few of them.
+        """
+        if self._url(record["eventSourceARN"]) == self._outbound_url:
+            return int(record["attributes"]["ApproximateReceiveCount"])
+        if self._store is None:
+            return 0
+        wake_up = self.read(record["body"])
+        left = (await self._store.read_leases(wake_up.key, now=EVER)).get(wake_up.mailbox)
+        return 0 if left is None else left.attempt
 
     async def hide(self, record: Mapping[str, Any], seconds: float) -> None:
         """Let a message be delivered again after so many seconds, if it is not deleted before. Raises StoreUnavailable.

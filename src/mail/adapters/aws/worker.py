@@ -79,8 +79,9 @@ class Slots:
 class SQSWorker:
     """Runs the turns that the queues of a deployment wake, at most `concurrency` at a time, until stopped.
 
-    A slot that becomes free goes to the tier with the fewest turns for its share. A turn that fails is retried as in a
-    function. While AWS refuses turns or polls, pauses between polls grow, and each poll brings one message.
+    A slot that becomes free goes to the tier with the fewest turns for its share; a tier without mail keeps one. A turn
+    that fails is retried as in a function. While AWS refuses turns or polls, pauses between polls grow, and
+    each poll brings one message.
 
     Args:
         sqs: a client for polls, one connection per tier, whose time limit is longer than `WAIT_SECONDS`.
@@ -138,13 +139,16 @@ class SQSWorker:
         await asyncio.gather(*late, return_exceptions=True)
 
     async def _poll(self, tier: Tier, url: str) -> None:
-        """Take the wake-ups of a tier: one when its queue has been empty, then as many as there are slots."""
-        most = 1
+        """Take the wake-ups of a tier: one when its queue has been empty, then as many as there are slots.
+
+        A slot that a poll hasn't used is kept for the next one: others never take the last slot of a tier without mail.
+        """
+        most, kept = 1, 0
         while True:
             if refusals := self._recent_refusals():
                 most = 1
                 await back_off(refusals, base=REFUSED_SECONDS, cap=MAX_REFUSED_SECONDS)
-            slots = await self._slots.acquire(tier, most)
+            slots = kept or await self._slots.acquire(tier, most)
             records: list[dict[str, Any]] = []
             try:
                 records = await self._receive(url, slots)
@@ -155,7 +159,8 @@ class SQSWorker:
                 logger.exception("the poll of tier %d has failed; it is repeated", tier)
                 self._refuse()
             finally:
-                self._slots.release(tier, slots - len(records))
+                kept = min(1, slots - len(records))
+                self._slots.release(tier, slots - len(records) - kept)
             for record in records:
                 turn = asyncio.create_task(self._run(tier, record))
                 self._turns.add(turn)

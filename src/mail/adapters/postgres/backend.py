@@ -14,6 +14,7 @@ from mail.adapters.postgres.schema import TABLES, prepare
 from mail.adapters.postgres.store import PostgresStore
 from mail.adapters.shared.backend import Backend, Database, Recover, WorkQueue
 from mail.adapters.shared.documents import SQLDocuments
+from mail.adapters.shared.files import SQLFiles
 from mail.core.protocol.clock import Clock
 from mail.core.task.ports import Documents
 
@@ -23,6 +24,13 @@ class PostgresDocuments(SQLDocuments):
 
     def __init__(self, postgres: Postgres) -> None:
         super().__init__(postgres.fetch, schema="mail.", parameter="%({})s")
+
+
+class PostgresFiles(SQLFiles):
+    """`mail.core.task.ports.Files` on a `Postgres` whose tables are there."""
+
+    def __init__(self, postgres: Postgres) -> None:
+        super().__init__(postgres.fetch, postgres.fetch, schema="mail.", parameter="%({})s")
 
 
 class PostgreSQL(Database):
@@ -65,6 +73,7 @@ class PostgreSQL(Database):
         return Backend(
             store=store,
             documents=PostgresDocuments(postgres),
+            files=PostgresFiles(postgres),
             queue=queue,
             live=live,
             start=start,

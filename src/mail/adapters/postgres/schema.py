@@ -170,6 +170,28 @@ CREATE TABLE mail.webhooks (
     record text NOT NULL,
     PRIMARY KEY (caller, id)
 );
+CREATE TABLE mail.files (
+    instance text COLLATE "C" NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    name text NOT NULL,
+    type text NOT NULL,
+    size bigint NOT NULL,
+    until double precision,
+    kept integer NOT NULL,
+    data bytea NOT NULL,
+    PRIMARY KEY (instance, id)
+);
+CREATE INDEX unused_files ON mail.files (until) WHERE until IS NOT NULL;
+CREATE TABLE mail.task_files (
+    instance text COLLATE "C" NOT NULL,
+    task_id text COLLATE "C" NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    name text NOT NULL,
+    type text NOT NULL,
+    size bigint NOT NULL,
+    PRIMARY KEY (instance, task_id, id)
+);
+CREATE INDEX tasks_of_files ON mail.task_files (instance, id);
 """
 
 MIGRATIONS: dict[int, LiteralString] = {}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.values import value
 from mail.core.task.leases import Lease
-from mail.core.task.ports import Documents, LiveLink, Store, TurnQueue, WakeUp
+from mail.core.task.ports import Documents, Files, LiveLink, Store, TurnQueue, WakeUp
 from mail.core.task.task import TaskKey
 from mail.errors import ConfigurationError
 
@@ -70,6 +70,7 @@ class Backend[Q: TurnQueue]:
     """An open database.
 
     Attributes:
+        files: stores files; None if the database can't.
         live: carries live events to other processes; None if only one process works on the database.
         depths: the lengths of the queues of this process, for metrics, by queue.
         start: begins background work, before workers start.
@@ -83,6 +84,7 @@ class Backend[Q: TurnQueue]:
     store: Store
     documents: Documents
     queue: Q
+    files: Files | None = None
     live: LiveLink | None = None
     depths: Mapping[str, Callable[[], float]] = field(default_factory=dict)
     start: Callable[[Recover], Awaitable[None]] = _nothing

@@ -10,6 +10,7 @@ from mail.adapters.shared.documents import SQLDocuments
 from mail.adapters.sqlite.backups import back_up, restore
 from mail.adapters.sqlite.database import TABLES, SQLiteDatabase
 from mail.adapters.sqlite.default_file import AUTO, find_default_file, open_default_file, record_swarm
+from mail.adapters.sqlite.files import SQLiteFiles
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.protocol.clock import Clock
 from mail.core.task.documents import IN_MEMORY
@@ -57,6 +58,7 @@ class SQLite(Database):
         return Backend(
             store=store,
             documents=SQLiteDocuments(database),
+            files=SQLiteFiles(database),
             queue=local,
             close=close,
             abandon=abandon,

@@ -129,6 +129,28 @@ CREATE TABLE webhooks (
     record TEXT NOT NULL,
     PRIMARY KEY (caller, id)
 );
+CREATE TABLE files (
+    instance TEXT NOT NULL,
+    id TEXT NOT NULL,
+    name TEXT NOT NULL,
+    type TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    until REAL,
+    kept INTEGER NOT NULL,
+    data BLOB NOT NULL,
+    PRIMARY KEY (instance, id)
+);
+CREATE INDEX unused_files ON files (until) WHERE until IS NOT NULL;
+CREATE TABLE task_files (
+    instance TEXT NOT NULL,
+    task_id TEXT NOT NULL,
+    id TEXT NOT NULL,
+    name TEXT NOT NULL,
+    type TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    PRIMARY KEY (instance, task_id, id)
+) WITHOUT ROWID;
+CREATE INDEX tasks_of_files ON task_files (instance, id);
 CREATE TABLE exchange_rows (
     place TEXT NOT NULL,
     name TEXT NOT NULL,

@@ -29,6 +29,7 @@ from mail.core.task.costs import NO_MODELS, NO_USAGE
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.extras import ActionExtra, DecisionExtra, PauseExtra
+from mail.core.task.files import NO_FILES
 from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import Task, Transition
 from mail.core.task.turn_state import Approval, Breakpoint, Checkpoint, PausedCall, Receipt
@@ -297,6 +298,7 @@ def settle_approved(
     if waiting is None:
         return None
     draft = Draft(task, swarm, clock)
+    draft.files = NO_FILES if reached is None else reached.files
     draft.end_turn(turn, consume=turn.entry.seq == waiting.woken_by)
     receipts = (
         {}

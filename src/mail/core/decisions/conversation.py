@@ -37,6 +37,7 @@ from mail.core.task.extras import (
     ForkExtra,
     TextExtra,
 )
+from mail.core.task.files import files_in
 from mail.errors import Subject
 
 
@@ -90,6 +91,7 @@ class Conversation:
         self._call: CallExtra | None = None
         self._thoughts: dict[str, dict[str, str]] = {}
         self._action: Event | None = None
+        self._files: tuple[dict[str, Any], ...] = ()
         self._is_cancelling = False
         self._faults: tuple[Fault, ...] = ()
         self._replies: tuple[str, ...] | None = None
@@ -184,12 +186,20 @@ class Conversation:
         sent, sender = event.message.message, event.message.sender
         kind, subject, text = event.message.msg_type, sent.subject, sent.body
         names = tuple(each.address for each in sent.recipients)
+        files = tuple(each.as_json() for each in files_in(sent.routing_info))
         if sender.is_person:
             if kind == "response" and text in (self._replies or ()):
                 return
             self._drop_questions()
             self._add(
-                Message, event, who=sender.address, recipients=names, subject=subject, text=text, type=kind
+                Message,
+                event,
+                who=sender.address,
+                recipients=names,
+                subject=subject,
+                text=text,
+                type=kind,
+                files=files,
             )
             self._begin(event)
         elif any(each.is_person for each in sent.recipients):
@@ -201,9 +211,13 @@ class Conversation:
         elif sender.address_type == "system":
             if kind != "broadcast_complete" and subject not in _REPEATED:
                 self._note(event, text, name=subject.strip(":").replace("_", " "), recipients=names)
-        elif kind != "broadcast_complete":
+        elif kind == "broadcast_complete":
+            self._files = files
+        else:
             about = {"sender": sender.address, "recipients": names, "subject": subject, "text": text}
-            self._add_step(Mail, event, type=kind, **about, **self._take_thoughts(sender.address))
+            self._add_step(
+                Mail, event, type=kind, files=files, **about, **self._take_thoughts(sender.address)
+            )
 
     def _drop_questions(self) -> None:
         for question in self._questions:
@@ -216,7 +230,8 @@ class Conversation:
         if calls is None:
             turn = self._spans.turn
             who = turn.agent if turn else ""
-            self._add(Answer, event, who=who, text=event.text, **self._take_thoughts(who))
+            files, self._files = self._files, ()
+            self._add(Answer, event, who=who, text=event.text, files=files, **self._take_thoughts(who))
             return
         self._close(event)
         questions = sum(not call.needs_approval for call in calls)

@@ -33,7 +33,7 @@ class Part:
 
 @value(kw_only=True)
 class Message(Part):
-    """A person wrote."""
+    """A person wrote; `files` are references (`mail.core.task.files.FileRef.as_json`)."""
 
     kind: Literal["message"] = "message"
     who: str
@@ -41,6 +41,7 @@ class Message(Part):
     subject: str
     text: str
     type: str
+    files: tuple[dict[str, Any], ...] = ()
 
 
 @value(kw_only=True)
@@ -73,6 +74,7 @@ class Mail(Thoughts):
     subject: str
     text: str
     type: str
+    files: tuple[dict[str, Any], ...] = ()
 
 
 @value(kw_only=True)
@@ -131,6 +133,7 @@ class Answer(Thoughts):
     kind: Literal["answer"] = "answer"
     who: str
     text: str
+    files: tuple[dict[str, Any], ...] = ()
 
 
 @value

@@ -88,6 +88,7 @@ class SubmissionChanges(TypedDict, total=False):
     """The fields of a submission that are filled in after it was built."""
 
     body: str
+    routing_info: dict[str, Any]
     entrypoint: str
     resume_from: ResumeFrom
     breakpoint_tool_call_result: object
@@ -110,7 +111,8 @@ class Submission(Value):
         message: a complete message, instead of `body`, `subject`, `msg_type` and `entrypoint`.
         is_direct: whether a response of the entrypoint, if that can't complete tasks, completes this one.
         targets: agents of other swarms, as `agent@swarm`, to write to instead of an entrypoint.
-        routing_info: the `routing_info` of the message to those.
+        routing_info: the `routing_info` of the message.
+        files: the ids of the files that go with the message.
         continues: the generation whose answer this continues; None for any.
         expects: the generation that the task must be in, or `*` if the task must exist; None for no condition.
         begins: whether it must begin the task: it is refused if there is one of this id.
@@ -140,6 +142,7 @@ class Submission(Value):
     is_direct: bool = False
     targets: tuple[str, ...] = ()
     routing_info: dict[str, Any] | None = None
+    files: tuple[str, ...] = ()
     continues: int | None = None
     expects: int | Literal["*"] | None = None
     begins: bool = False
@@ -426,6 +429,7 @@ def _deliver(draft: Draft, caller: Principal, submission: Submission) -> None:
         body=submission.body,
         clock=draft.clock,
         request_id=request_id,
+        routing_info=submission.routing_info,
     )
     draft.send(message, readers)
 
@@ -515,6 +519,7 @@ def _resume_at_breakpoint(draft: Draft, caller: Principal, submission: Submissio
             subject=submission.subject,
             body=submission.body,
             clock=draft.clock,
+            routing_info=submission.routing_info,
         )
     if is_run:
         run_approved(draft, waiting, words)

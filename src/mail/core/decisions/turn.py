@@ -497,6 +497,7 @@ class Settlement:
                 self._dead_letter(reason, attempts)
                 self._policy.agent_failed(self, reason)
             case Checkpoint():
+                self.draft.files = output.files
                 if output.switch is not None:
                     self._switch(output.switch)
                 self._process(output)

@@ -237,8 +237,12 @@ class ActionRunner:
         if begun is not None and begun.callback is not None:
             state, content = receipt.state, receipt.content
             receipt = replace(waiting(begun.callback), state=state, content=content)
+        files = TURN.get().files
+        added = 0 if files is None else files.added_by(place)
         if self._shorten is not None:
             receipt = await self._shorten(call, receipt)
+        if added:
+            receipt = replace(receipt, apart=receipt.apart + added)
         return self._activity.timed(receipt, run)
 
     async def _call(self, action: ActionCore, call: AgentToolCall, run: ActionRun) -> Receipt | Parking:

@@ -4,9 +4,10 @@ submit, receive, fork ── decide ──► commit, within the limits of calle
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
 from mail.core.decisions.cancel import cancel
 from mail.core.decisions.delete import check_deletable
@@ -27,6 +28,7 @@ from mail.core.protocol.traceparent import same_trace, traceparent_in
 from mail.core.protocol.values import value
 from mail.core.task.change import Inheritance, TaskChange
 from mail.core.task.extras import ForkExtra
+from mail.core.task.files import FileRef, with_files
 from mail.core.task.idempotency import IdempotencyKey, Remembered, find, remember
 from mail.core.task.leases import held
 from mail.core.task.limits import NO_BUDGET, Budget
@@ -85,7 +87,12 @@ class Admission:
         key = TaskKey(str(caller), submission.task_id or "")
         CURRENT_TASK.set(key.task_id)
         webhooks = await self._webhooks_of(submission)
+        files = await wiring.caller_files.given(key.instance, submission.files) if submission.files else []
+        if files:
+            submission = submission.evolve(routing_info=with_files(submission.routing_info or {}, files))
         task = None if is_new else await wiring.store.load(key)
+        known = await wiring.caller_files.of_task(key) if files and task is not None else {}
+        new_bytes = sum(each.size for each in files if each.id not in known)
         registered: Sequence[Webhook] = ()
         if task is None and wiring.webhooks is not None:
             registered = await wiring.webhooks.registered(key.instance)
@@ -112,6 +119,9 @@ class Admission:
             if hooks := webhooks if task is not None else (*webhooks, *registered):
                 change = attach(task, change, hooks)
             change = self._traced(change)
+            if new_bytes:
+                size = change.task.stored_bytes + new_bytes
+                change = replace(change, task=replace(change.task, stored_bytes=size))
             submitted = Submitted(
                 key,
                 change.task.generation.number,
@@ -125,7 +135,7 @@ class Admission:
             """Announce the watch before the first turn begins."""
             await self._live.announce(change.key, deltas=submission.deltas)
 
-        await self.adopt(task, decide, before_wake_ups=announce if submission.live else None)
+        await self.adopt(task, decide, before_wake_ups=announce if submission.live else None, files=files)
         return submitted
 
     async def _unknown_swarm(self, targets: Sequence[str]) -> str | None:
@@ -242,10 +252,15 @@ class Admission:
         wiring = self._wiring
         CURRENT_TASK.set(key.task_id)
         while True:
-            task = await load_task(wiring.store, key)
+            try:
+                task = await load_task(wiring.store, key)
+            except TaskNotFound:
+                await wiring.caller_files.drop(key)  # in case that a process died between these two deletions
+                raise
             check_deletable(task, held(await wiring.store.read_leases(key, now=wiring.now())))
             with suppress(VersionConflict):
                 await wiring.store.delete(task)
+                await wiring.caller_files.drop(key)
                 self._limit_guard.freed(key.instance)
                 return task
 
@@ -296,7 +311,8 @@ class Admission:
                 fork(snapshot, inherited, *to_whom, run=run, actions=actions, ceiling=ceiling)
             )
 
-        change = await self.adopt(None, decide)
+        files = await wiring.caller_files.of_task(key)
+        change = await self.adopt(None, decide, files=[*files.values()])
         if change is None:
             assert made is not None
             return await self._read_fork(made)
@@ -316,17 +332,27 @@ class Admission:
         *,
         reload: Callable[[], Awaitable[T]] | None = None,
         before_wake_ups: Callable[[TaskChange], Awaitable[None]] | None = None,
+        files: Sequence[FileRef] = (),
     ) -> C:
         """Commit a decision on a task from outside of its turns, and wake the mailboxes with mail.
 
-        Works as `Committer.commit`. Raises RateLimited for a full mailbox or too many running tasks.
+        Works as `Committer.commit`. The task refers to `files` before it is committed. Raises RateLimited for a full
+        mailbox or too many running tasks.
         """
         wiring = self._wiring
+
+        @asynccontextmanager
+        async def guard(before: Task | None, change: TaskChange) -> AsyncIterator[None]:
+            async with self._limit_guard.enforce(wiring.caller_limits, before, change):
+                if files:
+                    await wiring.caller_files.keep(change.key, files)
+                yield
+
         change = await self._committer.commit(
             decide,
             task,
             reload=reload,
-            guard=lambda before, change: self._limit_guard.enforce(wiring.caller_limits, before, change),
+            guard=guard if files else partial(self._limit_guard.enforce, wiring.caller_limits),
         )
         if change is not None:
             wiring.observe(change)

@@ -40,6 +40,7 @@ from mail.core.task.context import (
     refer,
     reference,
     shorten,
+    size_of_files,
     text_of,
 )
 from mail.core.task.ports import Store
@@ -57,6 +58,9 @@ MOST_PIECES = 16
 
 _IN_HISTORY = re.compile(r"(\d{1,9})\.(\d{1,9})", re.ASCII)
 """The reference of an entry of the agent's history: its portion, and its place there."""
+
+FILE = "file:"
+"""What the reference of a file begins with."""
 
 Save = Callable[[Preparation], Awaitable[None]]
 """Stores how far the preparation of a turn has come, with what it has cost."""
@@ -84,7 +88,7 @@ class AgentWindow:
         """
         if earlier is not None and earlier.before == self._context.cut:
             return await self._complete(history, earlier)
-        more = json_size(self._turn.prompts)
+        more = self._new_size
         if history.size + more <= SMALL_CONTEXT and not self._context.tokens and not history.measured.tokens:
             return None
         tokens, window = self._estimate(history, more), await self.tokens()
@@ -103,7 +107,7 @@ class AgentWindow:
         portions = [
             portion.seen(context.cut) for portion in history.portions if portion.n >= context.cut.begin
         ]
-        more = json_size(self._turn.prompts)
+        more = self._new_size
         carried = json_size(history.carried if prepared is None else prepared.carried)
         size = sum(portion.size for portion in portions) + more + self._fixed + carried
         tokens = size // BYTES_PER_TOKEN if prepared else self._estimate(history, more)
@@ -148,6 +152,11 @@ class AgentWindow:
     async def tokens(self) -> int:
         """Return the window, in tokens."""
         return await window_of(self._agent, self._context)
+
+    @property
+    def _new_size(self) -> int:
+        """The bytes of what the turn reads, with its files."""
+        return json_size(self._turn.prompts) + size_of_files(self._turn.prompts)
 
     @property
     def _fixed(self) -> int:
@@ -265,6 +274,9 @@ class AgentWindow:
         if place := _IN_HISTORY.fullmatch(tool.ref):
             text = await self._entry(int(place[1]), int(place[2]))
             found = None if text is None else (text[offset : offset + limit], len(text))
+        elif tool.ref.startswith(FILE):
+            text = await _text_of_file(tool.ref.removeprefix(FILE))
+            found = None if text is None else (text[offset : offset + limit], len(text))
         else:
             found = await self._store.read_content(self._turn.task.key, tool.ref, offset=offset, length=limit)
         if found is None:
@@ -286,6 +298,18 @@ class AgentWindow:
         else:
             entries = []
         return text_of(entries[index]) if index < len(entries) else None
+
+
+async def _text_of_file(file_id: str) -> str | None:
+    """Return the text of a file of the turn's task; None if there is none. Raises ToolCallFault if it has no text."""
+    files = TURN.get().files
+    file = None if files is None else await files.find(file_id)
+    if files is None or file is None:
+        return None
+    if not file.is_text:
+        raise ToolCallFault(f"{file.name} is of type {file.type}, which can't be read as text")
+    data = await files.read(file_id)
+    return None if data is None else data.decode(errors="replace")
 
 
 async def window_of(agent: AgentCore, context: AgentContext) -> int:

@@ -7,12 +7,14 @@ time, or wait for the next one. A function asks for each call, as it may be froz
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from math import inf
 
 from mail.core.decisions.permits import decide, refused
 from mail.core.protocol.clock import Clock
 from mail.core.task.documents import Document, Kind, PutIf
+from mail.core.task.fallback import Breaker, BreakerChange
 from mail.core.task.permits import NO_LIMITS, Ask, ModelLimits, Permits, Reply, Report
 from mail.core.task.ports import Documents
 from mail.core.task.stored import read_permits, write_permits
@@ -32,6 +34,9 @@ PAUSE_SECONDS = 1.0
 
 LEARNT_SECONDS = 600.0
 """Seconds for which a model without configured limits asks for permits, after its provider has refused a call."""
+
+BREAKER_SECONDS = 5.0
+"""Seconds for which a process relies on the breakers that it has read."""
 
 
 class ModelPermits:
@@ -75,6 +80,27 @@ class ModelPermits:
             self._learnt_until[model] = now + seconds + LEARNT_SECONDS
         await self._gate(name).change(lambda permits: refused(permits, learnt, now, seconds))
 
+    def now(self) -> float:
+        """Return the time by which breakers open and close, in seconds since the epoch."""
+        return self._clock.now().timestamp()
+
+    def breaker(self, model: str) -> Breaker | None:
+        """Return the breaker of a model as this process knows it; None if it is closed."""
+        return self._shared(model).permits.breakers.get(model)
+
+    async def learn_breakers(self, *models: str) -> None:
+        """Read the breakers of models, unless they were read a moment ago."""
+        for model in models:
+            await self._shared(model).learn()
+
+    async def change_breaker(self, model: str, change: BreakerChange) -> bool:
+        """Change the breaker of a model for all processes, and return whether this call has changed it."""
+        return await self._shared(model).change_breaker(model, change)
+
+    def _shared(self, model: str) -> "Gate":
+        """Return the gate with the document of a model, whether the model has limits or not."""
+        return self._gate(self._pattern(model) or model)
+
     def _pattern(self, model: str) -> str:
         """Return the longest pattern that matches a model; empty if none does."""
         if model not in self._patterns:
@@ -109,7 +135,7 @@ class Gate:
         self._process = ""
         self._waiting: list[tuple[Ask, asyncio.Future[Reply]]] = []
         self._asking: asyncio.Task[None] | None = None
-        self._asked = -inf
+        self._asked = self._read = -inf
         self._must_report = False
         self._block = 0
         self._wanted = 0
@@ -144,22 +170,51 @@ class Gate:
 
     async def read(self) -> tuple[Permits, str]:
         """Read the document, and its version; empty if there is none."""
+        self._read = now = self._clock.now().timestamp()
         document = await self._documents.get(Kind.PERMITS, self._name)
         if document is None:
-            return Permits(at=self._clock.now().timestamp()), ""
+            return Permits(at=now), ""
         self.permits = read_permits(document.fields["record"])
         return self.permits, document.fields["version"]
 
-    async def change(self, how: Callable[[Permits], Permits]) -> None:
-        """Change the document; if that fails, the next call finds out for itself."""
+    async def learn(self) -> None:
+        """Read the document if this process hasn't for a while; other calls meanwhile rely on what it knows."""
+        if self._clock.now().timestamp() < self._read + BREAKER_SECONDS:
+            return
+        try:
+            await self.read()
+        except StoreUnavailable:
+            logger.warning("the permits of %s can't be read", self._name)
+
+    async def change(self, how: Callable[[Permits], Permits]) -> bool:
+        """Change the document, and return whether it has; if that fails, the next call finds out for itself."""
         try:
             for n in range(TRIES):
                 permits, version = await self.read()
-                if await self._write(how(permits), version):
-                    return
+                if (changed := how(permits)) == permits:
+                    return False
+                if await self._write(changed, version):
+                    return True
                 await _pause(n)
         except StoreUnavailable:
             logger.warning("the permits of %s can't be stored", self._name)
+        return False
+
+    async def change_breaker(self, model: str, change: BreakerChange) -> bool:
+        """Change a breaker as this process knows it, so that its other calls see it at once, then in the document."""
+
+        def how(permits: Permits) -> Permits:
+            before = permits.breakers.get(model)
+            after = change(before, self._clock.now().timestamp())
+            if after == before:
+                return permits
+            others = {name: each for name, each in permits.breakers.items() if name != model}
+            return replace(permits, breakers=others if after is None else {**others, model: after})
+
+        if (changed := how(self.permits)) is self.permits:
+            return False
+        self.permits = changed
+        return await self.change(how)
 
     async def _write(self, permits: Permits, version: str) -> bool:
         document = Document(

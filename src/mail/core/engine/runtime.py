@@ -41,6 +41,7 @@ class Runtime(Wiring):
     """
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.turns = Turns(self)
         self.admission = Admission(self, self.turns.live)
         self.dead_letters = DeadLetters(self, self.admission)

@@ -25,6 +25,7 @@ from mail.core.engine.actions import ActionRunner, Parking
 from mail.core.engine.attempts import counted_attempts
 from mail.core.engine.callbacks import TurnCallbacks
 from mail.core.engine.context import AgentWindow, transcript_room
+from mail.core.engine.files import CallerFiles, TaskFiles, mentions
 from mail.core.engine.histories import CachedHistory, HistoryCache
 from mail.core.engine.leased_turn import LeasedTurn, TurnReport, conceal
 from mail.core.engine.pacing import LARGE, Pacer
@@ -131,7 +132,7 @@ class AgentTurn[T: Turn](LeasedTurn):
 
     `known` is the number of history chunks that were cached when it was opened. `builtins` are actions that belong
     to no swarm: MAIL tools that work outside of the task. `max_bytes` is how much the task may store; None for no
-    limit. `base_url` is that of the server, for callbacks.
+    limit. `base_url` is that of the server, for callbacks, and `files` those of its callers.
     """
 
     turn: T
@@ -162,6 +163,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         live: LivePublisher,
         permits: PermitSource | None = None,
         base_url: str = "",
+        files: CallerFiles | None = None,
     ) -> None:
         super().__init__(turn, swarm, store, clock)
         self._agent = agent = swarm.agent(turn.mailbox)
@@ -174,6 +176,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         self._builtins = builtins
         self._permits = permits
         self._base_url = base_url
+        self._files = None if files is None or not files.are_stored else TaskFiles(files, turn.task.key)
         self._approved = turn.task.approved_calls_of(turn.mailbox) if turn.task.approved_calls else None
         earlier = turn.checkpoint
         if (
@@ -223,6 +226,7 @@ class AgentTurn[T: Turn](LeasedTurn):
             parked=parked,
             permits=self._permits,
             may_cut=self._window is not None,
+            files=self._files,
         )
 
     def interrupt(self) -> None:
@@ -332,6 +336,8 @@ class AgentTurn[T: Turn](LeasedTurn):
         activity = self.activity
         if activity.spans or output.timing is not None or activity.time() - activity.begin >= NOTABLE_SECONDS:
             output = replace(output, timing=activity.timing())
+        if self._files is not None and isinstance(output, Checkpoint) and (refs := mentions(output)):
+            output = replace(output, files=await self._files.among(refs))
         if self._approved is not None:
             reached, failure = (
                 (self._kept, output.reason) if isinstance(output, AgentFailure) else (output, "")

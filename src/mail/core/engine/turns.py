@@ -330,6 +330,7 @@ class Turns:
             live=self.live,
             permits=wiring.permits,
             base_url=wiring.base_url,
+            files=wiring.caller_files,
         )
 
     def execute(

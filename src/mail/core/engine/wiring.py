@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 
 from mail.core.decisions.caller_limits import NO_CALLER_LIMITS, CallerLimits
+from mail.core.engine.files import CallerFiles
 from mail.core.engine.heartbeat import LEASE_SECONDS
 from mail.core.engine.histories import HistoryCache
 from mail.core.engine.pacing import Pacer
@@ -11,9 +12,10 @@ from mail.core.engine.telemetry import NO_TRACER, Observers, Tracer, is_remarkab
 from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import Clock
 from mail.core.task.change import TaskChange
+from mail.core.task.files import MAX_FILE_BYTES
 from mail.core.task.limits import NO_BUDGET, UNREACHABLE_SECONDS, Budget
 from mail.core.task.permits import PermitSource
-from mail.core.task.ports import LiveLink, Peers, Store, TurnQueue, Webhooks
+from mail.core.task.ports import Files, LiveLink, Peers, Store, TurnQueue, Webhooks
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import TaskKey
 
@@ -39,10 +41,13 @@ class Wiring:
         tracer: traces tasks.
         webhooks: deliver events; without them, no task has webhooks.
         live_link: carries live events between processes.
+        files: store files; without them, messages have none.
+        max_file_bytes: the most bytes of a file.
         base_url: the URL by which callers reach the server, for callbacks; empty without one.
         permits: keep the limits of models; without them, providers refuse what is too much.
         histories: caches the histories of agents that took a turn here recently.
         pacer: spaces out the work on large messages.
+        caller_files: the files of callers.
     """
 
     swarm: SwarmCore
@@ -64,8 +69,14 @@ class Wiring:
     live_link: LiveLink | None = None
     permits: PermitSource | None = None
     base_url: str = ""
+    files: Files | None = None
+    max_file_bytes: int = MAX_FILE_BYTES
     histories: HistoryCache = field(default_factory=HistoryCache, init=False)
     pacer: Pacer = field(default_factory=Pacer, init=False)
+    caller_files: CallerFiles = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.caller_files = CallerFiles(self.files, self.clock, self.max_file_bytes)
 
     def serves(self, key: TaskKey) -> bool:
         """Return whether the task belongs to this swarm; a store may contain tasks of other swarms."""

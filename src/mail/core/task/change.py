@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
+from typing import Any
 
 from pydantic_core import to_json
 
@@ -13,6 +14,7 @@ from mail.core.task.callbacks import LaterCall
 from mail.core.task.context import Portion
 from mail.core.task.events import Event
 from mail.core.task.extras import DeadLetterExtra
+from mail.core.task.files import files_in, with_files
 from mail.core.task.leases import Claim, Lease
 from mail.core.task.size import message_size
 from mail.core.task.swarm import History
@@ -38,9 +40,11 @@ class InboxEntry:
         self.size = message_size(self.message)  # type: ignore[misc]  # while it is made
 
     @cached_property
-    def prompt(self) -> dict[str, str]:
+    def prompt(self) -> dict[str, Any]:
         """The user turn that shows the message to its reader's model."""
-        return {"role": "user", "content": render_message(self.message)}
+        shown = {"role": "user", "content": render_message(self.message)}
+        routing_info = self.message.message.routing_info
+        return with_files(shown, files_in(routing_info)) if routing_info else shown
 
 
 @value(slots=False)

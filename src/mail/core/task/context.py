@@ -15,12 +15,19 @@ from pydantic_core import PydanticCustomError
 
 from mail.core.protocol.calls import is_tool_result
 from mail.core.protocol.values import Value, value
+from mail.core.task.files import FILES, FileRef, files_in, in_words
 
 DEFAULT_WINDOW = 128_000
 """Tokens of a context window that nobody knows, until a refused call teaches more."""
 
 BYTES_PER_TOKEN = 3
 """Bytes of text that count as one token until a model has counted them. Most texts have more."""
+
+IMAGE_BYTES = 1_600 * BYTES_PER_TOKEN
+"""What an image counts, whatever its size: providers make large ones smaller."""
+
+MOST_BYTES = 50_000 * BYTES_PER_TOKEN
+"""What another file counts at most, until a model has counted its tokens."""
 
 SMALL_CONTEXT = 2_000
 """Bytes of a context that fits into any window."""
@@ -186,7 +193,12 @@ def bare(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def refer(entry: dict[str, Any], portion: int, index: int, long: int) -> dict[str, Any]:
-    """Return an entry with a reference in place of a long result, or of a message of more than `long` characters."""
+    """Return an entry with a reference in place of a long result, or of a message of more than `long` characters.
+
+    The model no longer gets its files, and reads their lines.
+    """
+    if FILES in entry:
+        entry = in_words(entry)
     key = "output" if entry.get("type") == "function_call_output" else "content"
     text = entry.get(key)
     limit = SHORT if is_tool_result(entry) else long if entry.get("role") == "user" else 0
@@ -203,6 +215,15 @@ def shorten(text: str, quoted: int, ref: str) -> str:
 def reference(text: str) -> str:
     """Return the reference of a text that is stored apart, which its content alone decides."""
     return sha256(text.encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+def size_of_files(entries: Sequence[Mapping[str, Any]]) -> int:
+    """Return about how many bytes of text take as many tokens as the files of these entries."""
+    return sum(_size_of(file) for entry in entries if FILES in entry for file in files_in(entry))
+
+
+def _size_of(file: FileRef) -> int:
+    return IMAGE_BYTES if file.type.startswith("image/") else min(file.size, MOST_BYTES)
 
 
 def text_of(entry: dict[str, Any]) -> str | None:

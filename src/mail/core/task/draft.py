@@ -35,6 +35,7 @@ from mail.core.task.costs import NO_USAGE, Usage, add_models
 from mail.core.task.events import Event, EventKind, encode_events
 from mail.core.task.extras import NO_EXTRA, DeadLetterExtra, EndExtra, Extra
 from mail.core.task.fallback import Switch
+from mail.core.task.files import NO_FILES, attach
 from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
 from mail.core.task.leases import Claim
 from mail.core.task.limits import BROADCAST_SECONDS, DEAD_LETTERS, OPEN_REQUESTS, Limits
@@ -66,6 +67,7 @@ class Draft:
 
     Attributes:
         before: the task as it was.
+        files: the files of the task that the decision may send, by id.
     """
 
     # The dictionary of a draft is a copy of the task's, and becomes the next one's; what else it needs has slots.
@@ -90,6 +92,7 @@ class Draft:
         "_turn",
         "before",
         "clock",
+        "files",
         "swarm",
         "timestamp",
     )
@@ -124,6 +127,7 @@ class Draft:
         self.before = task
         self.swarm = swarm
         self.clock = clock
+        self.files = NO_FILES
         self.timestamp = clock.now().isoformat()
         self.peers, self.webhooks = dict(task.peers), dict(task.webhooks)
         self._is_new = is_new
@@ -216,7 +220,9 @@ class Draft:
         self._events.append(Event(seq, kind, self.timestamp, text, extra, message))
 
     def send(self, message: MAILMessage, mailboxes: Sequence[str], extra: Extra = NO_EXTRA) -> None:
-        """Put a message into mailboxes; one event announces it, with `extra`."""
+        """Put a message into mailboxes, with the files that it mentions; one event announces it, with `extra`."""
+        if self.files:
+            message = attach(message, self.files)
         self._outgoing.append((message, mailboxes, extra))
 
     def tell(self, agent: str, subject: Subject, body: str, extra: Extra = NO_EXTRA) -> None:
@@ -395,6 +401,8 @@ class Draft:
 
     def end_with(self, message: MAILMessage) -> None:
         """End this generation with a finishing message that is not sent to other swarms."""
+        if self.files:
+            message = attach(message, self.files)
         failed = self.status in (TaskStatus.FAILED, TaskStatus.CANCELLED)
         self._ending = (message, EventKind.TASK_ERROR if failed else EventKind.TASK_COMPLETE)
         self._ended = self.generation.number

@@ -1,6 +1,8 @@
-"""Switches of agents to another model than their first one, while that can't be used."""
+"""Switches of agents to another model than their first one, while that can't be used; and the breakers of models."""
 
+from collections.abc import Callable
 from enum import StrEnum
+from typing import Protocol
 
 from mail.core.protocol.values import value
 
@@ -41,3 +43,43 @@ class Switch:
             SwitchCause.CONTEXT: "can't read a history of this length",
         }
         return f"calls {self.model} in place of {self.previous}, which {why[self.cause]}"
+
+
+@value
+class Breaker:
+    """The breaker of a model that has failed. While it is open, the model is not called.
+
+    Attributes:
+        until: when one call may try the model again, in seconds since the epoch.
+        failures: those in a row.
+        is_tried: whether that call runs, and others wait for it.
+    """
+
+    until: float
+    failures: int
+    cause: SwitchCause
+    is_tried: bool = False
+
+
+type BreakerChange = Callable[[Breaker | None, float], Breaker | None]
+"""Makes of the breaker of a model the next one, at a time in seconds since the epoch; None is closed."""
+
+
+class Breakers(Protocol):
+    """Keeps the breakers of models, together with other processes."""
+
+    def now(self) -> float:
+        """Return the time by which breakers open and close, in seconds since the epoch."""
+        ...
+
+    def breaker(self, model: str) -> Breaker | None:
+        """Return the breaker of a model as this process knows it; None if it is closed."""
+        ...
+
+    async def learn_breakers(self, *models: str) -> None:
+        """Read the breakers of models, unless they were read a moment ago."""
+        ...
+
+    async def change_breaker(self, model: str, change: BreakerChange) -> bool:
+        """Change the breaker of a model for all processes, and return whether this call has changed it."""
+        ...

@@ -6,6 +6,7 @@ from typing import Protocol
 from pydantic import Field
 
 from mail.core.protocol.values import Value, value
+from mail.core.task.fallback import Breaker, Breakers
 
 
 class ModelLimits(Value):
@@ -61,6 +62,7 @@ class Permits:
         learnt: the limits that the provider has told.
         lines: the calls that wait, by caller, in the order in which they are called up.
         running: the calls that run, by process.
+        breakers: those that are open, by model.
     """
 
     at: float = 0.0
@@ -71,6 +73,7 @@ class Permits:
     learnt: ModelLimits = NO_LIMITS
     lines: dict[str, Line] = field(default_factory=dict)
     running: dict[str, Running] = field(default_factory=dict)
+    breakers: dict[str, Breaker] = field(default_factory=dict)
 
 
 @value
@@ -123,8 +126,8 @@ class PermitGate(Protocol):
         ...
 
 
-class PermitSource(Protocol):
-    """Keeps the limits of models, together with other processes."""
+class PermitSource(Breakers, Protocol):
+    """Keeps the limits of models and their breakers, together with other processes."""
 
     def gate(self, model: str) -> PermitGate | None:
         """Return the gate for calls of a model; None if it has no limits."""

@@ -13,6 +13,7 @@ from mail.core.task.change import Commit, InboxEntry, Snapshot, TaskChange, Turn
 from mail.core.task.context import Portion
 from mail.core.task.documents import Document, Kind, PutIf
 from mail.core.task.events import Event
+from mail.core.task.files import FileRef
 from mail.core.task.leases import Claim, DueTask, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.live import LiveEvent
 from mail.core.task.task import Task, TaskKey, TaskStatus
@@ -402,6 +403,41 @@ class Documents(Protocol):
 
     async def find(self, kind: Kind, *partition: str) -> list[Document]:
         """Return the documents with a key that begins with `partition`, in no order."""
+        ...
+
+
+class Files(Protocol):
+    """Port: stores the bytes of files, once per caller, and which tasks refer to them."""
+
+    async def put_file(self, instance: str, file: FileRef, data: bytes, *, now: float) -> None:
+        """Store a file of a caller, until `UNUSED_SECONDS` after `now` if no task refers to it until then."""
+        ...
+
+    async def unused_bytes(self, instance: str, *, now: float) -> int:
+        """Return how many bytes a caller has stored about within the last day that no task refers to; not less."""
+        ...
+
+    async def find_file(self, instance: str, file_id: str) -> FileRef | None:
+        """Return the reference of a caller's file, under the name that it was stored with; None if there is none."""
+        ...
+
+    async def read_file(self, instance: str, file_id: str) -> bytes | None:
+        """Return the bytes of a caller's file; None if there is none."""
+        ...
+
+    async def keep_file(self, key: TaskKey, file: FileRef) -> bool:
+        """Note that a task refers to a file of its caller, which then stays as long as the task; False if it is gone.
+
+        The task may not exist yet. Nothing happens if it refers to the file already.
+        """
+        ...
+
+    async def files_of(self, key: TaskKey) -> list[FileRef]:
+        """Return the files that a task refers to, in no order."""
+        ...
+
+    async def drop_files(self, key: TaskKey) -> None:
+        """Forget what a deleted task refers to, and delete the files to which no other task refers."""
         ...
 
 

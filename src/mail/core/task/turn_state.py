@@ -16,6 +16,7 @@ from mail.core.task.callbacks import Callback
 from mail.core.task.context import Preparation
 from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.fallback import Switch
+from mail.core.task.files import FileRef
 
 
 @value(kw_only=True)
@@ -108,6 +109,7 @@ class Checkpoint:
         approved: whether the calls are those of an earlier turn, which a person has approved (`Task.approved_calls`).
         attempt: the attempt at the turn (`Lease.attempt`) in which its last action ended.
         preparation: what the turn does to the agent's context; None for nothing.
+        files: the files of the task that it mentions, by id; they are not stored, but found again.
     """
 
     text: str | None
@@ -120,6 +122,7 @@ class Checkpoint:
     approved: bool = False
     attempt: int = 1
     preparation: Preparation | None = None
+    files: Mapping[str, FileRef] = field(default_factory=dict)
 
     @property
     def is_called(self) -> bool:

@@ -12,6 +12,7 @@ from mail.core.protocol.values import value
 from mail.core.task.client_tools import NO_CLIENT_TOOLS, TurnTools
 from mail.core.task.costs import Usage
 from mail.core.task.fallback import Switch
+from mail.core.task.files import File, FileRef
 from mail.core.task.leases import Park
 from mail.core.task.permits import PermitSource
 from mail.core.task.swarm import ProvidedTools
@@ -55,6 +56,22 @@ class CallbackAddress:
 NO_CALLBACK = CallbackAddress()
 
 
+class FilesOfTurn(Protocol):
+    """The files of the task of a turn."""
+
+    async def read(self, file_id: str) -> bytes | None:
+        """Return the bytes of a file; None if it is gone."""
+
+    async def find(self, file_id: str) -> FileRef | None:
+        """Return the reference of a file of the task; None if the task doesn't refer to it."""
+
+    async def add(self, file: File) -> FileRef:
+        """Store a file for the task. Raises BadRequest or PayloadTooLarge if it can't be."""
+
+    def added_by(self, call_place: str) -> int:
+        """Return the bytes of the files that a call has added."""
+
+
 @value(kw_only=True)
 class TurnContext:
     """What a running turn lends to agents, actions and models.
@@ -82,6 +99,7 @@ class TurnContext:
         may_park: whether the turn can wait outside of the process, by raising RetryLater.
         parked: the park that it comes from, if it has been parked.
         permits: keep the limits of models; None if nobody does.
+        files: the files of the task; None where none are stored.
     """
 
     agent: str = ""
@@ -106,6 +124,7 @@ class TurnContext:
     may_park: bool = False
     parked: Park | None = None
     permits: PermitSource | None = None
+    files: FilesOfTurn | None = None
 
 
 NO_TURN = TurnContext()

@@ -17,6 +17,7 @@ from mail.core.engine.watch import SLICE_BYTES, Submitted
 from mail.core.protocol.message import MAILMessage, TaskId
 from mail.core.protocol.output_schema import read_output
 from mail.core.protocol.values import is_none
+from mail.core.task.files import MAX_FILES
 from mail.core.task.limits import Budget
 from mail.core.task.task import TaskStatus
 from mail.errors import AnswerTooLarge, BadRequest, Subject
@@ -152,6 +153,12 @@ class PostMessage(Given):
         description="Decisions on the calls that wait for approval, as a list or a single one. They resume the task at "
         "its breakpoint, so `resume_from` isn't needed. `kwargs.approvals` means the same.",
     )
+    files: list[str] | None = Field(
+        default=None,
+        max_length=MAX_FILES,
+        exclude_if=is_none,
+        description="The ids of files that go with the message, from `POST /files`.",
+    )
     kwargs: MessageOptions | None = Field(default=None, description="Further settings.")
     webhook: GivenWebhook | None = Field(
         default=None, description="A webhook for the further events of the task."
@@ -190,6 +197,7 @@ class PostMessage(Given):
             live=bool(self.stream and (self.live or self.deltas)),
             deltas=bool(self.deltas),
             output_schema=self.output_schema,
+            files=tuple(self.files or ()),
         )
 
 

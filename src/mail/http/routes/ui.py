@@ -27,7 +27,7 @@ HEADERS = {
     # Browsers must revalidate what the version in its path doesn't name; unchanged files are answered with 304.
     "Cache-Control": "no-cache",
     # The last directive makes browsers refuse text from the server that would become HTML or code.
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'",
     "Cross-Origin-Opener-Policy": "same-origin",

@@ -32,6 +32,8 @@ KNOWN = (
     "model messages system max_tokens tools tool_choice stream thinking output_config temperature top_p top_k"
 )
 
+IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+
 
 def body(reply: Reply, request: Mapping[str, Any], issued: Issued) -> dict[str, Any]:
     content = [block for part in reply.parts for block in _blocks(part, issued)]
@@ -222,6 +224,13 @@ def _check_block(block: Mapping[str, Any], where: str, role: str, issued: Issued
             require(role == "assistant", f"{where}: thinking is only for assistant messages")
             known = issued.thinking.get(block.get("signature") or block.get("data", ""))
             require(known == dict(block), f"{where}: Invalid `signature` in `thinking` block")
+        case "image" | "document":
+            source = block["source"]
+            require(source["type"] == "base64", f"{where}.source: only base64 is known here")
+            kinds = ("application/pdf",) if block["type"] == "document" else IMAGES
+            require(
+                source["media_type"] in kinds, f"{where}.source.base64.media_type: Input should be in {kinds}"
+            )
         case "tool_use" | "server_tool_use":
             require(isinstance(block["input"], dict), f"{where}.input: Input should be a valid dictionary")
         case "tool_result" | "web_search_tool_result" | "code_execution_tool_result":

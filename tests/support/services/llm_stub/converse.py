@@ -4,6 +4,7 @@ botocore's description of the service judges the requests, and its signatures.
 """
 
 import json
+import re
 import struct
 from binascii import crc32
 from collections.abc import Iterator, Mapping
@@ -215,6 +216,11 @@ def check(request: Mapping[str, Any], _headers: Mapping[str, str], issued: Issue
 def _check_block(block: Mapping[str, Any], role: str, issued: Issued) -> None:
     if "text" in block:
         require(block["text"].strip(), "The text field in the ContentBlock object is blank.")
+    if "image" in block:
+        require(block["image"]["format"] in ("png", "jpeg", "gif", "webp"), "image.format is unknown")
+    if "document" in block:
+        name = block["document"]["name"]
+        require(re.fullmatch(r"[A-Za-z0-9 ()\[\]-]+", name), f"document.name {name!r} has other characters")
     if "reasoningContent" in block:
         require(role == "assistant", "reasoningContent is only for assistant messages")
         content = block["reasoningContent"]

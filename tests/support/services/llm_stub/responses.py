@@ -264,7 +264,8 @@ def _check_message(item: Mapping[str, Any], where: str) -> None:
     content = item.get("content")
     require(isinstance(content, str | list), f"Invalid type for '{where}.content'")
     if isinstance(content, list):
-        kinds = ("output_text", "refusal") if item["role"] == "assistant" else ("input_text", "input_image")
+        given = ("input_text", "input_image", "input_file")
+        kinds = ("output_text", "refusal") if item["role"] == "assistant" else given
         for part in content:
             require(part.get("type") in kinds, f"Invalid value: '{part.get('type')}'. '{where}.content'")
 

@@ -78,9 +78,13 @@ async function attempt(path, init) {
 /**
  * Send a request, and return the response if its status is one of success; otherwise throw a `Problem`.
  *
- * Query parameters that are undefined, null or empty are left out. `body` is sent as JSON.
+ * Query parameters that are undefined, null or empty are left out. `body` is sent as JSON, `content` as it is.
  */
-export async function request(method, path, { query = {}, body, headers = {}, signal, bearer = token.get() } = {}) {
+export async function request(
+  method,
+  path,
+  { query = {}, body, content, headers = {}, signal, bearer = token.get() } = {},
+) {
   const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "");
   const search = new URLSearchParams(given).toString();
   const response = await attempt(search ? `${path}?${search}` : path, {
@@ -93,7 +97,7 @@ export async function request(method, path, { query = {}, body, headers = {}, si
       ...(body ? { "Content-Type": "application/json" } : {}),
       ...headers,
     },
-    body: body && JSON.stringify(body),
+    body: content ?? (body && JSON.stringify(body)),
   });
   if (!response.ok) {
     const problem = await response.json().catch(() => ({}));
@@ -199,6 +203,15 @@ export async function send(message, { key } = {}) {
   const response = await request("POST", "message", { body: message, headers });
   return (await response.json()).task_id ?? decodeURIComponent(response.headers.get("X-Task-ID"));
 }
+
+/** Upload a `File` of the browser; returns the reference that messages have of it. */
+export async function upload(file) {
+  const headers = { "Content-Type": file.type || "application/octet-stream" };
+  return (await request("POST", "files", { query: { name: file.name }, content: file, headers })).json();
+}
+
+/** Return a file as a `Blob`. */
+export const file = async (id) => (await request("GET", `files/${encodeURIComponent(id)}`)).blob();
 
 /** Cancel a task, without waiting for what still runs to end. */
 export const cancel = (id) => request("POST", "task/cancel", { body: { task_id: id }, headers: { Prefer: "wait=0" } });

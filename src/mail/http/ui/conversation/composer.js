@@ -1,12 +1,13 @@
 // Where people write: what could not be sent stays, with Retry.
 
 import * as api from "../api/api.js";
+import { Attached } from "../components/files.js";
 import { Icon } from "../components/icons.js";
 import { html, useEffect, useId, useLayoutEffect, useRef, useState } from "../html.js";
 
 /** What was written but not sent, by task; "" for a new one. A draft is kept until it is sent. */
 const drafts = new Map();
-const blank = () => ({ body: "", subject: "", entrypoint: "", msg_type: "request", key: null });
+const blank = () => ({ body: "", subject: "", entrypoint: "", msg_type: "request", files: [], key: null });
 
 /** Forget what a caller has written, before another one signs in. */
 export const forgetDrafts = () => drafts.clear();
@@ -100,9 +101,10 @@ export function Composer({ id, swarm, home, placeholder, send, answer, canAnswer
     Boolean(draft.subject || draft.entrypoint || draft.msg_type !== "request"),
   );
   const field = useRef();
+  const chooser = useRef();
   const options = useId();
   const change = (facts) => {
-    const next = { ...draft, ...facts, key: null };
+    const next = { ...draftOf(id), ...facts, key: null };
     drafts.set(id ?? "", next);
     setDraft(next);
   };
@@ -137,11 +139,39 @@ export function Composer({ id, swarm, home, placeholder, send, answer, canAnswer
       // The same key until it is sent: a message whose acceptance was lost on the way is not accepted twice.
       draft.key ??= api.newKey();
       const { key, body, subject, entrypoint, msg_type } = draft;
+      const files = draft.files.length ? { files: draft.files.map((file) => file.id) } : {};
       return send(
-        { body, subject: subject || null, entrypoint: entrypoint || null, msg_type, ...facts },
+        { body, subject: subject || null, entrypoint: entrypoint || null, msg_type, ...files, ...facts },
         { key: facts.drop_question ? undefined : key },
       );
     });
+  const attach = async (chosen) => {
+    setProblem(null);
+    for (const file of chosen) {
+      try {
+        const stored = await api.upload(file);
+        change({ files: [...draftOf(id).files.filter((other) => other.id !== stored.id), stored] });
+      } catch (failure) {
+        if (!(failure instanceof api.Problem)) throw failure;
+        setProblem(new api.Problem(failure.status, `${file.name}: ${failure.message}`));
+      }
+    }
+  };
+  const onChoose = (event) => {
+    const { files } = event.currentTarget;
+    void attach([...files]);
+    event.currentTarget.value = "";
+  };
+  const onPaste = (event) => {
+    const pasted = [...event.clipboardData.files];
+    if (!pasted.length) return;
+    event.preventDefault();
+    void attach(pasted);
+  };
+  const onDrop = (event) => {
+    event.preventDefault();
+    void attach([...event.dataTransfer.files]);
+  };
   const onSubmit = (event) => {
     event.preventDefault();
     void submit();
@@ -160,7 +190,10 @@ export function Composer({ id, swarm, home, placeholder, send, answer, canAnswer
         `
       }
       ${hasOptions && html`<${Options} id=${options} draft=${draft} change=${change} swarm=${swarm} home=${home} />`}
-      <div class="composer-field">
+      <div class="composer-field" onDragOver=${(event) => event.preventDefault()} onDrop=${onDrop}>
+        <${Attached}
+          files=${draft.files}
+          onRemove=${({ id: gone }) => change({ files: draft.files.filter((file) => file.id !== gone) })} />
         <${GrowingField}
           field=${field}
           value=${draft.body}
@@ -168,8 +201,14 @@ export function Composer({ id, swarm, home, placeholder, send, answer, canAnswer
           placeholder=${placeholder}
           aria-describedby="composer-help"
           onInput=${(event) => change({ body: event.currentTarget.value })}
+          onPaste=${onPaste}
           onKeyDown=${onEnter(submit)} />
+        <input ref=${chooser} type="file" multiple hidden aria-label="Files to attach" onChange=${onChoose} />
         <div class="composer-actions">
+          <button type="button" class="button small quiet-button" onClick=${() => chooser.current.click()}>
+            <${Icon} name="file" />
+            Attach
+          </button>
           <button
             type="button"
             class="button small quiet-button"

@@ -4,6 +4,7 @@ import * as api from "../api/api.js";
 import { AgentName } from "../components/agent.js";
 import { CopyButton } from "../components/button.js";
 import { Clock } from "../components/duration.js";
+import { Files } from "../components/files.js";
 import { Icon } from "../components/icons.js";
 import { Json } from "../components/json.js";
 import { Markdown } from "../components/markdown.js";
@@ -34,11 +35,12 @@ function Message({ item, isMine }) {
       </p>
       ${!PLAIN_SUBJECTS.has(item.subject ?? "") && html`<p class="bubble-subject">${item.subject}</p>`}
       ${prose`<div class="bubble-text">${item.text}</div>`}
+      <${Files} files=${item.files} />
     </article>
   `;
 }
 
-function Answer({ text, time, isWriting }) {
+function Answer({ text, time, files, isWriting }) {
   const value = isWriting ? undefined : jsonOf(text);
   return html`
     <article
@@ -46,6 +48,7 @@ function Answer({ text, time, isWriting }) {
       aria-label=${isWriting ? "The answer so far" : "Answer"}
       data-latest>
       ${value === undefined ? html`<${Markdown} text=${text} />` : html`<${Json} value=${value} />`}
+      <${Files} files=${files} />
       ${
         time &&
         html`
@@ -119,7 +122,7 @@ const Aside = ({ icon, children }) => html`
 const ITEMS = {
   message: ({ item, caller }) => html`<${Message} item=${item} isMine=${item.who === caller.id} />`,
   work: ({ item, onTrace }) => html`<${Work} item=${item} onTrace=${onTrace} />`,
-  answer: ({ item }) => html`<${Answer} text=${item.text} time=${item.time} />`,
+  answer: ({ item }) => html`<${Answer} text=${item.text} time=${item.time} files=${item.files} />`,
   told: ({ item }) => html`
     <article class="answer" aria-label=${`Message from ${item.who}`}>
       <p class="bubble-head">

@@ -2,6 +2,7 @@
 
 import { AgentName } from "../components/agent.js";
 import { Clock, Elapsed, formatSeconds } from "../components/duration.js";
+import { Files } from "../components/files.js";
 import { Icon } from "../components/icons.js";
 import { Markdown } from "../components/markdown.js";
 import { html, useMemo, useState } from "../html.js";
@@ -40,6 +41,7 @@ function Mail({ step: mail }) {
           </button>
         `
       }
+      <${Files} files=${mail.files} />
     </li>
   `;
 }

@@ -1,0 +1,103 @@
+"""Files in SQL: the same statements for every database."""
+
+from typing import Any, LiteralString
+
+from mail.adapters.shared.documents import Execute
+from mail.core.task.files import UNUSED_SECONDS, FileRef
+from mail.core.task.task import TaskKey
+
+_PUT = """
+    INSERT INTO {schema}files (instance, id, name, type, size, until, kept, data)
+    VALUES ({instance}, {id}, {name}, {type}, {size}, {until}, 0, {data})
+    ON CONFLICT (instance, id) DO UPDATE SET until = CASE WHEN files.until IS NULL THEN NULL ELSE excluded.until END
+"""
+_REFER = """
+    INSERT INTO {schema}task_files (instance, task_id, id, name, type, size)
+    VALUES ({instance}, {task_id}, {id}, {name}, {type}, {size})
+    ON CONFLICT (instance, task_id, id) DO NOTHING
+"""
+_KEEP = """
+    UPDATE {schema}files SET until = NULL, kept = kept + 1 WHERE instance = {instance} AND id = {id} RETURNING 1
+"""
+_DROP = """
+    DELETE FROM {schema}task_files WHERE instance = {instance} AND task_id = {task_id} RETURNING id
+"""
+_UNUSED = """
+    SELECT kept FROM {schema}files AS file WHERE instance = {instance} AND id = {id} AND until IS NULL AND NOT EXISTS (
+        SELECT 1 FROM {schema}task_files AS other WHERE other.instance = file.instance AND other.id = file.id
+    )
+"""
+_DELETE = """
+    DELETE FROM {schema}files WHERE instance = {instance} AND id = {id} AND kept = {kept}
+"""
+"""A file that a task refers to meanwhile is kept, as `kept` has changed then."""
+
+
+class SQLFiles:
+    """`mail.core.task.ports.Files` in SQL.
+
+    Args:
+        execute, schema, parameter: as for `SQLDocuments`.
+        execute_large: runs a statement with the bytes of a file.
+    """
+
+    def __init__(
+        self, execute: Execute, execute_large: Execute, *, schema: LiteralString, parameter: LiteralString
+    ) -> None:
+        self._execute = execute
+        self._execute_large = execute_large
+        self._schema = schema
+        self._parameter = parameter
+
+    async def put_file(self, instance: str, file: FileRef, data: bytes, *, now: float) -> None:
+        await self._run("DELETE FROM {schema}files WHERE until <= {now}", now=now)
+        names = {"name": file.name, "type": file.type, "size": file.size}
+        of_caller = {"instance": instance, "id": file.id, "until": now + UNUSED_SECONDS}
+        await self._execute_large(*self._written(_PUT, data=data, **of_caller, **names))
+
+    async def unused_bytes(self, instance: str, *, now: float) -> int:
+        count = (
+            "SELECT coalesce(sum(size), 0) FROM {schema}files WHERE instance = {instance} AND until > {now}"
+        )
+        ((total,),) = await self._run(count, instance=instance, now=now)
+        return int(total)
+
+    async def find_file(self, instance: str, file_id: str) -> FileRef | None:
+        find = "SELECT id, name, type, size FROM {schema}files WHERE instance = {instance} AND id = {id}"
+        rows = await self._run(find, instance=instance, id=file_id)
+        return FileRef(*rows[0]) if rows else None
+
+    async def read_file(self, instance: str, file_id: str) -> bytes | None:
+        read = "SELECT data FROM {schema}files WHERE instance = {instance} AND id = {id}"
+        rows = await self._execute_large(*self._written(read, instance=instance, id=file_id))
+        return bytes(rows[0][0]) if rows else None
+
+    async def keep_file(self, key: TaskKey, file: FileRef) -> bool:
+        of_task = {"instance": key.instance, "task_id": key.task_id}
+        await self._run(_REFER, **of_task, id=file.id, name=file.name, type=file.type, size=file.size)
+        if await self._run(_KEEP, instance=key.instance, id=file.id):
+            return True
+        forget = (
+            "DELETE FROM {schema}task_files WHERE instance = {instance} AND task_id = {task_id} AND id = {id}"
+        )
+        await self._run(forget, **of_task, id=file.id)
+        return False
+
+    async def files_of(self, key: TaskKey) -> list[FileRef]:
+        find = "SELECT id, name, type, size FROM {schema}task_files WHERE instance = {instance} AND task_id = {task_id}"
+        rows = await self._run(find, instance=key.instance, task_id=key.task_id)
+        return [FileRef(*row) for row in rows]
+
+    async def drop_files(self, key: TaskKey) -> None:
+        for (file_id,) in await self._run(_DROP, instance=key.instance, task_id=key.task_id):
+            named = {"instance": key.instance, "id": file_id}
+            for (kept,) in await self._run(_UNUSED, **named):
+                await self._run(_DELETE, **named, kept=kept)
+
+    async def _run(self, statement: LiteralString, **values: object) -> list[tuple[Any, ...]]:
+        return await self._execute(*self._written(statement, **values))
+
+    def _written(self, statement: LiteralString, **values: object) -> tuple[LiteralString, dict[str, object]]:
+        """Return a statement as the database reads it, and its values."""
+        parameters: dict[str, LiteralString] = {name: self._parameter.format(name) for name in values}
+        return statement.format(schema=self._schema, **parameters), values

@@ -1,0 +1,67 @@
+"""The commands about files: `mail file upload`, `mail file get`."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mail.cli.command import Command, Namespace, option, positional
+from mail.cli.output import Output
+
+if TYPE_CHECKING:
+    from mail.cli.session import Session
+
+
+def _show(answer: Mapping[str, Any], output: Output) -> None:
+    output.text(answer["id"])
+
+
+async def _get(session: "Session", given: Namespace) -> None:
+    data = await session.client.get_file(given.file_id)
+    if given.output is None:
+        click.echo(data, nl=False)
+        return
+    given.output.write_bytes(data)
+    session.output.result(
+        {"file": str(given.output), "bytes": len(data)},
+        lambda: session.output.text(f"{len(data)} bytes in {given.output}"),
+    )
+
+
+COMMANDS = (
+    Command(
+        name="file-upload",
+        shell_name="file upload",
+        summary="Upload a file for a message. Prints its id.",
+        details="`mail send --file PATH` does this, too. A file without a message is deleted after a day.",
+        operation="upload_file",
+        view=_show,
+        arguments=(
+            positional(
+                "file",
+                "The file.",
+                metavar="PATH",
+                type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            ),
+            option("--name", help="Its name, for people and models. [default: that of PATH]"),
+            option("--type", help="Its media type. [default: what its name or its first bytes show]"),
+        ),
+    ),
+    Command(
+        name="file-get",
+        shell_name="file get",
+        summary="Fetch a file of one of your tasks.",
+        handler=_get,
+        arguments=(
+            positional("file_id", "Its id, as messages have it.", metavar="ID"),
+            option(
+                "--output",
+                "-o",
+                metavar="PATH",
+                type=click.Path(dir_okay=False, path_type=Path),
+                help="Where to write it. [default: standard output]",
+            ),
+        ),
+    ),
+)
