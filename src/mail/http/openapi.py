@@ -38,8 +38,8 @@ _MEANINGS = {
     400: "The request is not valid; `detail` says what to change.",
     401: "The API key is missing or not valid.",
     403: "The key's role may not use this endpoint.",
-    404: "The task, call, dead letter, thread, file, webhook, schedule, token or swarm was not found, or the server has "
-    "this feature turned off.",
+    404: "The task, call, dead letter, thread, file, webhook, schedule, token or swarm was not found, or the server "
+    "has this feature turned off.",
     409: "The state of the task at that event is no longer stored, the call has ended, or there is a schedule of this "
     "name already, or it stands in `mail.toml`.",
     412: "The task is at another generation than `If-Match` says.",
