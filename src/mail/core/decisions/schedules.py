@@ -1,7 +1,7 @@
 """Schedules: which runs begin, which wait or are skipped, and what their ends say. Pure functions.
 
 A time that is due is committed as a run that is starting, before anyone begins its task: so all servers agree on what
-happens at that time, and whoever dies meanwhile, another one begins the task, under the same id.
+happens at that time, and if one dies meanwhile, another one begins the task, under the same id.
 """
 
 from collections.abc import Sequence

@@ -125,7 +125,7 @@ class ScheduledRun:
     reason: str = ""
 
     def task_id(self, name: str) -> str:
-        """Return the id of its task, which schedule and time determine: so there is one, whoever begins it."""
+        """Return the id of its task, which schedule and time determine, so that all servers begin the same one."""
         time = datetime.fromtimestamp(self.at, UTC)
         return f"{name}@{time:%Y-%m-%dT%H:%M:%SZ}".replace(":00Z", "Z")
 
