@@ -168,6 +168,7 @@ def test_models(tmp_path: Path) -> None:
         "cloud": "bedrock/anthropic.claude-sonnet-4-5-20250929-v1:0",
     }
     agents = [agent(name=name, factory=LLM, agent_params={"llm": llm}) for name, llm in models.items()]
+    agents.append(agent(name="several", factory=LLM, agent_params={"llm": [models["cloud"], models["home"]]}))
     (tmp_path / "swarms.json").write_text(swarm(*agents, entrypoint="home"), encoding="utf-8")
     env = {"OPENAI_API_KEY": "", "ANTHROPIC_API_KEY": "k", "OPENROUTER_API_KEY": ""}
     env |= {"AWS_REGION": "", "AWS_DEFAULT_REGION": "", "AWS_CONFIG_FILE": str(tmp_path / "none")}
@@ -178,8 +179,9 @@ def test_models(tmp_path: Path) -> None:
     assert {each["name"]: each["way"] for each in checked} == {
         **dict.fromkeys(models, "litellm"),
         "sdk": "openai",
-        "cloud": "bedrock",
+        **dict.fromkeys(["cloud", "several"], "bedrock"),
     }
+    assert [each["fallback"] for each in checked if each["fallback"]] == [{models["home"]: "litellm"}]
     assert "has no API key: set OPENROUTER_API_KEY" in problems["sdk"]
     assert "needs a region of AWS: set AWS_REGION" in problems["cloud"]
     assert problems["home"] == problems["vllm"] == problems["newer"] == ""

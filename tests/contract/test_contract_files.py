@@ -18,7 +18,7 @@ async def stored(
     adapter: StoreAdapter, data: bytes = PNG, name: str = "plan.png", age: float = 0.0
 ) -> FileRef:
     ref = make_reference(data, name)
-    await adapter.files.put_file(ALICE, ref, data, now=time() - age)
+    await adapter.files.put_file(ALICE, ref, data, secret="s3cret", now=time() - age)
     return ref
 
 
@@ -27,6 +27,7 @@ async def test_its_owner_finds_and_reads_a_file(adapter: StoreAdapter) -> None:
     assert ref == FileRef(ref.id, "plan.png", "image/png", len(PNG))
     assert await adapter.files.find_file(ALICE, ref.id) == ref
     assert await adapter.files.read_file(ALICE, ref.id) == PNG
+    assert await adapter.files.read_secret(ALICE, ref.id) == "s3cret"
 
 
 async def test_nobody_else_does(adapter: StoreAdapter) -> None:

@@ -230,3 +230,16 @@ async def test_a_picture_of_five_megabytes_is_stored_once_however_many_turns_see
             (1, len(PNG) + 5_000_000)
         ]
     assert turns >= 50
+
+
+async def test_a_link_needs_no_key_and_strangers_may_guess_only_so_often(server: HTTPServer) -> None:
+    file = await upload(server)
+    files = server.rig.runtime.caller_files
+    (linked,) = await files.link(
+        "user:ann@example", [await files.find("user:ann@example", file["id"])], "example"
+    )
+    no_key = {"Authorization": ""}
+    answer = await server.client.get(f"/files/shared/{linked.link}", headers=no_key)
+    assert (answer.status_code, answer.content) == (200, PNG)
+    for wrong in ("x", linked.link[:-1], file["id"]):
+        assert (await server.client.get(f"/files/shared/{wrong}", headers=no_key)).status_code == 404

@@ -23,6 +23,7 @@ class CheckedAgent:
     Attributes:
         model: its language model; None for an agent without one.
         way: the way to the model, by the extra that installs it.
+        fallback: its other models, and the ways to them.
         tools: the names of its actions.
         problems: one line each, with the remedy.
     """
@@ -30,6 +31,7 @@ class CheckedAgent:
     name: str
     model: str | None
     way: str | None
+    fallback: Mapping[str, str]
     tools: tuple[str, ...]
     problems: tuple[str, ...]
 
@@ -48,8 +50,9 @@ def check_agents(swarm: SwarmCore, entry: SwarmSpec | None = None) -> Iterator[C
         if isinstance(agent.tool_source, MCPTools):
             problems += agent.tool_source.problems()
         model = getattr(agent.function, "llm", None)
-        way = getattr(agent.function, "way", None)
-        yield CheckedAgent(name, model or None, way, tuple(agent.actions), tuple(problems))
+        others = dict(getattr(agent.function, "ways", {}))
+        way = others.pop(model, None)
+        yield CheckedAgent(name, model or None, way, others, tuple(agent.actions), tuple(problems))
 
 
 def _missing_packages(entry: SwarmSpec) -> dict[str, str]:

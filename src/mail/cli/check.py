@@ -68,7 +68,8 @@ def show(swarm: str, checked: Sequence["CheckedAgent"], output: Output) -> None:
         tools = f"; tools: {', '.join(agent.tools)}" if agent.tools else ""
         mark = "✗" if agent.problems else "✓"
         model = f"{agent.model} (by {agent.way})" if agent.way else agent.model or "no language model"
-        output.text(f"{mark} {agent.name}: {model}{tools}")
+        others = "".join(f", else {name} (by {way})" for name, way in agent.fallback.items())
+        output.text(f"{mark} {agent.name}: {model}{others}{tools}")
         for problem in agent.problems:
             output.text(f"  {problem}")
     if not any(agent.problems for agent in checked):

@@ -257,8 +257,15 @@ class MAILClient(Messaging):
 
     async def get_file(self, file_id: str) -> bytes:
         """Return the bytes of a file that you have uploaded, or that belongs to one of your tasks."""
-        async with self._deadline(str(OPERATIONS["get_file"])):
-            response = await self._request("get_file", {"file_id": file_id})
+        return await self._bytes_of("get_file", file_id=file_id)
+
+    async def get_shared_file(self, link: str) -> bytes:
+        """Return the bytes of a file of a message to another swarm, by the link that the message has; needs no key."""
+        return await self._bytes_of("get_shared_file", link=link)
+
+    async def _bytes_of(self, operation: str, **parameters: str) -> bytes:
+        async with self._deadline(str(OPERATIONS[operation])):
+            response = await self._request(operation, parameters)
         if not response.is_success:
             read_json(response)
         return response.content

@@ -116,6 +116,7 @@ OPERATIONS = {
         Operation("delete_task", "DELETE", "/task"),
         Operation("upload_file", "POST", "/files"),
         Operation("get_file", "GET", "/files/{file_id}"),
+        Operation("get_shared_file", "GET", "/files/shared/{link}"),
         Operation("get_usage", "GET", "/usage", cursor="cursor"),
         Operation("get_dead_letters", "GET", "/dead-letters", cursor="next_cursor"),
         Operation("redrive_dead_letters", "POST", "/dead-letters/redrive", cursor="next_cursor"),

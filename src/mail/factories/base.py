@@ -287,9 +287,10 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         return changed
 
     @property
-    def way(self) -> str:
-        """The way to the model, by the extra that installs it: `litellm`, `openai` or `bedrock`."""
-        return way_to(self.llm, is_proxy=self.use_proxy)
+    def ways(self) -> dict[str, str]:
+        """The way to each of its models, by the extra that installs it: `litellm`, `openai` or `bedrock`."""
+        names = [self.llm] if self.fallback is None else [each.llm for each in self.fallback.targets]
+        return {name: way_to(name, is_proxy=self.use_proxy) for name in names}
 
     @property
     def _has_own_access(self) -> bool:

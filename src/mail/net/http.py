@@ -145,9 +145,11 @@ class PeerHTTP:
         self._client: httpx2.AsyncClient | None = None
         self._made_for: tuple[asyncio.AbstractEventLoop, bool] | None = None
 
-    async def get(self, target: Target, path: str, *, seconds: float | None = None) -> Answer:
-        """Get a resource that needs no token; see `request`."""
-        return await self.request("GET", target, path, seconds=seconds)
+    async def get(
+        self, target: Target, path: str, *, seconds: float | None = None, max_bytes: int = MAX_ANSWER_BYTES
+    ) -> Answer:
+        """Get a resource that needs no token, of which little more than `max_bytes` are read; see `request`."""
+        return await self.request("GET", target, path, seconds=seconds, max_bytes=max_bytes)
 
     async def request(
         self,
@@ -159,6 +161,7 @@ class PeerHTTP:
         body: object = None,
         headers: Mapping[str, str] = NO_HEADERS,
         seconds: float | None = None,
+        max_bytes: int = MAX_ANSWER_BYTES,
     ) -> Answer:
         """Send a request with a JSON body, and read the whole response. Redirects are not followed.
 
@@ -176,7 +179,7 @@ class PeerHTTP:
         if target.auth == "aws_iam":
             assert target.region is not None
             headers = await self._signer.sign(method, url, headers, content, target.region)
-        return await self._send(method, url, headers, content, seconds or self._seconds)
+        return await self._send(method, url, headers, content, seconds or self._seconds, max_bytes)
 
     async def aclose(self) -> None:
         """Close the connections; a later request opens new ones."""
@@ -186,7 +189,13 @@ class PeerHTTP:
             await client.aclose()
 
     async def _send(
-        self, method: str, url: str, headers: Mapping[str, str], content: bytes, seconds: float
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        content: bytes,
+        seconds: float,
+        max_bytes: int,
     ) -> Answer:
         import httpx2
 
@@ -210,7 +219,7 @@ class PeerHTTP:
                 body = bytearray()
                 async for chunk in response.aiter_raw():
                     body += chunk
-                    if len(body) > MAX_ANSWER_BYTES:
+                    if len(body) > max_bytes:
                         break
         except NotPublic as error:
             raise PeerRefused(

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from pydantic import ValidationError
 
@@ -196,6 +197,18 @@ class InterswarmRouter:
                 failure.last_answer = self.swarm_registry.last_answer(name)
             raise failure from error
         return _runner(answer.json())
+
+    async def fetch_file(self, swarm: str, link: str, *, max_bytes: int) -> bytes:
+        """Return the file that a link of another swarm fetches; see `mail.core.task.ports.Peers`."""
+        peer = await self._find(swarm)
+        if peer is None:
+            raise PeerRefused(f"swarm {swarm!r} is not known here")
+        path = f"/files/shared/{quote(link, safe='')}"
+        answer = await self.swarm_registry.http.get(target_of(peer), path, max_bytes=max_bytes)
+        answer.raise_for_status(f"swarm {swarm}")
+        if len(answer.body) > max_bytes:
+            raise PeerRefused(f"the file is larger than {max_bytes} bytes")
+        return answer.body
 
     async def _authorized(
         self, swarm: str, *, given: str | None = None, otherwise: str | None = None

@@ -26,6 +26,9 @@ class Swallow:
     async def deliver(self, message: MAILInterswarmMessage, *, back: bool) -> str | None:
         return None
 
+    async def fetch_file(self, swarm: str, link: str, *, max_bytes: int) -> bytes:
+        raise PeerRefused("it has no file")
+
     async def known(self) -> Sequence[str]:
         return ()
 
@@ -49,6 +52,9 @@ class Wire:
 
     async def deliver(self, message: MAILInterswarmMessage, *, back: bool) -> str | None:
         return await self._federation.carry(self._home, message, back=back)
+
+    async def fetch_file(self, swarm: str, link: str, *, max_bytes: int) -> bytes:
+        return (await self._federation.rigs[swarm].runtime.caller_files.follow(link))[1]
 
     async def known(self) -> Sequence[str]:
         return [name for name in self._federation.rigs if name != self._home]

@@ -45,12 +45,16 @@ class DynamoDBFiles:
         self._clock = clock
         self._retention = retention
 
-    async def put_file(self, instance: str, file: FileRef, data: bytes, *, now: float) -> None:
+    async def put_file(self, instance: str, file: FileRef, data: bytes, *, secret: str, now: float) -> None:
         key = _key_of(instance, file.id)
         if (item := await self._find(key)) is not None and "expires_at" not in item:
             return
         values = {f":{name}": value for name, value in _attributes(file).items()}
-        values |= {":expires_at": number(ceil(now + UNUSED_SECONDS)), ":kept": number(0)}
+        values |= {
+            ":expires_at": number(ceil(now + UNUSED_SECONDS)),
+            ":kept": number(0),
+            ":secret": string(secret),
+        }
         if self._blobs is not None:
             place = f"{UPLOADS}{uuid4().hex}"
             await self._blobs.put_bytes(place, data, file.type)
@@ -74,6 +78,10 @@ class DynamoDBFiles:
     async def find_file(self, instance: str, file_id: str) -> FileRef | None:
         item = await self._find(_key_of(instance, file_id))
         return None if item is None else _read(file_id, item)
+
+    async def read_secret(self, instance: str, file_id: str) -> str | None:
+        item = await self._find(_key_of(instance, file_id))
+        return None if item is None else str(item["secret"]["S"])
 
     async def read_file(self, instance: str, file_id: str) -> bytes | None:
         item = await self._find(_key_of(instance, file_id))

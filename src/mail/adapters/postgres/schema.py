@@ -176,6 +176,7 @@ CREATE TABLE mail.files (
     name text NOT NULL,
     type text NOT NULL,
     size bigint NOT NULL,
+    secret text NOT NULL,
     until double precision,
     kept integer NOT NULL,
     data bytea NOT NULL,

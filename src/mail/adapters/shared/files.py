@@ -7,8 +7,8 @@ from mail.core.task.files import UNUSED_SECONDS, FileRef
 from mail.core.task.task import TaskKey
 
 _PUT = """
-    INSERT INTO {schema}files (instance, id, name, type, size, until, kept, data)
-    VALUES ({instance}, {id}, {name}, {type}, {size}, {until}, 0, {data})
+    INSERT INTO {schema}files (instance, id, name, type, size, secret, until, kept, data)
+    VALUES ({instance}, {id}, {name}, {type}, {size}, {secret}, {until}, 0, {data})
     ON CONFLICT (instance, id) DO UPDATE SET until = CASE WHEN files.until IS NULL THEN NULL ELSE excluded.until END
 """
 _REFER = """
@@ -49,9 +49,9 @@ class SQLFiles:
         self._schema = schema
         self._parameter = parameter
 
-    async def put_file(self, instance: str, file: FileRef, data: bytes, *, now: float) -> None:
+    async def put_file(self, instance: str, file: FileRef, data: bytes, *, secret: str, now: float) -> None:
         await self._run("DELETE FROM {schema}files WHERE until <= {now}", now=now)
-        names = {"name": file.name, "type": file.type, "size": file.size}
+        names = {"name": file.name, "type": file.type, "size": file.size, "secret": secret}
         of_caller = {"instance": instance, "id": file.id, "until": now + UNUSED_SECONDS}
         await self._execute_large(*self._written(_PUT, data=data, **of_caller, **names))
 
@@ -66,6 +66,11 @@ class SQLFiles:
         find = "SELECT id, name, type, size FROM {schema}files WHERE instance = {instance} AND id = {id}"
         rows = await self._run(find, instance=instance, id=file_id)
         return FileRef(*rows[0]) if rows else None
+
+    async def read_secret(self, instance: str, file_id: str) -> str | None:
+        read = "SELECT secret FROM {schema}files WHERE instance = {instance} AND id = {id}"
+        rows = await self._run(read, instance=instance, id=file_id)
+        return rows[0][0] if rows else None
 
     async def read_file(self, instance: str, file_id: str) -> bytes | None:
         read = "SELECT data FROM {schema}files WHERE instance = {instance} AND id = {id}"

@@ -135,6 +135,7 @@ CREATE TABLE files (
     name TEXT NOT NULL,
     type TEXT NOT NULL,
     size INTEGER NOT NULL,
+    secret TEXT NOT NULL,
     until REAL,
     kept INTEGER NOT NULL,
     data BLOB NOT NULL,

@@ -27,6 +27,7 @@ from mail.core.protocol.traceparent import TRACEPARENT
 from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
+from mail.core.task.files import FileRef, with_files
 from mail.core.task.interswarm import Peer
 from mail.core.task.limits import UNREACHABLE_SECONDS
 from mail.core.task.mailboxes import ALL_PEERS, peer_mailbox, peer_of
@@ -53,11 +54,17 @@ PROBLEM_LENGTH = 500
 
 
 def wrap_entry(
-    task: Task, swarm: SwarmCore, entry: InboxEntry, now: float, traceparent: str = ""
+    task: Task,
+    swarm: SwarmCore,
+    entry: InboxEntry,
+    now: float,
+    traceparent: str = "",
+    files: Sequence[FileRef] = (),
 ) -> MAILInterswarmMessage:
     """Return a message from a peer's mailbox as it travels; the same entry always has the same `message_id`.
 
-    `now` is in seconds since the epoch; `traceparent` belongs to the delivery if it is traced.
+    `now` is in seconds since the epoch; `traceparent` belongs to the delivery if it is traced. The peer fetches the
+    `files` by their links.
     """
     message = entry.message
     target = peer_of(entry.mailbox)
@@ -70,7 +77,7 @@ def wrap_entry(
         task_owner=task.owner,
         task_contributors=_contributors(task, target),
         msg_type=message.msg_type,
-        payload=_addressed(task, swarm, target, message.message, now, traceparent),
+        payload=_addressed(task, swarm, target, message.message, now, traceparent, files),
         auth_token="",
         metadata={},
     )
@@ -104,7 +111,13 @@ def _contributors(task: Task, target: str) -> tuple[str, ...]:
 
 
 def _addressed(
-    task: Task, swarm: SwarmCore, target: str, payload: MAILPayload, now: float, traceparent: str
+    task: Task,
+    swarm: SwarmCore,
+    target: str,
+    payload: MAILPayload,
+    now: float,
+    traceparent: str,
+    files: Sequence[FileRef],
 ) -> MAILPayload:
     """Return the payload with addresses as seen from outside this swarm."""
     return payload.sent_to(
@@ -117,6 +130,7 @@ def _addressed(
             STEPS_LEFT: max(1, task.max_steps - task.generation.steps),
             **_budget_left(task, now),
             **({TRACEPARENT: traceparent} if traceparent else {}),
+            **with_files({}, files),
         },
     )
 

@@ -3,23 +3,34 @@
 upload ─► stored for a day ─► a message or a result refers to it: kept for the task ─► deleted with its last task
 """
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from mail.core.protocol.clock import Clock
 from mail.core.task.files import (
+    LINK_SECONDS,
     MAX_FILE_BYTES,
     MAX_FILES,
     MAX_FILES_OF_TASK,
     File,
     FileRef,
+    file_id,
+    files_in,
+    is_signed,
+    make_link,
     make_reference,
     mentioned,
+    place_of,
 )
-from mail.core.task.ports import Files
+from mail.core.task.ports import Files, Peers
 from mail.core.task.task import TaskKey
 from mail.core.task.turn_state import Checkpoint
 from mail.core.turns.context import TURN
-from mail.errors import BadRequest, FileNotFound, PayloadTooLarge, StorageFull
+from mail.errors import BadRequest, FileNotFound, MAILError, PayloadTooLarge, StorageFull
+
+logger = logging.getLogger(__name__)
 
 UNUSED_FILES = 50
 """How many files of the largest size a caller may upload without using them."""
@@ -47,7 +58,7 @@ class CallerFiles:
                 f"{unused} bytes of your uploads are in no message yet, and {limit} are the limit: use them, or wait "
                 "until they are deleted, a day after their upload"
             )
-        await self._port.put_file(instance, ref, file.data, now=now)
+        await self._port.put_file(instance, ref, file.data, secret=self._clock.new_id(), now=now)
         return ref
 
     async def find(self, instance: str, file_id: str) -> FileRef:
@@ -62,6 +73,28 @@ class CallerFiles:
     async def read(self, instance: str, file_id: str) -> bytes | None:
         """Return the bytes of a caller's file; None if there is none."""
         return None if self._files is None else await self._files.read_file(instance, file_id)
+
+    async def link(self, instance: str, files: Iterable[FileRef], swarm: str) -> list[FileRef]:
+        """Return the references of a caller's files with links, for other swarms; those that are gone have none."""
+        until = int(self._clock.now().timestamp()) + LINK_SECONDS
+        linked: list[FileRef] = []
+        for file in files:
+            secret = None if self._files is None else await self._files.read_secret(instance, file.id)
+            link = "" if secret is None else make_link(instance, file.id, secret, until)
+            linked.append(replace(file, swarm=swarm, link=link) if link else file)
+        return linked
+
+    async def follow(self, link: str) -> tuple[FileRef, bytes]:
+        """Return the file that a link fetches. Raises FileNotFound for a link that is no longer valid, or never was."""
+        place = place_of(link)
+        if place is not None and self._files is not None and place[2] > self._clock.now().timestamp():
+            instance, ref, _ = place
+            secret = await self._files.read_secret(instance, ref)
+            if secret is not None and is_signed(link, secret):
+                file, data = await self.find(instance, ref), await self._files.read_file(instance, ref)
+                if data is not None:
+                    return file, data
+        raise FileNotFound
 
     async def given(self, instance: str, ids: Iterable[str]) -> list[FileRef]:
         """Return the references of the files of a message. Raises FileNotFound, and BadRequest for too many."""
@@ -127,6 +160,20 @@ class TaskFiles:
             place = TURN.get().call_place
             self._added[place] = self._added.get(place, 0) + ref.size
         return ref
+
+    async def fetch(self, prompts: Iterable[Mapping[str, Any]], peers: Peers) -> None:
+        """Fetch and keep the files of messages that are still at other swarms; log those that can't be fetched."""
+        for file in [file for entry in prompts for file in files_in(entry) if file.link]:
+            if file.size > self._files.max_bytes or await self.read(file.id) is not None:
+                continue
+            try:
+                data = await peers.fetch_file(file.swarm, file.link, max_bytes=file.size)
+                if file_id(data) != file.id:
+                    raise BadRequest("it is another file")
+                stored = await self._files.put(self._key.instance, File(data, file.name))
+                await self._files.keep(self._key, [stored])
+            except MAILError as error:
+                logger.warning("file %s of swarm %s can't be fetched: %s", file.id, file.swarm, error.detail)
 
     def added_by(self, call_place: str) -> int:
         """Return the bytes of the files that a call has added (`TurnContext.call_place`)."""

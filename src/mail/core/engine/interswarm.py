@@ -15,11 +15,13 @@ from mail.core.decisions.interswarm import (
     undelivered,
     wrap_entry,
 )
+from mail.core.engine.files import CallerFiles
 from mail.core.engine.leased_turn import LeasedTurn, OutboundResult, conceal
 from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.mail_tools import DiscoverSwarms
 from mail.core.task.change import TaskChange, Turn
+from mail.core.task.files import files_in
 from mail.core.task.limits import UNREACHABLE_SECONDS
 from mail.core.task.mailboxes import peer_of
 from mail.core.task.ports import Peers, Store
@@ -62,11 +64,13 @@ class PeerTurn(LeasedTurn):
         peers: Peers | None,
         tracer: Tracer = NO_TRACER,
         unreachable_seconds: float = UNREACHABLE_SECONDS,
+        files: CallerFiles | None = None,
     ) -> None:
         super().__init__(turn, swarm, store, clock)
         self._unreachable_seconds = unreachable_seconds
         self._peers = peers
         self._tracer = tracer
+        self._files = files
 
     async def run(self, seconds: float) -> TaskChange | None:
         """Deliver the message within `seconds`, return it to its sender, or postpone it."""
@@ -102,7 +106,10 @@ class PeerTurn(LeasedTurn):
         with self._tracer.delivery(turn, peer_of(turn.mailbox) or ""):
             traceparent = self._tracer.position() or turn.task.traceparent
             now = self._clock.now().timestamp()
-            message = wrap_entry(turn.task, self._swarm, turn.entry, now, traceparent)
+            files = files_in(turn.entry.message.message.routing_info)
+            if files and self._files is not None:
+                files = await self._files.link(turn.task.instance, files, self._swarm.name)
+            message = wrap_entry(turn.task, self._swarm, turn.entry, now, traceparent, files)
             return await peers.deliver(message, back=goes_back(turn.task, message.target_swarm))
 
     async def _return(self, reason: str, attempts: int = 1) -> TaskChange | None:

@@ -39,9 +39,10 @@ from mail.core.protocol.values import value
 from mail.core.task.change import HistoryRecord, TaskChange, Turn
 from mail.core.task.context import UNKNOWN, Portion, Preparation
 from mail.core.task.costs import NO_USAGE
+from mail.core.task.files import FILES
 from mail.core.task.leases import Lease
 from mail.core.task.permits import PermitSource
-from mail.core.task.ports import Store
+from mail.core.task.ports import Peers, Store
 from mail.core.task.size import json_size, text_size
 from mail.core.task.swarm import (
     ActionCore,
@@ -132,7 +133,8 @@ class AgentTurn[T: Turn](LeasedTurn):
 
     `known` is the number of history chunks that were cached when it was opened. `builtins` are actions that belong
     to no swarm: MAIL tools that work outside of the task. `max_bytes` is how much the task may store; None for no
-    limit. `base_url` is that of the server, for callbacks, and `files` those of its callers.
+    limit. `base_url` is that of the server, for callbacks, and `files` those of its callers; `peers` have the files
+    of mail from other swarms.
     """
 
     turn: T
@@ -164,6 +166,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         permits: PermitSource | None = None,
         base_url: str = "",
         files: CallerFiles | None = None,
+        peers: Peers | None = None,
     ) -> None:
         super().__init__(turn, swarm, store, clock)
         self._agent = agent = swarm.agent(turn.mailbox)
@@ -176,6 +179,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         self._builtins = builtins
         self._permits = permits
         self._base_url = base_url
+        self._peers = peers
         self._files = None if files is None or not files.are_stored else TaskFiles(files, turn.task.key)
         self._approved = turn.task.approved_calls_of(turn.mailbox) if turn.task.approved_calls else None
         earlier = turn.checkpoint
@@ -415,6 +419,12 @@ class AgentTurn[T: Turn](LeasedTurn):
 
     async def _work(self, history: CachedHistory) -> TurnOutput | Parking:
         agent = self._agent
+        if (
+            self._files is not None
+            and self._peers is not None
+            and any(FILES in each for each in self.turn.prompts)
+        ):
+            await self._files.fetch(self.turn.prompts, self._peers)
         if agent.tool_source is not None:
             self._provided = await self._provide(agent.tool_source)
         output: TurnOutput | Parking

@@ -310,7 +310,14 @@ class Turns:
         swarm, store, clock = wiring.swarm, wiring.store, wiring.clock
         if is_outbound:
             return PeerTurn(
-                turn, swarm, store, clock, wiring.peers, wiring.tracer, wiring.unreachable_seconds
+                turn,
+                swarm,
+                store,
+                clock,
+                wiring.peers,
+                wiring.tracer,
+                wiring.unreachable_seconds,
+                wiring.caller_files,
             )
         if turn.task.manual:
             await store.release(turn)
@@ -331,6 +338,7 @@ class Turns:
             permits=wiring.permits,
             base_url=wiring.base_url,
             files=wiring.caller_files,
+            peers=wiring.peers,
         )
 
     def execute(

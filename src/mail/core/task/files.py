@@ -5,8 +5,11 @@ caller. Nothing changes a file; it is deleted with the last task that refers to 
 """
 
 import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
+from hmac import compare_digest
+from hmac import digest as hmac_digest
 from mimetypes import guess_type
 from pathlib import Path
 from typing import Any, Self
@@ -21,6 +24,9 @@ UNUSED_SECONDS = 86_400.0
 
 MAX_FILE_BYTES = 20 * 1024 * 1024
 """The default limit for the size of a file."""
+
+LINK_SECONDS = 7 * 86_400
+"""Seconds for which other swarms can fetch a file that was sent to them."""
 
 MAX_FILES = 10
 """Files of one message."""
@@ -37,6 +43,7 @@ FILES = "files"
 UNKNOWN_TYPE = "application/octet-stream"
 
 _ID = "[0-9a-f]{32}"
+_LINK = re.compile(rf"([A-Za-z0-9_-]+)\.({_ID})\.([0-9]{{1,12}})\.[0-9a-f]{{64}}")
 _MENTION = re.compile(rf"\bfile:({_ID})(?![0-9a-f])")
 _TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}")
 
@@ -68,26 +75,30 @@ class FileRef:
         name: its name in this task, for people and models.
         type: its media type, such as `image/png`.
         size: its bytes.
+        swarm, link: the swarm that it comes from, and what fetches it there for some days; empty for one of this swarm.
     """
 
     id: str
     name: str
     type: str
     size: int
+    swarm: str = ""
+    link: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Return the reference as messages and histories contain it."""
-        return {"id": self.id, "name": self.name, "type": self.type, "bytes": self.size}
+        shown: dict[str, Any] = {"id": self.id, "name": self.name, "type": self.type, "bytes": self.size}
+        return {**shown, "swarm": self.swarm, "link": self.link} if self.link else shown
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Self:
         """Return the reference that `as_json` has written. Raises KeyError and TypeError for anything else."""
         ref, name, kind, size = given["id"], given["name"], given["type"], given["bytes"]
-        if not (
-            isinstance(ref, str) and isinstance(name, str) and isinstance(kind, str) and isinstance(size, int)
-        ):
+        swarm, link = given.get("swarm", ""), given.get("link", "")
+        texts = (ref, name, kind, swarm, link)
+        if not isinstance(size, int) or not all(isinstance(text, str) for text in texts):
             raise TypeError
-        return cls(ref, name[:MAX_NAME], kind, size)
+        return cls(ref, name[:MAX_NAME], kind, size, swarm, link)
 
     @property
     def in_words(self) -> str:
@@ -168,6 +179,35 @@ def size_in_words(size: int) -> str:
     if size < 1_000:
         return f"{size} bytes"
     return f"{size / 1e3:.0f} kB" if size < 1_000_000 else f"{size / 1e6:.1f} MB"
+
+
+def make_link(instance: str, file_id: str, secret: str, until: int) -> str:
+    """Return what fetches a file of a caller until a time, in seconds since the epoch, signed with its `secret`."""
+    owner = urlsafe_b64encode(instance.encode(errors="surrogatepass")).decode().rstrip("=")
+    place = f"{owner}.{file_id}.{until}"
+    return f"{place}.{_signature(place, secret)}"
+
+
+def place_of(link: str) -> tuple[str, str, int] | None:
+    """Return whose file a link fetches, which one, and until when; None for what is no link."""
+    found = _LINK.fullmatch(link)
+    if found is None:
+        return None
+    try:
+        owner = urlsafe_b64decode(found[1] + "=" * (-len(found[1]) % 4)).decode(errors="surrogatepass")
+    except ValueError:
+        return None
+    return owner, found[2], int(found[3])
+
+
+def is_signed(link: str, secret: str) -> bool:
+    """Return whether a link was made with this secret."""
+    place, _, signature = link.rpartition(".")
+    return compare_digest(signature, _signature(place, secret))
+
+
+def _signature(place: str, secret: str) -> str:
+    return hmac_digest(secret.encode(), place.encode(), "sha256").hex()
 
 
 def mentioned(texts: Iterable[str]) -> list[str]:

@@ -409,8 +409,11 @@ class Documents(Protocol):
 class Files(Protocol):
     """Port: stores the bytes of files, once per caller, and which tasks refer to them."""
 
-    async def put_file(self, instance: str, file: FileRef, data: bytes, *, now: float) -> None:
-        """Store a file of a caller, until `UNUSED_SECONDS` after `now` if no task refers to it until then."""
+    async def put_file(self, instance: str, file: FileRef, data: bytes, *, secret: str, now: float) -> None:
+        """Store a file of a caller, until `UNUSED_SECONDS` after `now` if no task refers to it until then.
+
+        Its `secret` signs the links to it. A file that is stored already keeps its name and secret.
+        """
         ...
 
     async def unused_bytes(self, instance: str, *, now: float) -> int:
@@ -419,6 +422,10 @@ class Files(Protocol):
 
     async def find_file(self, instance: str, file_id: str) -> FileRef | None:
         """Return the reference of a caller's file, under the name that it was stored with; None if there is none."""
+        ...
+
+    async def read_secret(self, instance: str, file_id: str) -> str | None:
+        """Return the secret of a caller's file; None if there is none."""
         ...
 
     async def read_file(self, instance: str, file_id: str) -> bytes | None:
@@ -451,6 +458,10 @@ class Peers(Protocol):
         PeerRefused for permanent errors: an unknown peer, no token, a 4xx response; and PeerUnavailable for temporary
         ones: no response in time, 429, 5xx, and, as PeerUnreachable, no connection.
         """
+        ...
+
+    async def fetch_file(self, swarm: str, link: str, *, max_bytes: int) -> bytes:
+        """Return the file that a link of another swarm fetches. Raises PeerRefused and PeerUnavailable."""
         ...
 
     async def known(self) -> Sequence[str]:
