@@ -133,7 +133,7 @@ def test_the_times_of_an_expression(cron: str, zone: str, after: str, expected: 
     ],
 )
 def test_it_does_not_matter_when_one_asks(cron: str, zone: str, day: str) -> None:
-    """Whoever asks in the middle of a change of the clocks sees the times that one sees who has asked before."""
+    """A question in the middle of a change of the clocks has the same answer as one before it."""
     begin = local(zone, f"{day}T00:00")
     all_times = latest_times(cron, zone, begin, begin + 2 * 86_400, 1000)
     for asked in range(int(begin), int(begin) + 5 * 3600, 300):
