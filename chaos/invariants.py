@@ -343,7 +343,12 @@ def turns(found: Found, commits: Sequence[TaskChange]) -> Iterator[Violation]:
     joined: defaultdict[str, list[Mapping[str, object]]] = defaultdict(list)
     joined |= {agent: [*history] for agent, history in found.inherited.items()}
     for change in commits:
-        prompts = [entry.prompt for entry in _consumed(change) if peer_of(entry.mailbox) is None]
+        handed_over = {entry.seq for entry in change.deliveries}
+        prompts = [
+            entry.prompt
+            for entry in _consumed(change)
+            if peer_of(entry.mailbox) is None and entry.seq not in handed_over
+        ]
         if isinstance(change.turn, Turn) and not change.turn.prompts:  # resumed at a breakpoint
             prompts = []
         for record in change.histories:

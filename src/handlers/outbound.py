@@ -9,7 +9,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from handlers import telemetry
 from handlers.wiring import make_loop, make_system, run_turn
 from mail import startup
-from mail.bootstrap import TurnMetrics, write_metrics
+from mail.bootstrap import TurnMetrics, write_failure
 
 _loop = make_loop()
 _system = make_system(TurnMetrics())
@@ -31,5 +31,5 @@ def _deliver(record: SQSRecord, lambda_context: LambdaContext) -> None:
     try:
         run_turn(_system, _loop, record, lambda_context)
     except Exception:
-        write_metrics({"FailedDeliveries": 1})
+        write_failure("FailedDeliveries")
         raise

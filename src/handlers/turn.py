@@ -9,7 +9,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from handlers import telemetry
 from handlers.wiring import SystemOfTurns, make_loop, makes_snapshot, run_turn, survive_snapshots
 from mail import startup
-from mail.bootstrap import SECRETS_SECONDS, aws_queue, write_metrics
+from mail.bootstrap import SECRETS_SECONDS, aws_queue, write_failure
 from mail.bootstrap.system import AwsSystem
 from mail.config.aws import AwsConfig
 from mail.errors import StoreUnavailable
@@ -39,7 +39,7 @@ def _run(record: SQSRecord, lambda_context: LambdaContext) -> None:
     try:
         run_turn(_start(record, lambda_context), _loop, record, lambda_context)
     except Exception:
-        write_metrics({"FailedTurns": 1})
+        write_failure("FailedTurns")
         raise
 
 

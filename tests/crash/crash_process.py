@@ -18,6 +18,7 @@ from crash_points import WHERE, MortalPoints, append_line, read_lines
 from crash_scenario import (
     APPROVED,
     BUSY,
+    COPIED,
     FORGETFUL,
     IDEMPOTENT,
     LATER,
@@ -38,6 +39,7 @@ from mail.core.protocol.address import Principal
 from mail.core.task.change import Turn
 from mail.core.task.context import Context
 from mail.core.task.leases import Lease
+from mail.core.task.mailboxes import agent_of
 from mail.core.task.ports import Busy, Idle
 from mail.core.task.swarm import ActionCore, AgentCore, History, SwarmCore, ToolChoice
 from mail.core.task.task import TaskKey
@@ -214,6 +216,7 @@ class Life:
                 enable_entrypoint=core.enable_entrypoint,
                 can_complete_tasks=core.can_complete_tasks,
                 context=Context() if name == FORGETFUL else None,
+                copies=int(name == COPIED),
             )
             for name, core in swarm.agents.items()
         }
@@ -297,7 +300,7 @@ class Life:
         thought = f"{payload.subject} {payload.body}"
         if preparation is not None and not preparation.is_called:
             thought = preparation.summary
-        append_line(self.logs.thoughts, f"kept {turn.mailbox} {thought}")
+        append_line(self.logs.thoughts, f"kept {agent_of(turn.mailbox)} {thought}")
 
     # ------------------------------------------------------------------------------------------- the checks
 

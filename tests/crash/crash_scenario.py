@@ -6,6 +6,7 @@ action that is not idempotent and was caught in the middle is not repeated, and 
 
     ann: plan ──► chief ─► scout: look up (idempotent) and hold (not) at once, clerk: book (not),
                            a broadcast, interrupts; hold and book can't be done at once, so that their turns are parked
+                         helper: two requests to an agent with one copy, so that one waits until the copy is free
                   chief: approve? and pay (not idempotent), which needs approval ──► PAUSED
     ann: yes, and she approves
                   chief ─► scout: file it (not idempotent), and completes at once: that request is stashed
@@ -47,9 +48,11 @@ def chief(view: View) -> list[Call]:
         return [
             request("scout", "find a room", "Room"),
             request("clerk", "book a band", "Band"),
+            request("helper", "buy napkins", "Napkins"),
+            request("helper", "buy flags", "Flags"),
             broadcast("we plan a party", "News"),
             interrupt("clerk", "use the blue form", "Form"),
-            wait("both answers"),
+            wait("all answers"),
         ]
     if mail.sender_type == "system":
         if mail.subject != "::action_complete::":
@@ -60,9 +63,12 @@ def chief(view: View) -> list[Call]:
         ]
     if mail.subject == "Re: File":
         return [complete(f"{answers['Re: Room']}; {answers['Re: Band']}; {paid(view)}; {mail.body}")]
-    if {"Re: Room", "Re: Band"} <= answers.keys() and "::action_complete::" not in {
-        letter.subject for letter in view.messages
-    }:
+    if {
+        "Re: Room",
+        "Re: Band",
+        "Re: Napkins",
+        "Re: Flags",
+    } <= answers.keys() and "::action_complete::" not in {letter.subject for letter in view.messages}:
         return [call("approve", room=answers["Re: Room"], band=answers["Re: Band"]), call("pay")]
     if mail.subject == "Re: Room":
         return [interrupt("clerk", "hurry up", "Hurry"), wait("the band")]
@@ -85,6 +91,14 @@ def scout(view: View) -> list[Call]:
         return [call("look"), call("hold")] if mail.subject == "Room" else [call("file")]
     asked = [letter.subject for letter in view.messages if letter.subject in ("Room", "File")][-1]
     return [respond("chief", outcome(view), f"Re: {asked}")]
+
+
+def helper(view: View) -> list[Call]:
+    mail = view.mail
+    if mail.subject == "News":
+        return [acknowledge("a party")]
+    others = [letter.subject for letter in view.messages if letter.subject not in ("News", mail.subject)]
+    return [respond("chief", f"UNEXPECTED {others}" if others else "done", f"Re: {mail.subject}")]
 
 
 def clerk(view: View) -> list[Call]:
@@ -111,7 +125,10 @@ def outcome(view: View) -> str:
 FORGETFUL, WINDOW = "scout", 900
 """The agent whose history becomes a summary in the end, and the tokens that its model reads."""
 
-POLICIES: dict[str, Any] = {"chief": chief, "scout": scout, "clerk": clerk}
+COPIED = "helper"
+"""The agent that works on each request in a copy of its own."""
+
+POLICIES: dict[str, Any] = {"chief": chief, "scout": scout, "clerk": clerk, "helper": helper}
 
 RESULTS = {"look": "room 7", "hold": "key 2", "book": "band 3", "file": "paper 5", "pay": "bill 9"}
 IDEMPOTENT = {"look"}

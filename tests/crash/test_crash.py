@@ -35,7 +35,8 @@ def test_the_points_are_everywhere(zygote: Zygote) -> None:
             "submit", "store.load", "store.open_turn", "store.save_checkpoint", "store.commit",
             "store.list_ready", "store.read_events", "store.park", "store.list_due", "store.end_expired",
             "queue.publish", "queue.take",
-            "agent chief", "agent scout", "agent clerk", "action look", "action book", "action file", "action pay",
+            "agent chief", "agent scout", "agent clerk", "agent helper",
+            "action look", "action book", "action file", "action pay",
             "summary scout",
         ):  # fmt: skip
             assert f"{when} {where}" in seen

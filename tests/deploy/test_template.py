@@ -21,6 +21,8 @@ Template = dict[str, Any]
 
 TIERS = [tier.value for tier in Tier]
 TURN_FUNCTIONS = {"TurnFunction"}
+SILENT = {"DeadLetterFunction", "SweeperFunction", "PeerHealthFunction"}
+"""Functions that answer no request and run no turn."""
 
 LEAST_OF_A_TIER, MOST_OF_A_TIER = 2, 1000
 """What Lambda takes for the event source of a queue."""
@@ -553,22 +555,40 @@ def test_an_update_is_rolled_back_when_any_new_version_fails(template: Template)
         condition, alarms, otherwise = properties["DeploymentPreference"]["Alarms"]["Fn::If"]
         watched = [alarm["Ref"] for alarm in alarms]
         assert (condition, otherwise) == ("IsGradual", [{"Ref": "AWS::NoValue"}])
-        assert "RolloutFailuresAlarm" in watched
+        assert "RolloutTurnsAlarm" in watched
         failing = {
-            metric["MetricStat"]["Metric"]["Dimensions"][0]["Value"].get("Ref")
+            metric["Dimensions"][0]["Value"]["Ref"]
             for alarm in watched
-            for metric in resources[alarm]["Properties"]["Metrics"]
-            if "MetricStat" in metric
+            for metric in measured(resources[alarm]["Properties"])
+            if metric["Namespace"] == "AWS/Lambda"
         }
-        assert {*failing} - {"AWS::StackName"} == (
-            {name} if name == "StreamFunction" else functions(template).keys()
-        )
+        assert failing == ({name} if name == "StreamFunction" else functions(template).keys())
         for alarm in watched:
             assert resources[alarm]["Condition"] == "IsGradual"
             rule = resources[alarm]["Properties"]
-            # A single failure may be one of the old version, where the metrics don't tell versions apart.
-            needed = rule.get("DatapointsToAlarm", rule["EvaluationPeriods"])
-            assert needed == (2 if alarm == "RolloutFailuresAlarm" else 1)
+            own = {metric["Namespace"] for metric in measured(rule)} == {"MAIL"}
+            assert rule.get("DatapointsToAlarm", rule["EvaluationPeriods"]) == (2 if own else 1)
+            assert len(measured(rule)) <= 10, "an alarm has no more"
+
+
+def test_the_failures_that_lambda_does_not_count_are_those_of_new_versions(template: Template) -> None:
+    counted = set()
+    for alarm in ("RolloutFailuresAlarm", "RolloutTurnsAlarm"):
+        for metric in measured(template["Resources"][alarm]["Properties"]):
+            service, version = metric["Dimensions"]
+            assert service == {"Name": "service", "Value": {"Ref": "AWS::StackName"}}
+            (separator, (name, number)) = version["Value"]["Fn::Join"]
+            assert (version["Name"], separator) == ("version", ":"), "as `write_failure` has it"
+            assert number == {"Fn::GetAtt": [name["Ref"], "Version.Version"]}
+            counted.add((metric["MetricName"], name["Ref"]))
+    of_queues = {("FailedTurns", "TurnFunction"), ("FailedDeliveries", "OutboundFunction")}
+    answering = functions(template).keys() - {name for _, name in of_queues} - SILENT
+    assert counted == of_queues | {("ServerErrors", name) for name in answering}
+
+
+def measured(alarm: dict[str, Any]) -> list[dict[str, Any]]:
+    """The metrics of an alarm that are not calculated."""
+    return [each["MetricStat"]["Metric"] for each in alarm["Metrics"] if "MetricStat" in each]
 
 
 def test_function_urls_reach_the_version_that_is_rolled_out(template: Template) -> None:

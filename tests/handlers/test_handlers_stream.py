@@ -2,6 +2,7 @@
 streams from.
 """
 
+import asyncio
 import json
 import time
 from collections.abc import Iterator
@@ -12,6 +13,9 @@ import httpx2
 import pytest
 from function_stage import Stage
 
+from mail.adapters.aws.documents import DynamoDBDocuments
+from mail.core.task.documents import Kind
+from mail.core.task.stored import read_permits
 from mail.local_aws.processes import LOOPBACK, KeptProcess, free_port, listens, system_environment
 
 TIMEOUT = 60.0
@@ -68,14 +72,29 @@ def passed_on(event: dict[str, Any], url: str, *, life: float = LIFE, **fields: 
     }
 
 
+def open_streams(stage: Stage) -> int:
+    """How many streams the caller of the sample event has open, by the table."""
+    documents = DynamoDBDocuments(stage.table.client, stage.table.table)
+    caller = "streams/user:alice"
+    found = asyncio.run(documents.get(Kind.PERMITS, caller))
+    return (
+        0
+        if found is None
+        else sum(each.calls for each in read_permits(found.fields["record"]).running.values())
+    )
+
+
 def test_a_message_is_streamed_to_its_answer(stage: Stage, url: str) -> None:
+    assert open_streams(stage) == 0
     with httpx2.stream(**passed_on(stage.event("stream"), url)) as response:
         assert response.status_code == 200
         assert response.headers["content-type"].startswith("text/event-stream")
         lines = response.iter_lines()
         assert next(line for line in lines if line.startswith("event: "))
+        assert open_streams(stage) == 1, "for all functions"
         stage.work_off()
         rest = list(lines)
+    assert open_streams(stage) == 0
     assert "event: task_complete" in rest
     assert "1024" in rest[-2] + rest[-3]
 

@@ -110,6 +110,8 @@ def test_an_answer_that_is_a_servers_error_is_counted(stage: Stage) -> None:
         answer = running.invoke(stage.request("health", path="/health"))
         assert answer["statusCode"] == 503
         assert sums(running.records) == {("ServerErrors",): 1}
+        by_version = sums(running.records, "version")
+        assert by_version == {("ServerErrors", f"{running.function.name}:$LATEST"): 1}
 
 
 @pytest.fixture

@@ -2,19 +2,26 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 
 import pytest
 from support.processes.http_server import HTTPServer, eventually
 from test_http_interswarm import wrapper
 
+from mail.adapters.sqlite.backend import SQLiteDocuments
 from mail.auth.keys import Caller
 from mail.core.decisions.caller_limits import CallerLimits
 from mail.core.engine.pacing import Pacer
+from mail.core.engine.permits import ModelPermits
+from mail.core.protocol.clock import SYSTEM_CLOCK
+from mail.core.task.documents import Kind
+from mail.core.task.stored import read_permits
 from mail.core.task.task import TaskKey
 from mail.errors import Overloaded, RateLimited
 from mail.http.account import BODY_FACTOR, PIECE_FACTOR, SMALL_BYTES, Account, Holding
 from mail.http.rates import KNOWN_CALLERS, RateLimiter
 from mail.testing.agents import Call, View, build_swarm, complete
+from mail.testing.rig import Rig
 
 
 class Clock:
@@ -309,3 +316,50 @@ async def test_streams_of_a_caller() -> None:
         await eventually(is_free)
         async with server.frames("GET", url) as frames:
             assert [frame.event for frame in [each async for each in frames]][-1] == "task_complete"
+
+
+async def test_streams_of_a_caller_in_all_processes() -> None:
+    gate = asyncio.Event()
+
+    async def work(view: View) -> list[Call]:
+        await gate.wait()
+        return [complete(view.mail.body)]
+
+    swarm = build_swarm({"supervisor": work})
+    async with Rig(swarm) as shared, AsyncExitStack() as resources:
+        documents = SQLiteDocuments(shared.database)
+
+        async def start() -> HTTPServer:
+            permits = ModelPermits(documents, SYSTEM_CLOCK, {})
+            server = HTTPServer(swarm, account=Account(streams=2), stream_permits=permits)
+            return await resources.enter_async_context(server)
+
+        async def is_open(count: int) -> bool:
+            document = await documents.get(Kind.PERMITS, "streams/user:ann")
+            assert document is not None
+            return len(read_permits(document.fields["record"]).running) == count
+
+        first, second = await start(), await start()
+        message = {"body": "hello", "stream": True}
+        assert (await first.post(task_id="none", stream=True, resume_from="user_response")).status_code == 404
+        assert await is_open(0)
+        async with (
+            first.frames("POST", "/message", json=message),
+            second.frames("POST", "/message", json=message) as frames,
+        ):
+            refused = await first.post(task_id="new", stream=True)
+            assert refused.status_code == 429
+            assert refused.json()["detail"].startswith("you have 2 streams of POST /message")
+            assert (await first.client.get("/task?task_id=new")).status_code == 404
+            other = await second.client.post(
+                "/message",
+                json={"body": "hello"},
+                headers={**second.headers("admin"), "Prefer": "respond-async"},
+            )
+            assert other.status_code == 202
+            assert await is_open(2)
+            gate.set()
+            assert [frame.event for frame in [each async for each in frames]][-1] == "task_complete"
+        await eventually(lambda: is_open(0))
+        assert (await second.post(stream=True)).status_code == 200
+        await eventually(lambda: is_open(0))

@@ -386,6 +386,7 @@ def test_an_agent_that_runs_has_every_setting_of_its_spec() -> None:
         approve=["look_up"],
         description="leads",
         context=Context(at=0.7),
+        copies=2,
     )
     for key, setting in AgentSpec.model_fields.items():
         assert given[key] != setting.get_default(call_default_factory=True), f"set {key} above"

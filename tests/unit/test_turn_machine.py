@@ -5,7 +5,7 @@ end it lets the agents do as little as they can: even then the task must come to
 """
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import asdict
 from typing import Any
 
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from support.plugins.tiers import sized
 
+from mail.core.decisions.copies import hand_over
 from mail.core.decisions.submit import Submission, admit
 from mail.core.decisions.turn import AgentFailure, TurnOutput, expire, find_used_up, on_limit_reached, settle
 from mail.core.protocol.address import Principal, parse_agent_address
@@ -21,9 +22,11 @@ from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.task.change import InboxEntry, TaskChange, Turn
+from mail.core.task.context import UNKNOWN, Cut
 from mail.core.task.events import TERMINAL, EventKind
 from mail.core.task.leases import Lease
 from mail.core.task.limits import OPEN_REQUESTS
+from mail.core.task.mailboxes import agent_of
 from mail.core.task.stored import read_task, write_task
 from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.core.task.task import LIFECYCLE, NO_MAIL, Task, TaskStatus
@@ -48,15 +51,16 @@ def quiet(view: Any) -> list[Call]:
 
 SWARM: SwarmCore = build_swarm(
     {
-        "chief": build_agent(quiet, targets=["deputy", "worker"], actions=["act"], supervises=True),
+        "chief": build_agent(quiet, targets=["deputy", "worker", "seeker"], actions=["act"], supervises=True),
         "deputy": build_agent(quiet, targets=["chief", "worker@example"], supervises=True),
         "worker": build_agent(
             quiet,
-            targets=["chief"],
+            targets=["chief", "seeker"],
             actions=["act"],
             exclude_tools=frozenset({"help"}),
             enable_entrypoint=True,
         ),
+        "seeker": build_agent(quiet, targets=["worker", "seeker"], actions=["act"], copies=2),
         "loner": build_agent(quiet),
     },
     actions={"act": ActionCore("act", never_called)},
@@ -64,7 +68,7 @@ SWARM: SwarmCore = build_swarm(
     task_message_limit=6,
 )
 
-reachable = st.sampled_from(["chief", "deputy", "worker"])
+reachable = st.sampled_from(["chief", "deputy", "worker", "seeker", "seeker"])
 anything = st.sampled_from(
     [*SWARM.agents, "ann", "user", "all", "nobody", "chief@example", "agent@other", ""]
 )
@@ -147,7 +151,7 @@ class TaskMachine(RuleBasedStateMachine):
         self.unheard = False
         self.responses: dict[int, MAILMessage] = {}
         self.events: list[Any] = []
-        self.asked: dict[str, Counter[str]] = {name: Counter() for name in SWARM.agents}
+        self.asked: dict[str, Counter[str]] = defaultdict(Counter)
         self.outputs = 0
 
     # ------------------------------------------------------------------------------------ what may happen
@@ -170,7 +174,7 @@ class TaskMachine(RuleBasedStateMachine):
         """The mailboxes that a worker could open."""
         if self.task is None or not self.task.is_running:
             return []
-        return sorted({entry.mailbox for entry in self.inbox} - self.leased.keys())
+        return sorted({entry.mailbox for entry in self.inbox} - self.leased.keys() - {*self.task.queued})
 
     @precondition(ready)
     @rule(data=st.data())
@@ -220,6 +224,12 @@ class TaskMachine(RuleBasedStateMachine):
         assert task.head_tier(mailbox) is head.tier
         turn = Turn(task, head, Lease("lease", 0), [], None)
         self.leased[mailbox] = turn
+        if SWARM.hands_over(mailbox, task.entrypoint):
+            change = hand_over(task, SWARM, turn, self.clock)
+            assert (change is None) == (mailbox in task.queued)
+            self.apply_if(change)
+            self.leased.pop(mailbox, None)
+            return None
         if task.is_overdue(self.clock.now().timestamp()):
             self.apply_if(expire(task, SWARM, turn, self.clock))
             self.leased.pop(mailbox, None)
@@ -239,7 +249,7 @@ class TaskMachine(RuleBasedStateMachine):
     def play(self, turn: Turn, script: list[Call], tool_format: ToolFormat, data: st.DataObject) -> None:
         """End a turn with the calls of a script, its actions run."""
         calls = self.calls_of(script, tool_format)
-        agent = SWARM.agents[turn.mailbox]
+        agent = SWARM.agent(turn.mailbox)
         made = tuple(
             data.draw(receipts) if SWARM.runs_as_action(agent, each.tool_name) else None for each in calls
         )
@@ -280,7 +290,8 @@ class TaskMachine(RuleBasedStateMachine):
             self.inbox.remove(change.consumed)
         for entry in change.deliveries:
             assert (entry.mailbox, entry.seq) not in self.delivered
-            assert entry.mailbox in SWARM.agents
+            assert SWARM.has(entry.mailbox)
+            self.check_copy(before, change, entry)
             self.delivered.add((entry.mailbox, entry.seq))
             self.inbox.append(entry)
         if change.turn is not None:
@@ -288,6 +299,20 @@ class TaskMachine(RuleBasedStateMachine):
         self.check_history(before, change)
         self.task = after
         self.check_task(after)
+
+    def check_copy(self, before: Task | None, change: TaskChange, entry: InboxEntry) -> None:
+        """A copy begins a request when it has nothing else to do, and reads nothing of what it did before."""
+        copy, after = entry.mailbox, change.task
+        if before is None or agent_of(copy) == copy or entry.message.msg_type != "request":
+            return
+        assert copy not in self.leased
+        assert copy not in before.pending
+        kept = {each.request_id for each in after.requests} - {entry.message.message.own_id}
+        assert not any(
+            copy in (each.sender, each.recipient) for each in before.requests if each.request_id in kept
+        )
+        portions = after.histories.get(copy, 0)
+        assert after.contexts.get(copy, UNKNOWN).cut == Cut(begin=portions + 1)
 
     def check_status(self, before: Task | None, change: TaskChange) -> None:
         after = change.task
@@ -349,7 +374,7 @@ class TaskMachine(RuleBasedStateMachine):
             assert events[-1] == terminal[0]
             assert events[-1].text == change.response.message.body
         messages = {event.seq: event.message for event in events if event.kind is EventKind.NEW_MESSAGE}
-        announced = {entry.seq: entry.message for entry in change.deliveries}
+        announced = {entry.seq: entry.message for entry in change.deliveries if entry.seq > seq}
         if (
             change.response is not None
             and events[-1].kind is EventKind.TASK_COMPLETE
@@ -394,12 +419,13 @@ class TaskMachine(RuleBasedStateMachine):
         if sender.address_type == "system":
             assert sender.address == SWARM.name
             return
-        assert (sender.address_type, sender.address) == ("agent", turn.mailbox)
+        assert (sender.address_type, sender.address) == ("agent", agent_of(turn.mailbox))
         if entry.message.msg_type == "broadcast":
-            assert entry.mailbox != turn.mailbox
+            assert agent_of(entry.mailbox) != agent_of(turn.mailbox)
             return
-        targets = {parse_agent_address(target)[0] for target in SWARM.agents[turn.mailbox].comm_targets}
-        assert entry.mailbox in targets
+        targets = {parse_agent_address(target)[0] for target in SWARM.agent(turn.mailbox).comm_targets}
+        assert agent_of(entry.mailbox) in targets
+        assert entry.mailbox != turn.mailbox
         assert any(each.tool.startswith("send_") for each in script)
 
     def check_task(self, task: Task) -> None:
@@ -408,7 +434,8 @@ class TaskMachine(RuleBasedStateMachine):
             counts.setdefault(entry.mailbox, list(NO_MAIL))[entry.tier - 1] += 1
         assert task.pending == {mailbox: tuple(tiers) for mailbox, tiers in counts.items()}
         if task.is_running:
-            assert self.inbox, "a running task without mail would hang"
+            assert task.ready(), "a running task without mail would hang"
+            assert task.queued == () or task.pending.keys() >= {*task.queued}
             if task.generation.limit_notice is not None:
                 closing_agent = SWARM.closing_agent(task.entrypoint)
                 assert SWARM.agents[closing_agent].can_complete_tasks
@@ -437,7 +464,7 @@ class TaskMachine(RuleBasedStateMachine):
             if not self.task.is_running:
                 return
             version = self.task.version
-            for mailbox in SWARM.agents:
+            for mailbox in (*SWARM.agents, *SWARM.copies["seeker"]):
                 if self.task.is_running and (turn := self.open_head(mailbox)) is not None:
                     script = [call("web_search_call")]
                     made = self.calls_of(script, "completions")

@@ -97,6 +97,8 @@ class Agent(BaseAgent):
         approve: the names of its actions and MCP tools whose calls a person must approve; True for all.
         context: how its context is kept within the window of its model: a dictionary with some of `at`, `keep`, `model`
             and `results` (docs/context.md), or `off` to send all of it.
+        copies: how many requests it works on at once, each with a history of its own; by default one after the other,
+            in one history (docs/agents-and-tools.md). Not for the lead.
         mcp: MCP servers whose tools it may call: URLs, commands as lists of words, or a dictionary as in `mcpServers`
             files (docs/mcp.md).
         options: options of the model call, such as `temperature` (docs/factories.md); with `factory`, its parameters.
@@ -125,6 +127,7 @@ class Agent(BaseAgent):
         strict_tools: bool | None = None,
         approve: bool | Sequence[str] = False,
         context: ContextOption | None = None,
+        copies: int = 0,
         mcp: MCPOption = (),
         **options: Any,
     ) -> None:
@@ -160,6 +163,7 @@ class Agent(BaseAgent):
             "strict_tools": strict_tools,
             "approve": approve,
             "description": description,
+            "copies": copies,
         }
         if context is not None:
             settings["context"] = context

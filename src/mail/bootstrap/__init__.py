@@ -21,6 +21,7 @@ from mail.adapters.telemetry.emf import RequestMetrics as RequestMetrics
 from mail.adapters.telemetry.emf import TaskMetrics as TaskMetrics
 from mail.adapters.telemetry.emf import TurnMetrics as TurnMetrics
 from mail.adapters.telemetry.emf import service_name as service_name
+from mail.adapters.telemetry.emf import write_failure as write_failure
 from mail.adapters.telemetry.emf import write_metrics as write_metrics
 from mail.bootstrap import peers
 from mail.bootstrap.peers import may_call_private as may_call_private
@@ -225,7 +226,7 @@ def worker(config: "AwsConfig", *, concurrency: int) -> "tuple[AwsSystem, SQSWor
         system.run_turn,
         concurrency=concurrency,
         lease_seconds=settings.lease_seconds,
-        on_failure=partial(write_metrics, {"FailedTurns": 1}) if is_measured else lambda: None,
+        on_failure=partial(write_failure, "FailedTurns") if is_measured else lambda: None,
     )
 
 

@@ -106,7 +106,8 @@ class System[Q: TurnQueue]:
         self.stream_seconds = stream_seconds
         self.stream_url = stream_url
         self.issues_tokens = auth_endpoints is None
-        limits = config.limits
+        limits, models = config.limits, {**swarm.model_limits, **config.models}
+        self.permits = ModelPermits(backend.documents, clock, models, pause=pause)
         self.runtime = Runtime(
             swarm,
             backend.store,
@@ -132,9 +133,7 @@ class System[Q: TurnQueue]:
             files=backend.files,
             max_file_bytes=limits.file_bytes,
             base_url=config.interswarm.base_url.rstrip("/") or base_url,
-            permits=ModelPermits(
-                backend.documents, clock, {**swarm.model_limits, **config.models}, pause=pause
-            ),
+            permits=self.permits,
         )
         self.entry = entry
         self.on_unfinished: Callable[[int], object] | None = None

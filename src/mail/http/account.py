@@ -15,6 +15,7 @@ from fastapi import Request
 
 from mail.auth.keys import Caller
 from mail.core.engine.pacing import PIECE_BYTES, Pacer
+from mail.core.engine.permits import Gate, ModelPermits
 from mail.errors import Overloaded, RateLimited
 
 MEMORY_BYTES = 128 * 1024 * 1024
@@ -110,11 +111,12 @@ class Account:
 class Holding:
     """What one request holds; it ends with the request (`MAILApp`)."""
 
-    __slots__ = ("_account", "_caller", "_fixed", "_pacer", "_piece", "_streams")
+    __slots__ = ("_account", "_caller", "_fixed", "_pacer", "_permit", "_piece", "_streams")
 
     def __init__(self, account: Account, caller: Caller | None, pacer: Pacer) -> None:
         self._account, self._caller, self._pacer = account, caller, pacer
         self._fixed = self._piece = self._streams = 0
+        self._permit: Gate | None = None
 
     def hold(self, size: int) -> None:
         """Hold so many bytes more until the request ends. Raises RateLimited and Overloaded."""
@@ -131,6 +133,24 @@ class Holding:
         self._account.check_streams(self._caller)
         self._streams += 1
         self._account.count(self._caller, 0, 0, 1)
+
+    async def share_stream(self, permits: ModelPermits) -> None:
+        """Count the stream in all processes until `close_stream`, or for ten minutes. Raises RateLimited."""
+        assert self._caller is not None
+        name, limit = f"{self._caller.role}:{self._caller.id}", self._account.streams
+        gate = permits.streams(name, limit)
+        if not (await gate.take(name, waits=False)).may_begin:
+            raise RateLimited(
+                f"you have {limit} streams of POST /message, which is the limit; each ends with its answer, even if "
+                "nobody reads it. Post without `stream`, and read GET /task/stream"
+            )
+        self._permit = gate
+
+    async def close_stream(self) -> None:
+        """Stop counting the stream in all processes."""
+        permit, self._permit = self._permit, None
+        if permit is not None:
+            await permit.end(0, 0.0)
 
     def take(self, size: int) -> bool:
         """Take the room for a piece of so many bytes, instead of the piece before; return False if there is none.

@@ -13,6 +13,7 @@ from fastapi import Request
 
 from mail.auth.keys import Authenticator
 from mail.core.engine.documents import ServerDocuments
+from mail.core.engine.permits import ModelPermits
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.core.protocol.values import Value, value
@@ -200,6 +201,7 @@ class Service:
         page_bytes: the size of tasks after which a page of them ends.
         max_answer_bytes: the largest answer that can be sent, where answers are buffered; None for any size.
         account: what requests hold.
+        stream_permits: counts the streams of `POST /message` in all processes, where each knows a few of them only.
         conversations: the readers of conversations.
         rates: the limiter of request rates, if they are limited.
         observers: measure requests.
@@ -227,6 +229,7 @@ class Service:
     page_bytes: int = PAGE_BYTES
     max_answer_bytes: int | None = None
     account: Account = field(default_factory=Account)
+    stream_permits: ModelPermits | None = None
     conversations: Conversations = field(default_factory=Conversations)
     rates: RateLimiter | None = None
     observers: Sequence[RequestObserver] = ()

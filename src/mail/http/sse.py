@@ -19,7 +19,7 @@ from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.size import event_size
 from mail.core.task.task import TaskKey
 from mail.errors import StoreUnavailable
-from mail.http.account import SMALL_BYTES
+from mail.http.account import SMALL_BYTES, Holding
 from mail.http.bodies import SCHEMAS, Answered, chunks
 from mail.http.conversations import read_items
 from mail.http.service import StopSignal, service_of
@@ -87,6 +87,7 @@ def stream_events(
 
     return EventSourceResponse(
         _while_stored(
+            service_of(request).holding(request),
             _frames(
                 request,
                 key,
@@ -97,7 +98,7 @@ def stream_events(
                 deltas,
                 items,
                 seconds,
-            )
+            ),
         ),
         headers={**HEADERS, **(headers or {})},
         ping=NEVER_PING,
@@ -105,7 +106,7 @@ def stream_events(
     )
 
 
-async def _while_stored(frames: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+async def _while_stored(holding: Holding, frames: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
     """Yield frames until the store can't be reached: then the stream ends early, and the client resumes it."""
     try:
         async with aclosing(frames):
@@ -113,6 +114,8 @@ async def _while_stored(frames: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
                 yield each
     except StoreUnavailable as error:
         logger.warning("a stream has ended, as the store can't be reached: %s", error.detail)
+    finally:
+        await holding.close_stream()
 
 
 async def _frames(

@@ -93,6 +93,7 @@ def make_service(
         page_bytes=PAGE_BYTES if max_answer_bytes is None else max_answer_bytes // 2,
         max_answer_bytes=max_answer_bytes,
         account=Account(config.limits.memory, config.limits.streams),
+        stream_permits=system.permits if stream_seconds is not None and config.limits.streams else None,
         rates=rates_of(config.limits),
         observers=(*observers, *system.telemetry.request_observers),
         tracer=system.telemetry.tracer,

@@ -26,7 +26,14 @@ from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.protocol.values import Value, is_none
 from mail.core.task.context import Context
 from mail.core.task.permits import ModelLimits
-from mail.core.task.swarm import MAX_RETRIES, AgentCore, AgentFunction, ModelFunction, ToolSource
+from mail.core.task.swarm import (
+    MAX_COPIES,
+    MAX_RETRIES,
+    AgentCore,
+    AgentFunction,
+    ModelFunction,
+    ToolSource,
+)
 from mail.errors import ConfigurationError
 from mail.mcp.servers import MCPOption, MCPServers, tool_servers
 
@@ -176,7 +183,7 @@ class AgentSpec(Spec):
 
     KIND = "agent"
 
-    name: str = Field(min_length=1, description="Its address; not 'all', and without '@' and '#'.")
+    name: str = Field(min_length=1, description="Its address; not 'all', and without '@', '#' and '~'.")
     factory: Annotated[
         Factory,
         PlainValidator(_read_factory, json_schema_input_type=str),
@@ -232,6 +239,14 @@ class AgentSpec(Spec):
         exclude_if=_is_usual_context,
         description="How its context is kept within the window of its model: settings, or off to send all of it.",
     )
+    copies: int = Field(
+        default=0,
+        ge=0,
+        le=MAX_COPIES,
+        exclude_if=_is_empty,
+        description="How many requests it works on at once, each with a history of its own; 0 for one after the other, "
+        "in one history. Not for agents that users write to, or that complete tasks.",
+    )
 
     def wiring(self, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the parameters that every factory gets; `tools` declare the agent's actions."""
@@ -268,6 +283,7 @@ class AgentSpec(Spec):
             context=self.context
             if isinstance(self.context, Context) and isinstance(function, ModelFunction)
             else None,
+            copies=self.copies,
         )
 
     @classmethod
@@ -305,6 +321,7 @@ class AgentOptions(TypedDict, total=False):
     approve: bool | Sequence[str]
     description: str
     context: ContextOption
+    copies: int
 
 
 class SwarmSpec(Spec):

@@ -46,8 +46,9 @@ class Mail(NamedTuple):
 class Maker:
     """Makes changes, with ids and times from one clock."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, swarm: SwarmCore = SWARM) -> None:
         self.clock = clock or FakeClock()
+        self.swarm = swarm
 
     def lease(self, expires: float = NOW + 60) -> Lease:
         """Return a new lease."""
@@ -66,7 +67,7 @@ class Maker:
             started=self.clock.now().isoformat(),
             limits=Limits(steps=15, turns=300, deadline=deadline),
         )
-        draft = Draft(task, SWARM, self.clock, is_new=True)
+        draft = Draft(task, self.swarm, self.clock, is_new=True)
         self._send(draft, mail or (Mail("alpha", Tier.PERSON),))
         return draft.seal()
 
@@ -87,7 +88,7 @@ class Maker:
         A `deadline` replaces that of the task; resuming without one removes it. Without a `note` there is no event
         for it.
         """
-        draft = Draft(task, SWARM, self.clock)
+        draft = Draft(task, self.swarm, self.clock)
         if turn is not None:
             draft.end_turn(turn, consume=consume)
         if note:

@@ -88,7 +88,11 @@ class Ahead:
             mail[entry.mailbox].append(entry)
         planned: list[Opening] = []
         for mailbox, entries in mail.items():
-            if goes_out(mailbox) or sum(task.pending.get(mailbox, ())) != len(entries):
+            if (
+                goes_out(mailbox)
+                or mailbox in task.queued
+                or sum(task.pending.get(mailbox, ())) != len(entries)
+            ):
                 continue
             if not workers.lets_begin(change.key.instance, self.reserved + len(planned)):
                 break

@@ -33,7 +33,7 @@ class RequestMetrics:
     def request_ended(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request if it has failed."""
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            write_metrics({"ServerErrors": 1})
+            write_failure("ServerErrors")
 
 
 class TaskMetrics(Observer):
@@ -89,6 +89,12 @@ class TurnMetrics(TaskMetrics):
 
     def woken_for_nothing(self, mailbox: str) -> None:
         write_metrics({"IdleWakeUps": 1})
+
+
+def write_failure(metric: str) -> None:
+    """Count a failure, in total and by the version of the function, for the alarms that watch a gradual rollout."""
+    name, version = (os.environ.get(f"AWS_LAMBDA_FUNCTION_{each}", "") for each in ("NAME", "VERSION"))
+    write_metrics({metric: 1}, **({"version": f"{name}:{version}"} if name else {}))
 
 
 def write_metrics(metrics: Mapping[str, float], **dimension: str) -> None:

@@ -17,6 +17,7 @@ from mail.core.protocol.compose import compose_message
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.extras import Extra
+from mail.core.task.mailboxes import agent_of
 from mail.core.task.swarm import History, UserQuestion
 from mail.core.task.task import Task, TaskStatus, Transition
 from mail.core.task.turn_state import Breakpoint, OpenUserQuestion, PausedCall
@@ -174,7 +175,7 @@ def send_answers(draft: Draft, caller: Principal, waiting: Breakpoint, results: 
                 "response",
                 task_id=draft.task_id,
                 sender=caller.address,
-                recipients=[create_agent_address(waiting.agent)],
+                recipients=[create_agent_address(agent_of(waiting.agent))],
                 subject=call.asks.answer_subjects[0],
                 body=results[call.call_id],
                 clock=draft.clock,

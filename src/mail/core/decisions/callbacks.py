@@ -167,7 +167,7 @@ def _extra(call: LaterCall) -> ActionExtra:
 
 def _reader(draft: Draft, call: LaterCall) -> str:
     """Return who reads how a call has ended: its agent, or the entrypoint if the swarm no longer has that agent."""
-    return call.agent if call.agent in draft.swarm.agents else draft.entrypoint
+    return call.agent if draft.swarm.has(call.agent) else draft.entrypoint
 
 
 def _why_late(call: LaterCall) -> str:

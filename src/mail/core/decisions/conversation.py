@@ -25,7 +25,7 @@ from mail.core.decisions.items import (
     Told,
     Work,
 )
-from mail.core.decisions.spans import Spans
+from mail.core.decisions.spans import Spans, readers_of
 from mail.core.protocol.question_text import describe_question, question_argument
 from mail.core.task.events import Event, EventKind
 from mail.core.task.extras import (
@@ -185,7 +185,7 @@ class Conversation:
             return
         sent, sender = event.message.message, event.message.sender
         kind, subject, text = event.message.msg_type, sent.subject, sent.body
-        names = tuple(each.address for each in sent.recipients)
+        names, writer = readers_of(event, event.message), self._spans.writer(sender.address)
         files = tuple(each.as_json() for each in files_in(sent.routing_info))
         if sender.is_person:
             if kind == "response" and text in (self._replies or ()):
@@ -206,7 +206,7 @@ class Conversation:
             if kind == "request":
                 self._asked += (Asked(text, subject),)
             elif sender.address_type == "agent":
-                about = {"who": sender.address, "recipients": names, "subject": subject, "text": text}
+                about = {"who": writer, "recipients": names, "subject": subject, "text": text}
                 self._add(Told, event, is_part=True, **about)
         elif sender.address_type == "system":
             if kind != "broadcast_complete" and subject not in _REPEATED:
@@ -214,10 +214,8 @@ class Conversation:
         elif kind == "broadcast_complete":
             self._files = files
         else:
-            about = {"sender": sender.address, "recipients": names, "subject": subject, "text": text}
-            self._add_step(
-                Mail, event, type=kind, files=files, **about, **self._take_thoughts(sender.address)
-            )
+            about = {"sender": writer, "recipients": names, "subject": subject, "text": text}
+            self._add_step(Mail, event, type=kind, files=files, **about, **self._take_thoughts(writer))
 
     def _drop_questions(self) -> None:
         for question in self._questions:

@@ -27,7 +27,7 @@ from mail.core.task.events import Event, EventKind
 from mail.core.task.extras import DeadLetterExtra, DiscardExtra, MessageExtra, RedriveExtra
 from mail.core.task.interswarm import SUBJECT_LENGTH, OpenRequest, Peer
 from mail.core.task.limits import ANSWER_SECONDS
-from mail.core.task.mailboxes import ALL_PEERS, goes_out, hook_of, peer_of
+from mail.core.task.mailboxes import ALL_PEERS, agent_of, goes_out, hook_of, peer_of
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import DeadLetterNotFound
@@ -166,8 +166,11 @@ def _refusal(letter: DeadLetter, task: Task, swarm: SwarmCore) -> str:
         return "" if hook_id in task.webhooks else f"the task no longer has a webhook {hook_id!r}"
     if letter.message is None:
         return "its message is no longer stored"
-    if peer_of(mailbox) is None and mailbox not in swarm.agents:
-        return f"swarm {swarm.name!r} no longer has an agent {mailbox!r}{did_you_mean(mailbox, swarm.agents)}"
+    agent = agent_of(mailbox)
+    if peer_of(mailbox) is None and agent not in swarm.agents:
+        return f"swarm {swarm.name!r} no longer has an agent {agent!r}{did_you_mean(agent, swarm.agents)}"
+    if agent != mailbox and not isinstance(letter.message.message, MAILRequest):
+        return "its reader was a copy that has ended its work; redrive the request of that"
     if task.status is TaskStatus.CANCELLED and peer_of(mailbox) is not None and _needs_turns(letter):
         return "the task was cancelled, but another swarm would work on it; resume the task first"
     return ""
@@ -188,7 +191,7 @@ def _send_again(draft: Draft, letter: DeadLetter) -> int:
     """Put a dead letter's message into its mailbox again and return the new seq."""
     message, mailbox = letter.message, letter.mailbox
     assert message is not None
-    draft.send(message, (mailbox,), MessageExtra(redrives=letter.seq))
+    [mailbox] = draft.send(message, (agent_of(mailbox),), MessageExtra(redrives=letter.seq))
     seq = draft.last_seq
     swarm = peer_of(mailbox)
     if swarm is None:

@@ -99,15 +99,15 @@ def _begin(
         limits=task.limits.without_time(),
         generation=Generation(
             number=1 if run else 0,
-            faults={agent: count for agent, count in task.generation.faults.items() if agent in swarm.agents},
-            breakpoint=_without_time(paused_at) if paused_at and paused_at.agent in swarm.agents else None,
+            faults={agent: count for agent, count in task.generation.faults.items() if swarm.has(agent)},
+            breakpoint=_without_time(paused_at) if paused_at and swarm.has(paused_at.agent) else None,
             client_tools=task.generation.client_tools,
             notes=task.generation.notes,
             output_schema=task.generation.output_schema,
             run=task.generation.run,
-            pins={agent: pins for agent, pins in task.generation.pins.items() if agent in swarm.agents},
+            pins={agent: pins for agent, pins in task.generation.pins.items() if swarm.has(agent)},
         ),
-        contexts={agent: each for agent, each in task.contexts.items() if agent in swarm.agents},
+        contexts={agent: each for agent, each in task.contexts.items() if swarm.has(agent)},
         switches={agent: switch for agent, switch in task.switches.items() if agent in swarm.agents},
         manual=task.manual,
         actions=task.actions,
@@ -164,14 +164,14 @@ class _Fork:
         paused_at = old.generation.breakpoint
         if paused_at is not None and draft.before.generation.breakpoint is None:
             self._leave(draft.before.entrypoint, f"agent {paused_at.agent!r}, which waited for the user")
-        for agent in old.open_calls.counts.keys() & self._swarm.agents.keys():
+        for agent in filter(self._swarm.has, old.open_calls.counts):
             self._leave(agent, f"the results of your calls that were under way ({old.open_calls.of(agent)})")
         seqs = self._send_mail()
         self._keep_requests(seqs)
         draft.unread_questions = tuple(
             UnreadQuestion(mailbox=question.mailbox, seq=seqs[question.seq])
             for question in old.unread_questions
-            if question.seq in seqs and question.mailbox in self._swarm.agents
+            if question.seq in seqs and self._swarm.has(question.mailbox)
         )
         draft.resumptions = tuple(
             replace(each, seq=seqs[each.seq], portions=draft.portions(each.agent))
@@ -204,7 +204,7 @@ class _Fork:
                 waiting.setdefault(entry.seq, []).append(entry)
         seqs = {}
         for seq, entries in waiting.items():
-            self._draft.send(self._readdressed(entries[0].message), [entry.mailbox for entry in entries])
+            self._draft.put(self._readdressed(entries[0].message), [entry.mailbox for entry in entries])
             seqs[seq] = self._draft.last_seq
         return seqs
 
@@ -214,7 +214,7 @@ class _Fork:
         is_agents = sender.address_type == "agent"
         if peer_of(entry.mailbox) is not None or entry.seq == self._from.generation.limit_notice:
             return False
-        if entry.mailbox not in self._swarm.agents:
+        if not self._swarm.has(entry.mailbox):
             local = is_agents and sender.address in self._swarm.agents
             notified = sender.address if local else self._draft.before.entrypoint
             self._leave(notified, f"mail for agent {entry.mailbox!r}, which this swarm no longer has")
@@ -228,14 +228,12 @@ class _Fork:
 
     def _keep_requests(self, seqs: Mapping[int, int]) -> None:
         """Keep requests among the remaining agents open; notify agents that wait for any other answer."""
+        has = self._swarm.has
         for request in self._from.requests:
-            if self._is_here(request.sender) and self._is_here(request.recipient):
+            if has(request.sender) and has(request.recipient):
                 self._draft.open_request(replace(request, seq=seqs.get(request.seq, 0)))
-            elif self._is_here(request.sender):
+            elif has(request.sender):
                 self._leave(request.sender, _describe(request))
-
-    def _is_here(self, agent: str) -> bool:
-        return agent in self._swarm.agents
 
     def _leave(self, agent: str, what: str) -> None:
         self._left_behind[agent][what] = None

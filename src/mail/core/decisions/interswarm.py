@@ -318,7 +318,7 @@ def _tell_sender(
     if not draft.is_running:
         return
     if sender.address_type == "agent" and sender.address in draft.swarm.agents:
-        draft.tell(sender.address, Subject.RUNTIME_ERROR, text)
+        draft.tell(asked[0].sender if asked else sender.address, Subject.RUNTIME_ERROR, text)
     for request in asked:
         if not request.sender:
             draft.answer_owner(create_agent_address(request.recipient), text, failed=True)

@@ -41,6 +41,7 @@ from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.interswarm import SUBJECT_LENGTH, OpenRequest, Peer
 from mail.core.task.limits import TURNS_PER_STEP, Budget
+from mail.core.task.mailboxes import agent_of
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Generation, Task, TaskKey, TaskStatus, Transition
 from mail.errors import BadRequest, Forbidden, Subject, TaskNotFound
@@ -240,7 +241,10 @@ class _Reception:
             return
         if draft.is_running or self.source == self.task.parent_swarm:
             recipients = self._recipients() if self.wrapper.msg_type == "response" else [self.task.entrypoint]
-            self._deliver("response", recipients)
+            if not any(draft.mailboxes_of(name, "response") for name in recipients):
+                self._dead_letter_answer()
+            else:
+                self._deliver("response", recipients)
         else:
             self._dead_letter_answer()
         if peer.unanswered:
@@ -277,7 +281,7 @@ class _Reception:
         payload, sender = self.payload, self._sender().address
         by_id = payload.request_id if isinstance(payload, MAILResponse) else None
         readers = {parse_agent_address(recipient.address)[0] for recipient in payload.recipients}
-        of_reader = [request for request in open_requests if not request.sender or request.sender in readers]
+        of_reader = [each for each in open_requests if not each.sender or agent_of(each.sender) in readers]
         whole = not isinstance(payload, MAILResponse) or payload.sender.address_type == "system"
         choices = [
             *(request for request in open_requests if request.request_id == by_id),
@@ -287,12 +291,11 @@ class _Reception:
         ]
         return choices[0] if choices else None
 
-    def _deliver(self, kind: MessageType, mailboxes: list[str]) -> None:
+    def _deliver(self, kind: MessageType, readers: Sequence[str]) -> None:
         draft, task = self.draft, self.task
         joins = self.source == task.parent_swarm and draft.is_running and not self.is_new
         if self.is_new:
-            agent = mailboxes[0] if len(mailboxes) == 1 else task.entrypoint
-            draft.entrypoint = agent
+            draft.entrypoint = readers[0] if len(readers) == 1 else task.entrypoint
         elif self.source == task.parent_swarm and not draft.is_running:
             abandon_breakpoint(draft)
             draft.move(Transition.RESUME)
@@ -301,10 +304,10 @@ class _Reception:
         if self.source == task.parent_swarm:
             self._limit_steps()
             self._limit_budget()
-        message = self._message(kind, [create_agent_address(name) for name in mailboxes])
-        draft.send(message, mailboxes)
+        message = self._message(kind, [create_agent_address(agent_of(name)) for name in readers])
+        mailboxes = draft.send(message, readers)
         by_person = message.sender.is_person
-        if isinstance(message.message, MAILRequest) or by_person:
+        if mailboxes and (isinstance(message.message, MAILRequest) or by_person):
             seq = draft.last_seq if joins else 0
             request_id, sender = self.payload.own_id, message.sender.address
             draft.open_request(
@@ -375,7 +378,8 @@ class _Reception:
         """Return the agents that the other swarm may write to."""
         if not self.entrypoints_only:
             return list(self.swarm.agents)
-        waiting = {each.sender for each in self.draft.requests if each.recipient_swarm == self.source}
+        asked = self.draft.requests
+        waiting = {agent_of(each.sender) for each in asked if each.recipient_swarm == self.source}
         return [
             name for name, agent in self.swarm.agents.items() if agent.enable_entrypoint or name in waiting
         ]

@@ -1,6 +1,6 @@
 """A task's events as spans: the turns of agents, their model calls, and whom they wait for. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from datetime import UTC, datetime, timedelta
 from typing import Self
@@ -11,9 +11,12 @@ from mail.core.protocol.mail_tools import TaskComplete
 from mail.core.protocol.message import MAILMessage, tier_of
 from mail.core.protocol.values import value
 from mail.core.task.events import Event, EventKind
-from mail.core.task.extras import ActionExtra, CallExtra, TextExtra
+from mail.core.task.extras import ActionExtra, CallExtra, MessageExtra, TextExtra
+from mail.core.task.mailboxes import agent_of
 
-NOT_A_TURN = frozenset({EventKind.HISTORY_INHERITED, EventKind.BREAKPOINT_ACTION_COMPLETE})
+NOT_A_TURN = frozenset(
+    {EventKind.HISTORY_INHERITED, EventKind.BREAKPOINT_ACTION_COMPLETE, EventKind.COPY_ASSIGNED}
+)
 """Events about an agent that others have caused."""
 
 FAILURES = frozenset(
@@ -37,6 +40,20 @@ _DONE = {
     TEXT_OUTPUT: "",
 }
 """Calls in words, where they are more than `calls` and the tool's name."""
+
+
+def copies_in(event: Event) -> Sequence[str]:
+    """Return the copies that get the message of an event."""
+    return event.extra.copies if isinstance(event.extra, MessageExtra) else ()
+
+
+def readers_of(event: Event, message: MAILMessage) -> tuple[str, ...]:
+    """Return the recipients of a message: the copies that got it in place of their agent."""
+    copies = copies_in(event)
+    names = [each.address for each in message.message.recipients]
+    return tuple(
+        each for name in names for each in ([copy for copy in copies if agent_of(copy) == name] or [name])
+    )
 
 
 def begins_turn(event: Event, *, is_reply: bool) -> bool:
@@ -113,9 +130,16 @@ class Spans:
         elif event.kind is EventKind.BREAKPOINT_TOOL_CALL and self._pause is None:
             self._stop_waiting(event.agent, self._now, changes)
             self._pause = changes.add(Wait, event, agent=event.agent)
+        elif event.kind is EventKind.COPY_ASSIGNED:
+            sent = self._take(agent_of(event.agent), self._now)
+            self._unread = {**self._unread, event.agent: (sent,) if sent else ()}
         elif event.kind is EventKind.TASK_CANCELLED or (event.is_terminal and not event.is_pause):
             self._stop(changes)
         return is_first
+
+    def writer(self, address: str) -> str:
+        """Return who wrote a message of the turn that is read: a copy in place of its agent."""
+        return self.turn.agent if self.turn and agent_of(self.turn.agent) == address else address
 
     def within(self, after: float, seconds: float) -> str:
         """Return when something began, `after` seconds into the turn: it ended before the turn, which is rounded."""
@@ -179,17 +203,21 @@ class Spans:
 
     def _deliver(self, event: Event, message: MAILMessage, changes: Changes) -> None:
         """Put a message into the mailboxes of its recipients, and note what it asks or answers."""
-        sender, names = message.sender, tuple(each.address for each in message.message.recipients)
-        local = [to.address for to in message.message.recipients if to.address_type == "agent"]
-        agents = self._agents - {sender.address} if "all" in local else [to for to in local if "@" not in to]
+        sender, names = message.sender, readers_of(event, message)
+        writer = self.writer(sender.address)
+        people = {each.address for each in message.message.recipients if each.address_type != "agent"}
+        agents: Iterable[str] = [name for name in names if "@" not in name and name not in people]
+        if "all" in agents:
+            copies = copies_in(event)
+            agents = {name for name in self._agents if agent_of(name) == name or name in copies} - {writer}
         cause = changes.cause if sender.address_type == "system" else None
         sent = _Sent(event.seq if cause is None else cause, self._now, tier_of(message))
         self._unread = {**self._unread, **{name: (*self._unread.get(name, ()), sent) for name in agents}}
         request = getattr(message.message, "request_id", "")
         if message.msg_type == "request" and sender.address_type == "agent":
-            asked = {**self._asked.get(sender.address, {}), request: _Request(event.seq, names[0])}
-            self._asked = {**self._asked, sender.address: asked}
-            self._wait(event, sender.address, changes)
+            asked = {**self._asked.get(writer, {}), request: _Request(event.seq, names[0])}
+            self._asked = {**self._asked, writer: asked}
+            self._wait(event, writer, changes)
         elif message.msg_type == "response":
             for name in names:
                 if request in self._asked.get(name, {}):

@@ -12,6 +12,7 @@ People write text to an entrypoint. Programs that embed a swarm may also pass a 
 recipients; it is sent unchanged.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Literal, TypedDict, Unpack
@@ -56,7 +57,7 @@ from mail.core.task.draft import Draft
 from mail.core.task.idempotency import IdempotencyKey
 from mail.core.task.interswarm import OpenRequest
 from mail.core.task.limits import ANSWER_SECONDS, NO_BUDGET, TURNS_PER_STEP, Budget, Limits
-from mail.core.task.mailboxes import goes_out, peer_mailbox
+from mail.core.task.mailboxes import agent_of, goes_out, peer_mailbox
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Generation, Task, TaskStatus, Transition
 from mail.core.task.webhooks import Webhook
@@ -233,8 +234,8 @@ def admit(
             draft.limits = _adjusted_limits(task.limits, submission, clock)
             if not (submission.targets or _is_by_agent(submission)):
                 draft.generation = replace(draft.generation, joined=draft.generation.joined + 1)
-        _deliver(draft, caller, submission)
-        _note_question(draft, submission)
+        mailboxes = _deliver(draft, caller, submission)
+        _note_question(draft, submission, mailboxes)
     return draft.seal()
 
 
@@ -292,20 +293,20 @@ def resume(draft: Draft) -> None:
     draft.limits = draft.limits.without_time()
 
 
-def _note_question(draft: Draft, submission: Submission, resumed: str = "") -> None:
+def _note_question(
+    draft: Draft, submission: Submission, mailboxes: Sequence[str], *, resumes: bool = False
+) -> None:
     """Note the message as unread if agents have other mail, so that its sender gets an answer given after reading it.
 
-    It came with the results for the agent that was `resumed`, if any.
+    It went to `mailboxes`; with `resumes`, together with the results for the agent that it resumes.
     """
     task, given = draft.before, submission.message
     is_alone = not task.is_running and all(map(goes_out, task.pending))
     if is_alone or submission.targets or _is_by_agent(submission):
         return
-    if resumed:
-        draft.add_unread_question(resumed, draft.last_seq)
-    elif (submission.msg_type if given is None else given.msg_type) != "broadcast":
-        mailbox = (submission.entrypoint or task.entrypoint) if given is None else _mailboxes(draft, given)[0]
-        draft.add_unread_question(mailbox, draft.last_seq)
+    kind = submission.msg_type if given is None else given.msg_type
+    if mailboxes and (resumes or kind != "broadcast"):
+        draft.add_unread_question(mailboxes[0], draft.last_seq)
 
 
 def _asks_agents(swarm: SwarmCore, submission: Submission) -> bool:
@@ -404,14 +405,16 @@ def _output_schema(submission: Submission, given: dict[str, Any] | None) -> dict
     return given if submission.output_schema is None and not submission.targets else submission.output_schema
 
 
-def _deliver(draft: Draft, caller: Principal, submission: Submission) -> None:
-    """Send the person's message to the entrypoint, or a broadcast to all agents that people may write to."""
+def _deliver(draft: Draft, caller: Principal, submission: Submission) -> Sequence[str]:
+    """Send the person's message to the entrypoint, or a broadcast to all agents that people may write to.
+
+    Return the mailboxes of agents that get it.
+    """
     if submission.message is not None:
-        draft.send(submission.message, _mailboxes(draft, submission.message))
-        return
+        return draft.send(submission.message, _readers(draft, submission.message))
     if submission.targets:
         _send_to_targets(draft, caller, submission)
-        return
+        return ()
     target = submission.entrypoint or draft.before.entrypoint
     readers = [target]
     if submission.msg_type == "broadcast" and not submission.is_direct:
@@ -431,7 +434,7 @@ def _deliver(draft: Draft, caller: Principal, submission: Submission) -> None:
         request_id=request_id,
         routing_info=submission.routing_info,
     )
-    draft.send(message, readers)
+    return draft.send(message, readers)
 
 
 def _send_to_targets(draft: Draft, caller: Principal, submission: Submission) -> None:
@@ -463,8 +466,8 @@ def _send_to_targets(draft: Draft, caller: Principal, submission: Submission) ->
         draft.send(message, [peer_mailbox(swarm)])
 
 
-def _mailboxes(draft: Draft, message: MAILMessage) -> list[str]:
-    """Return the mailboxes of a checked message's recipients, without its sender's."""
+def _readers(draft: Draft, message: MAILMessage) -> list[str]:
+    """Return a checked message's recipients, without its sender."""
     names = [parse_agent_address(recipient.address)[0] for recipient in message.message.recipients]
     if EVERYONE not in names:
         return list(dict.fromkeys(names))
@@ -515,7 +518,7 @@ def _resume_at_breakpoint(draft: Draft, caller: Principal, submission: Submissio
             "request",
             task_id=draft.task_id,
             sender=caller.address,
-            recipients=[create_agent_address(waiting.agent)],
+            recipients=[create_agent_address(agent_of(waiting.agent))],
             subject=submission.subject,
             body=submission.body,
             clock=draft.clock,
@@ -529,4 +532,4 @@ def _resume_at_breakpoint(draft: Draft, caller: Principal, submission: Submissio
         draft.send(words, [waiting.agent])
         draft.note_resumption(waiting.agent)
     if words is not None:
-        _note_question(draft, submission, waiting.agent)
+        _note_question(draft, submission, [waiting.agent], resumes=True)

@@ -15,6 +15,7 @@ from mail.core.protocol.mail_tools import MAILTool, SendResponse, TaskComplete
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.draft import Draft
 from mail.core.task.interswarm import OpenRequest
+from mail.core.task.mailboxes import agent_of
 from mail.core.task.swarm import AgentCore
 from mail.errors import ToolCallFault
 
@@ -43,7 +44,7 @@ def interpret(
         return None
     asked = _last_request(draft, name, sender.address if is_person else None)
     if asked is not None and not (is_person and agent.can_complete_tasks and asked.sender):
-        return _response(asked.sender or "user", asked.subject, text)
+        return _response(agent_of(asked.sender) or "user", asked.subject, text)
     if not (is_person or name == draft.swarm.closing_agent(draft.before.entrypoint)):
         if name == draft.before.entrypoint:
             raise ToolCallFault(TEXT_ALONE)

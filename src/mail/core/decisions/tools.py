@@ -4,7 +4,7 @@
 with the error for the agent.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -39,7 +39,7 @@ from mail.core.task.events import EventKind
 from mail.core.task.extras import AwaitExtra, Extra
 from mail.core.task.interswarm import SUBJECT_LENGTH, OpenRequest
 from mail.core.task.limits import ANSWER_SECONDS
-from mail.core.task.mailboxes import ALL_PEERS, peer_mailbox
+from mail.core.task.mailboxes import ALL_PEERS, agent_of, peer_mailbox
 from mail.core.task.swarm import AgentCore, FormResult
 from mail.core.task.task import TaskStatus, Transition
 from mail.errors import (
@@ -57,6 +57,7 @@ class ToolExecutor:
     """Performs the MAIL tools for one agent during one turn.
 
     Attributes:
+        name: its mailbox.
         is_late: whether the task has been resumed since the turn began.
         forgets: whether the agent's last call ignored the broadcast it has read.
         acts: whether the turn ran actions; their results will wake the agent.
@@ -96,12 +97,12 @@ class ToolExecutor:
             self.draft.close_request(answered)
         message = self._write(tool)
         assert isinstance(message.message, MAILRequest)
-        self._send(message, target)
+        [recipient] = self._send(message, target)
         self.draft.open_request(
             OpenRequest(
                 request_id=message.message.request_id,
                 sender=self.name,
-                recipient=target,
+                recipient=target if "@" in target else recipient,
                 answer_deadline=self.draft.time_in(ANSWER_SECONDS) if "@" in target else None,
                 routing_info=message.message.routing_info,
                 subject=tool.subject[:SUBJECT_LENGTH],
@@ -114,7 +115,7 @@ class ToolExecutor:
         if asked is not None:
             body = self._fit(tool.body)
             self.draft.close_request(asked)
-            self.draft.answer_owner(create_agent_address(self.name), body)
+            self.draft.answer_owner(create_agent_address(agent_of(self.name)), body)
             return "response sent to the user"
         target = self._recipient(tool.target, answers=True)
         answered = self._request_answered(target)
@@ -122,23 +123,28 @@ class ToolExecutor:
             self.draft.close_request(answered)
         if self.is_finished:
             return _DROPPED
+        if answered is None and not self.draft.mailboxes_of(target, "response"):
+            return f"nobody gets it: no copy of {target!r} waits for a response of yours"
         request_id = answered.request_id if answered else self._request_read_from(target)
         if "@" in target and tool.subject in Subject:  # on the wire, the runtime's subjects mean something
             tool = SendResponse(target=tool.target, subject=tool.subject.strip(":"), body=tool.body)
-        self._send(self._write(tool, request_id), target)
+        reader = answered.sender if answered else target
+        self._send(self._write(tool, request_id), reader)
         return f"response sent to {target}"
 
     def _send_interrupt(self, tool: SendInterrupt) -> str:
         target = self._recipient(tool.target)
         if self.is_finished:
             return _DROPPED
+        if not self.draft.mailboxes_of(target, "interrupt"):
+            raise ToolCallFault(f"no copy of {target!r} is at work: send a request, and one begins it")
         self._send(self._write(tool), target)
         return f"interrupt sent to {target}"
 
     def _send_broadcast(self, tool: SendBroadcast) -> str:
         if self.is_finished:
             return _DROPPED
-        recipients = [name for name in self.draft.swarm.agents if name != self.name]
+        recipients = [name for name in self.draft.swarm.agents if name != agent_of(self.name)]
         if not recipients:
             raise UnknownRecipient("there is no other agent in this swarm to hear a broadcast")
         self.draft.send(self._write(tool), recipients)
@@ -204,7 +210,7 @@ class ToolExecutor:
     def _help(self, tool: Help) -> str:
         self.draft.emit(EventKind.HELP_CALLED, f"agent {self.name} called help", Extra(agent=self.name))
         if not self.is_finished:
-            guide = write_guide(tool, self.name, self.agent, self.draft.swarm)
+            guide = write_guide(tool, agent_of(self.name), self.agent, self.draft.swarm)
             self.draft.announce(self.name, Subject.HELP, guide)
         return "help is on its way, as a message"
 
@@ -262,7 +268,7 @@ class ToolExecutor:
         draft = self.draft
         return write_message(
             tool,
-            self.name,
+            agent_of(self.name),
             draft.before.task_id,
             draft.clock,
             draft.timestamp,
@@ -270,15 +276,14 @@ class ToolExecutor:
             self._result.routing_info,
         )
 
-    def _send(self, message: MAILMessage, target: str) -> None:
+    def _send(self, message: MAILMessage, target: str) -> Sequence[str]:
         """Put a message into the mailbox of an agent, or of its swarm."""
         if "@" not in target:
-            self.draft.send(message, (target,))
-            return
+            return self.draft.send(message, (target,))
         name, swarm = parse_agent_address(target)
         assert swarm is not None
         self.draft.add_peer(swarm, name)
-        self.draft.send(message, (peer_mailbox(swarm),))
+        return self.draft.send(message, (peer_mailbox(swarm),))
 
     def _recipient(self, target: str, *, answers: bool = False) -> str:
         """Return the agent that `target` names: a local one by its name, a remote one as `agent@swarm`.
@@ -365,7 +370,7 @@ class ToolExecutor:
         mine = [
             request
             for request in self.draft.requests
-            if request.recipient == self.name and request.sender == target
+            if request.recipient == self.name and agent_of(request.sender) == target
         ]
         if routing_info := self._result.routing_info:
             mine = [request for request in mine if request.routing_info == routing_info] or mine

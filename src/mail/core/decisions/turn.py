@@ -46,6 +46,7 @@ from mail.core.task.extras import (
 )
 from mail.core.task.fallback import Switch, SwitchCause
 from mail.core.task.limits import FAULTS_IN_A_ROW
+from mail.core.task.mailboxes import agent_of
 from mail.core.task.size import json_size
 from mail.core.task.swarm import (
     AgentCore,
@@ -200,7 +201,7 @@ def abandon(task: Task, swarm: SwarmCore, turn: Turn, reason: str, attempts: int
     Nothing that the turn has made is stored, not even its cost, as any of it may be the fault. Its message becomes a
     dead letter, unless it waits for approved calls, which run when the task is resumed.
     """
-    if turn.mailbox in swarm.agents and is_discarded(task, turn):
+    if swarm.has(turn.mailbox) and is_discarded(task, turn):
         return discard(task, swarm, turn, NO_USAGE, NO_MODELS, clock)
     has_approved_calls = task.approved_calls_of(turn.mailbox) is not None
     draft = Draft(task, swarm, clock)
@@ -253,7 +254,7 @@ def expire_requests(task: Task, swarm: SwarmCore, now: float, clock: Clock) -> T
         draft.emit(EventKind.INTERSWARM_MESSAGE_ERROR, text)
         if not request.sender:
             draft.answer_owner(create_agent_address(request.recipient), text, failed=True)
-        elif request.sender in swarm.agents:
+        elif swarm.has(request.sender):
             draft.tell(request.sender, Subject.RUNTIME_ERROR, text)
     prevent_stall(draft)
     return draft.seal() if expired else None
@@ -268,7 +269,8 @@ def prevent_stall(draft: Draft) -> None:
         return
     task = draft.before
     unanswered = "; ".join(
-        f"{request.sender or 'the user'} waits for {request.recipient}" for request in draft.requests
+        f"{agent_of(request.sender) or 'the user'} waits for {agent_of(request.recipient)}"
+        for request in draft.requests
     )
     if draft.generation.nudges:
         draft.fail(f"The task stalled: no agent has mail. Unanswered: {unanswered or 'nothing'}.")
@@ -540,10 +542,11 @@ class Settlement:
 
     def _switch(self, switch: Switch) -> None:
         """Store to which model the agent's calls go from now on, and announce it unless it only lasts longer."""
-        before = self.task.switches.get(self.name)
-        others = {agent: each for agent, each in self.task.switches.items() if agent != self.name}
+        name = agent_of(self.name)
+        before = self.task.switches.get(name)
+        others = {agent: each for agent, each in self.task.switches.items() if agent != name}
         is_over = switch.cause is SwitchCause.RECOVERED
-        self.draft.switches = others if is_over else {**others, self.name: switch}
+        self.draft.switches = others if is_over else {**others, name: switch}
         if before is None or before.model != switch.model:
             extra = SwitchExtra(
                 **self._of_turn(),
@@ -875,6 +878,8 @@ class Settlement:
         """
         if self.tools.is_finished:
             return
+        if agent_of(self.name) != self.name:
+            waiting = self._end_request() or waiting
         sender = self.turn.entry.message.sender if waiting is None else create_agent_address(waiting)
         text = f"agent '{self.name}' has failed: {reason}"
         if sender.address_type != "system" and parse_agent_address(sender.address)[1] is not None:
@@ -882,11 +887,19 @@ class Settlement:
             return
         reader = self.task.entrypoint
         if sender.address_type == "agent" and sender.address != self.name:
-            reader = sender.address
+            reader = sender.address if waiting else self.draft.writer_of(self.turn.entry.message)
         if reader == self.name and self.draft.is_running and not self.is_late:
             self.draft.fail(text)
         else:
             self.draft.tell(reader, Subject.AGENT_ERROR, text)
+
+    def _end_request(self) -> str | None:
+        """Close what a copy was asked, as its failure is the answer, so that it is free; return who has asked."""
+        asked = [each for each in self.draft.requests if each.recipient == self.name]
+        for request in asked:
+            if request.sender_swarm is None:  # else the answer to the other swarm closes it
+                self.draft.close_request(request)
+        return next((each.sender for each in asked if each.sender), None)
 
 
 def _shortened(error: str) -> str:

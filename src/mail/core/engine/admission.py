@@ -297,9 +297,7 @@ class Admission:
             return await self._read_fork(made)
         present = await load_task(wiring.store, key)
         snapshot = await wiring.store.read_snapshot(key, present.seq if at is None else at)
-        portions = {
-            agent: n for agent, n in snapshot.task.histories.items() if n and agent in wiring.swarm.agents
-        }
+        portions = {agent: n for agent, n in snapshot.task.histories.items() if n and wiring.swarm.has(agent)}
         inherited = Inheritance(key, portions, snapshot.task.history_bytes)
 
         def decide(existing: Task | None) -> TaskChange | None:

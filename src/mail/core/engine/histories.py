@@ -35,7 +35,9 @@ class CachedHistory:
         """Add the portions up to the `n`-th, and read all under a cut."""
         is_moved = cut is not self.cut and cut != self.cut
         if is_moved:
-            self.cut = cut
+            self.cut, self.measured = cut, UNKNOWN
+            if not cut.carries:
+                self.carried = []
             self.portions = [each.seen(cut) for each in self.portions if each.n >= cut.begin]
         for portion in portions:
             if portion.n == cut.carries:

@@ -265,9 +265,9 @@ def _messages(
 
 
 def _setup(swarm: SwarmCore, name: str, task: Task) -> AgentSetup | None:
-    agent = swarm.agents.get(name)
-    if agent is None:
+    if not swarm.has(name):
         return None
+    agent = swarm.agent(name)
     return AgentSetup(
         model=agent.model,
         system_prompt=agent.system_prompt,

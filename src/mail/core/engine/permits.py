@@ -71,6 +71,11 @@ class ModelPermits:
             return None
         return self._gate(model)
 
+    def streams(self, caller: str, limit: int) -> "Gate":
+        """Return a gate for streams of a caller, who may have so many at once in all processes."""
+        limits = ModelLimits(concurrent=limit)
+        return Gate(f"streams/{caller}", limits, self._documents, self._clock, pause=0.0)
+
     async def refuse(self, model: str, learnt: ModelLimits, seconds: float) -> None:
         """Keep calls of a model back for so many seconds, as its provider has refused one, and told its limits."""
         now = self._clock.now().timestamp()

@@ -41,6 +41,7 @@ from mail.core.task.context import UNKNOWN, Portion, Preparation
 from mail.core.task.costs import NO_USAGE
 from mail.core.task.files import FILES
 from mail.core.task.leases import Lease
+from mail.core.task.mailboxes import agent_of
 from mail.core.task.permits import PermitSource
 from mail.core.task.ports import Peers, Store
 from mail.core.task.size import json_size, text_size
@@ -225,7 +226,7 @@ class AgentTurn[T: Turn](LeasedTurn):
             activity=self.activity,
             tracer=None if self._tracer is NO_TRACER else self._tracer,
             traceparent=task.traceparent,
-            switch=task.switches.get(turn.mailbox),
+            switch=task.switches.get(agent_of(turn.mailbox)),
             may_park=self._policy.parks and (parked is None or may_park(turn, self._clock)),
             parked=parked,
             permits=self._permits,

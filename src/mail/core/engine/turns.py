@@ -26,6 +26,7 @@ from mail.core.engine.attempts import (
     seq_of,
 )
 from mail.core.engine.commit import load_task
+from mail.core.engine.copies import HandOver
 from mail.core.engine.heartbeat import SKEW, Heartbeat, OnRenewal
 from mail.core.engine.interswarm import NO_BUILTINS, PeerTurn, builtins_of
 from mail.core.engine.leased_turn import LeasedTurn, TurnReport
@@ -322,6 +323,8 @@ class Turns:
         if turn.task.manual:
             await store.release(turn)
             return TurnReport.Outcome.IDLE
+        if swarm.copies and swarm.hands_over(mailbox, turn.task.entrypoint):
+            return HandOver(turn, swarm, store, clock)
         return AgentTurn(
             turn,
             known,
@@ -453,7 +456,7 @@ class Turns:
         wiring = self._wiring
         await wiring.store.release(turn)
         task = await load_task(wiring.store, turn.task.key)
-        tier = task.head_tier(turn.mailbox)
+        tier = None if turn.mailbox in task.queued else task.head_tier(turn.mailbox)
         may_run = task.generation.limit_notice is None or turn.mailbox == wiring.swarm.closing_agent(
             task.entrypoint
         )

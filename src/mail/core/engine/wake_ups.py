@@ -7,7 +7,7 @@ from datetime import datetime
 
 from mail.core.decisions.webhooks import called_by
 from mail.core.task.change import TaskChange
-from mail.core.task.mailboxes import hook_mailbox
+from mail.core.task.mailboxes import agent_of, hook_mailbox
 from mail.core.task.ports import TurnQueue, WakeUp, wake_ups
 from mail.core.task.task import Task
 from mail.errors import StoreUnavailable
@@ -29,12 +29,16 @@ async def publish(queue: TurnQueue, needed: Sequence[WakeUp]) -> None:
 
 
 def after_turn(change: TaskChange) -> list[WakeUp]:
-    """Return wake-ups for the turn's own mailbox if it has more mail, which is older, and for those that got some."""
+    """Return wake-ups for the turn's own mailbox if it has more mail, which is older, and for those that got some.
+
+    If the turn was a copy's, which may be free now, also for what waits for a copy of its agent.
+    """
     if change.response is not None:  # the task may have started its next generation, with all of its mail
         return wake_ups(change.task)
     touched = {entry.mailbox: None for entry in change.deliveries}
     if change.turn is not None:
-        touched = {change.turn.mailbox: None, **touched}
+        mailbox = change.turn.mailbox
+        touched = {mailbox: None, agent_of(mailbox): None, **touched}
     if change.task.webhooks:
         touched |= dict.fromkeys(map(hook_mailbox, called_by(change)))
     return wake_ups(change.task, touched)

@@ -30,16 +30,16 @@ from mail.core.protocol.message import (
 from mail.core.protocol.xml import render_message
 from mail.core.task.callbacks import LaterCall, OpenCalls
 from mail.core.task.change import HistoryRecord, InboxEntry, Inheritance, TaskChange, Turn
-from mail.core.task.context import AgentContext, Preparation
+from mail.core.task.context import UNKNOWN, AgentContext, Cut, Preparation
 from mail.core.task.costs import NO_USAGE, Usage, add_models
 from mail.core.task.events import Event, EventKind, encode_events
-from mail.core.task.extras import NO_EXTRA, DeadLetterExtra, EndExtra, Extra
+from mail.core.task.extras import NO_EXTRA, DeadLetterExtra, EndExtra, Extra, MessageExtra
 from mail.core.task.fallback import Switch
 from mail.core.task.files import NO_FILES, attach
 from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
 from mail.core.task.leases import Claim
 from mail.core.task.limits import BROADCAST_SECONDS, DEAD_LETTERS, OPEN_REQUESTS, Limits
-from mail.core.task.mailboxes import peer_mailbox, peer_of
+from mail.core.task.mailboxes import agent_of, peer_mailbox, peer_of
 from mail.core.task.schedules import ScheduleState
 from mail.core.task.size import message_size
 from mail.core.task.swarm import History, SwarmCore
@@ -119,6 +119,7 @@ class Draft:
     contexts: dict[str, AgentContext]
     open_calls: OpenCalls
     schedule: ScheduleState | None
+    queued: tuple[str, ...]
     stored_bytes: int
     history_bytes: int
 
@@ -164,7 +165,9 @@ class Draft:
 
     @property
     def has_mail(self) -> bool:
-        """Whether any mailbox of the task will contain mail."""
+        """Whether any mailbox of the task will contain mail that somebody reads before others have acted."""
+        if self.swarm.copies:
+            return not self._pending.keys() <= {*self._queue()} or any(each for _, each, _ in self._outgoing)
         return bool(self._outgoing or self._pending)
 
     @property
@@ -195,8 +198,9 @@ class Draft:
         """End a claim that consumes no message with this commit."""
         self._turn = claim
 
-    def charge(self, agent: str, usage: Usage, models: Mapping[str, Usage]) -> None:
-        """Charge the task for an agent's models, in total and by model."""
+    def charge(self, mailbox: str, usage: Usage, models: Mapping[str, Usage]) -> None:
+        """Charge the task for the models of a mailbox's agent, in total and by model."""
+        agent = agent_of(mailbox)
         self.usage = {**self.usage, agent: self.usage.get(agent, NO_USAGE) + usage}
         self.models = add_models(self.models, models)
         self.generation = replace(self.generation, spent=self.generation.spent + usage)
@@ -219,19 +223,106 @@ class Draft:
         self._seq = seq = self._seq + 1
         self._events.append(Event(seq, kind, self.timestamp, text, extra, message))
 
-    def send(self, message: MAILMessage, mailboxes: Sequence[str], extra: Extra = NO_EXTRA) -> None:
-        """Put a message into mailboxes, with the files that it mentions; one event announces it, with `extra`."""
+    def send(
+        self, message: MAILMessage, readers: Sequence[str], extra: MessageExtra | None = None
+    ) -> Sequence[str]:
+        """Send a message to mailboxes, and return those: a copy's in place of its agent's (`mailboxes_of`)."""
+        if self.swarm.copies:
+            mailboxes = list[str]()
+            for reader in readers:
+                mailboxes += (found := self.mailboxes_of(reader, message.msg_type))
+                if message.msg_type == "request" and reader not in found:
+                    self._begin_copy(*found)
+            readers = mailboxes
+        return self.put(message, readers, extra)
+
+    def put(
+        self, message: MAILMessage, mailboxes: Sequence[str], extra: MessageExtra | None = None
+    ) -> Sequence[str]:
+        """Put a message into these mailboxes, with the files that it mentions; one event announces it, with `extra`."""
         if self.files:
             message = attach(message, self.files)
-        self._outgoing.append((message, mailboxes, extra))
+        if self.swarm.copies and (copies := [each for each in mailboxes if agent_of(each) != each]):
+            extra = replace(extra or MessageExtra(), copies=copies)
+        self._outgoing.append((message, mailboxes, extra or NO_EXTRA))
+        return mailboxes
 
-    def tell(self, agent: str, subject: Subject, body: str, extra: Extra = NO_EXTRA) -> None:
+    def mailboxes_of(self, reader: str, kind: MessageType) -> Sequence[str]:
+        """Return which mailboxes get a message for `reader`: its own, unless it is an agent with copies.
+
+        A request is for a copy that is free; if none is, or other requests wait already, it waits in the agent's own
+        mailbox. Interrupts and broadcasts are for the copies that are at work; other mail for an agent, which answers
+        no request of a copy, is for none.
+        """
+        if self.manual or not self.swarm.hands_over(reader, self.entrypoint):
+            return (reader,)
+        if kind == "request":
+            return (reader if self.has_mail_for(reader) else self.free_copy(reader) or reader,)
+        if kind == "response":
+            return ()
+        at_work = self._at_work()
+        return [copy for copy in self.swarm.copies[reader] if copy in at_work]
+
+    def free_copy(self, agent: str) -> str | None:
+        """Return a copy of an agent that has nothing to do; None if all are at work."""
+        at_work = self._at_work()
+        if self._turn is not None:  # its history grows with this commit
+            at_work.add(self._turn.mailbox)
+        return next((copy for copy in self.swarm.copies[agent] if copy not in at_work), None)
+
+    def hand_over(self, entry: InboxEntry, copy: str) -> None:
+        """Give a message that leaves its agent's mailbox to a copy, under the seq that it has."""
+        self._begin_copy(copy)
+        self._deliveries.append(delivery := InboxEntry(copy, entry.tier, entry.seq, entry.message))
+        self._count(delivery, +1)
+
+    def _at_work(self) -> set[str]:
+        """Return the mailboxes with mail, an open request, a call whose result is to come, or one for a person."""
+        names = {*self._pending, *self.open_calls.counts}
+        for request in self.requests:
+            names |= {request.sender, request.recipient}
+        for _, mailboxes, _ in self._outgoing:
+            names.update(mailboxes)
+        paused_at = self.generation.breakpoint
+        return names | {each.agent for each in (paused_at, *self.approved_calls) if each is not None}
+
+    def _queue(self) -> tuple[str, ...]:
+        """Return the agents whose mail waits, as all of their copies are at work."""
+        waiting = [
+            agent
+            for agent in self._pending.keys() & self.swarm.copies.keys()
+            if not self.manual and self.swarm.hands_over(agent, self.entrypoint)
+        ]
+        at_work = self._at_work() if waiting else set()
+        return tuple(sorted(agent for agent in waiting if at_work.issuperset(self.swarm.copies[agent])))
+
+    def _begin_copy(self, mailbox: str) -> None:
+        """Let a copy begin a request with an empty history: from now on it reads nothing of earlier ones."""
+        if (n := self._histories.get(mailbox, 0)) > 0:
+            context = self.contexts.get(mailbox, UNKNOWN)
+            cut = replace(context, cut=Cut(begin=n + 1), tokens=0, counted=0)
+            self.contexts = {**self.contexts, mailbox: cut}
+        generation = self.generation
+        self.generation = replace(
+            generation,
+            faults={name: count for name, count in generation.faults.items() if name != mailbox},
+            failing_calls=tuple(each for each in generation.failing_calls if each.agent != mailbox),
+            pins={name: pins for name, pins in generation.pins.items() if name != mailbox},
+        )
+
+    def writer_of(self, message: MAILMessage) -> str:
+        """Return the mailbox of the agent that wrote a message: a copy's as long as its request is open."""
+        sender, request_id = message.sender.address, message.message.own_id
+        asked = (request.sender for request in self.requests if request.request_id == request_id)
+        return next((each for each in asked if agent_of(each) == sender), sender)
+
+    def tell(self, agent: str, subject: Subject, body: str, extra: MessageExtra | None = None) -> None:
         """Send an agent a response from the system; its event has `extra`."""
         payload = MAILResponse.trusted(
             task_id=self.task_id,
             request_id=self.clock.new_id(),
             sender=create_system_address(self.swarm.name),
-            recipient=create_agent_address(agent),
+            recipient=create_agent_address(agent_of(agent)),
             subject=subject.value,
             body=body,
         )
@@ -240,7 +331,9 @@ class Draft:
     def announce(self, agent: str, subject: Subject, body: str) -> None:
         """Send an agent a broadcast from the system."""
         self.send(
-            self._broadcast("broadcast", create_system_address(self.swarm.name), agent, subject, body),
+            self._broadcast(
+                "broadcast", create_system_address(self.swarm.name), agent_of(agent), subject, body
+            ),
             (agent,),
         )
 
@@ -273,7 +366,7 @@ class Draft:
             EventKind.DEAD_LETTER,
             f"dead letter: {what} for {mailbox} could not be processed: {reason}",
             DeadLetterExtra(
-                agent=mailbox if mailbox in self.swarm.agents else "",
+                agent=mailbox if self.swarm.has(mailbox) else "",
                 mailbox=mailbox,
                 reason=reason,
                 attempts=attempts,
@@ -545,6 +638,8 @@ class Draft:
             added += message_size(response)
         if self.webhooks:
             self.webhooks = add_events(self.webhooks, self._events)
+        if self.swarm.copies or self.queued:
+            self.queued = self._queue()
         facts = {
             **vars(self),
             "updated": self.timestamp,

@@ -41,6 +41,7 @@ class EventKind(StrEnum):
     """Every kind of event (SPEC, section 9)."""
 
     NEW_MESSAGE = "new_message"
+    COPY_ASSIGNED = "copy_assigned"
     TOOL_CALL = "tool_call"
     AWAIT_MESSAGE = "await_message"
     ACTION_CALL = "action_call"

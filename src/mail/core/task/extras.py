@@ -46,15 +46,17 @@ NO_EXTRA = Extra()
 
 @value(kw_only=True, slots=False)
 class MessageExtra(Extra):
-    """Of a message from the system or an admin.
+    """Of a message from the system or an admin, or for copies of an agent.
 
     Attributes:
         out_of_steps: whether it is the notice of a reached limit.
         redrives: the seq of its dead letter, if it is redriven.
+        copies: the copies of agents that receive it.
     """
 
     out_of_steps: bool = False
     redrives: int | None = None
+    copies: Sequence[str] = ()
 
 
 @value(kw_only=True, slots=False)

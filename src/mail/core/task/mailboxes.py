@@ -1,9 +1,10 @@
-"""Names of mailboxes: an agent's is its name, a peer's `@swarm`, a webhook's `!id`."""
+"""Names of mailboxes: an agent's is its name, that of its copy `name~1`, a peer's `@swarm`, a webhook's `!id`."""
 
 from collections.abc import Iterable
 
 _PEER_MARK = "@"
 _HOOK_MARK = "!"
+_COPY_MARK = "~"
 _OUTBOUND_MARKS = frozenset((_PEER_MARK, _HOOK_MARK))
 
 ALL_PEERS = _PEER_MARK
@@ -28,6 +29,16 @@ def hook_mailbox(hook_id: str) -> str:
 def hook_of(mailbox: str) -> str | None:
     """Return the id of the webhook that a mailbox belongs to; None for an agent's or a peer's."""
     return mailbox[len(_HOOK_MARK) :] if mailbox.startswith(_HOOK_MARK) else None
+
+
+def copies_of(agent: str, count: int) -> tuple[str, ...]:
+    """Return the mailboxes of an agent's copies; they can't clash, as agent names contain no `~`."""
+    return tuple(f"{agent}{_COPY_MARK}{n}" for n in range(1, count + 1))
+
+
+def agent_of(mailbox: str) -> str:
+    """Return the agent of which a mailbox is a copy's; any other mailbox, and an address elsewhere, as it is."""
+    return mailbox if _COPY_MARK not in mailbox or "@" in mailbox else mailbox.partition(_COPY_MARK)[0]
 
 
 def goes_out(mailbox: str) -> bool:

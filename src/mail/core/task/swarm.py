@@ -25,6 +25,7 @@ from mail.core.protocol.values import value
 from mail.core.task.callbacks import LONGEST_WAIT, Later
 from mail.core.task.context import Context
 from mail.core.task.failing_calls import FAILING_CALL_LIMIT
+from mail.core.task.mailboxes import agent_of, copies_of
 from mail.core.task.permits import ModelLimits
 from mail.errors import AgentUnavailable, BadRequest, ConfigurationError
 
@@ -137,6 +138,9 @@ ActionFunction = Callable[[dict[str, Any]], Awaitable[str | Later]]
 
 MAX_RETRIES = 10
 """Maximum of `ActionCore.retries`."""
+
+MAX_COPIES = 64
+"""Maximum of `AgentCore.copies`, so that a task stays small."""
 
 ApprovalPredicate = Callable[[dict[str, Any]], Awaitable[bool]]
 """Takes the call's arguments and returns whether a person must approve it; an error counts as yes."""
@@ -266,6 +270,8 @@ class AgentCore:
         approve: actions whose calls a person must approve, whatever the actions say; True for all.
         description: what it does, for people and for the agents that may write to it.
         context: how its context is kept within the window of its model; None to give the model all of it.
+        copies: how many requests it works on at once, each with a history of its own; 0 for one after the other, in one
+            history.
     """
 
     function: AgentFunction
@@ -283,6 +289,7 @@ class AgentCore:
     approve: bool | frozenset[str] = False
     description: str = ""
     context: Context | None = None
+    copies: int = 0
 
     @property
     def model(self) -> str | None:
@@ -324,6 +331,7 @@ class SwarmCore:
         protocol: the text that the `help` tool returns for `get_full_protocol`.
         output_schema: the JSON Schema of answers to which nobody has given another.
         output_check: checks answers that fit this schema; raises ToolCallFault.
+        copies: the mailboxes of the copies of each agent that has some.
 
     Raises ConfigurationError if its members contradict each other.
     """
@@ -343,6 +351,7 @@ class SwarmCore:
     protocol: str = ""
     output_schema: OutputSchema | None = None
     output_check: Callable[[str], None] | None = None
+    copies: Mapping[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not is_swarm_name(self.name):
@@ -371,6 +380,9 @@ class SwarmCore:
             raise ConfigurationError(f"swarm {self.name!r}: failing_call_limit must be at least 0")
         for name, agent in self.agents.items():
             self._check_agent(name, agent)
+        self.copies = {  # type: ignore[misc]  # while it is made
+            name: copies_of(name, agent.copies) for name, agent in self.agents.items() if agent.copies
+        }
         if self.output_schema is not None:
             try:
                 check_schema(self.output_schema)
@@ -394,9 +406,20 @@ class SwarmCore:
             if agent.tool_source is not None:
                 await agent.tool_source.aclose()
 
-    def agent(self, name: str) -> AgentCore:
-        """Return the agent with this name; an agent that always fails if this version of the swarm lacks it."""
-        return self.agents.get(name) or AgentCore(function=_gone)
+    def agent(self, mailbox: str) -> AgentCore:
+        """Return the agent of a mailbox; an agent that always fails if this version of the swarm lacks it."""
+        return self.agents.get(agent_of(mailbox)) or AgentCore(function=_gone)
+
+    def has(self, mailbox: str) -> bool:
+        """Return whether a mailbox belongs to an agent of this version of the swarm."""
+        return agent_of(mailbox) in self.agents
+
+    def hands_over(self, mailbox: str, entrypoint: str) -> bool:
+        """Return whether mail in this mailbox waits for a copy of its agent, in a task with this entrypoint.
+
+        An agent at which another swarm begins a task has no copies in that: it answers in one history.
+        """
+        return mailbox in self.copies and mailbox != entrypoint
 
     def known_tool(self, agent: str, name: str) -> ActionCore | None:
         """Return a tool that an agent's source had last (`ToolSource.known`); None if it had none with this name."""
@@ -421,10 +444,17 @@ class SwarmCore:
 
     def _check_agent(self, name: str, agent: AgentCore) -> None:
         where = f"swarm {self.name!r}, agent {name!r}"
-        if name == EVERYONE or not name or "@" in name or "#" in name or name.startswith("!"):
+        if name == EVERYONE or not name or not {"@", "#", "~"}.isdisjoint(name) or name.startswith("!"):
             raise ConfigurationError(
-                f"{where}: an agent's name is not 'all', contains neither '@' nor '#', and doesn't begin with '!'"
+                f"{where}: an agent's name is not 'all', contains none of '@', '#' and '~', and doesn't begin with '!'"
             )
+        if agent.copies and (agent.enable_entrypoint or agent.can_complete_tasks):
+            raise ConfigurationError(
+                f"{where}: copies are for agents that answer other agents; set none for one that people write to, or "
+                "that completes tasks"
+            )
+        if isinstance(agent.copies, bool) or not 0 <= agent.copies <= MAX_COPIES:
+            raise ConfigurationError(f"{where}: copies must be a number from 0 to {MAX_COPIES}")
         for target in agent.comm_targets:
             local, _, swarm = target.partition("@")
             if swarm in ("", self.name) and local not in self.agents:

@@ -244,6 +244,7 @@ class Task:
         contexts: of agents whose context is large or cut.
         open_calls: the calls that wait for results which come later.
         schedule: what the task is, if it is a schedule of the server (`mail.core.task.schedules`).
+        queued: the agents whose mail waits until one of their copies is free.
         stored_bytes: the size of all that its commits have stored (`mail.core.task.size`), except those of versions
             that did not count it.
         history_bytes: the part of it that is in agents' histories.
@@ -287,6 +288,7 @@ class Task:
     contexts: dict[str, AgentContext] = field(default_factory=dict)
     open_calls: OpenCalls = NO_OPEN_CALLS
     schedule: ScheduleState | None = None
+    queued: tuple[str, ...] = ()
     stored_bytes: int = 0
     history_bytes: int = 0
     key: TaskKey = field(init=False, repr=False, compare=False)
@@ -354,9 +356,9 @@ class Task:
     @property
     def is_asleep(self) -> bool:
         """Whether it runs, and nothing happens in it before one of its open calls ends, or its schedule is due."""
-        if not self.open_calls.counts and self.schedule is None:
-            return False
-        return self.status is TaskStatus.RUNNING and not self.pending
+        has_waits = bool(self.open_calls.counts) or self.schedule is not None
+        is_waiting = has_waits and self.status is TaskStatus.RUNNING
+        return is_waiting and self.pending.keys() <= {*self.queued}
 
     @property
     def listed_as(self) -> str:
@@ -391,6 +393,7 @@ class Task:
             if (mailbox in self.pending or self.webhooks)
             and (tier := self.head_tier(mailbox)) is not None
             and (agents_run or goes_out(mailbox))
+            and mailbox not in self.queued
         ]
 
     def not_before(self, mailbox: str) -> float:

@@ -14,6 +14,7 @@ from mail.core.task.costs import Usage
 from mail.core.task.fallback import Switch
 from mail.core.task.files import File, FileRef
 from mail.core.task.leases import Park
+from mail.core.task.mailboxes import agent_of
 from mail.core.task.permits import PermitSource
 from mail.core.task.swarm import ProvidedTools
 from mail.core.turns.activity import CallTracer, ModelCall, TurnActivity
@@ -162,7 +163,7 @@ def current_context() -> ActionContext[Any]:
     return ActionContext(
         deps=turn.deps,
         task_id=CURRENT_TASK.get(),
-        agent=turn.agent,
+        agent=agent_of(turn.agent),
         caller=turn.caller,
         call_id=turn.call_id,
         idempotency_key=idempotency_key(),

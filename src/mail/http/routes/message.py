@@ -345,10 +345,14 @@ async def post_message(
         service.holding(request).open_stream()
     await service.refresh()
     warnings = _warnings(given)
+    holding = service.holding(request)
+    if body.stream and service.stream_permits is not None:
+        await holding.share_stream(service.stream_permits)
     try:
         submitted = await submit(request, caller.principal(service.runtime.swarm.name), body)
-    except BadRequest as error:
-        if not warnings:
+    except BaseException as error:
+        await holding.close_stream()
+        if not warnings or not isinstance(error, BadRequest):
             raise
         raise BadRequest("; ".join((error.detail, *warnings))) from error
     headers = task_headers(submitted)

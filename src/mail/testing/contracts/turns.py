@@ -7,16 +7,18 @@ from os import urandom
 
 import pytest
 
+from mail.core.decisions.copies import hand_over
 from mail.core.protocol.message import Tier
 from mail.core.task.change import Inheritance, Turn
 from mail.core.task.context import AgentContext, Cut
 from mail.core.task.leases import Lease, Park, urgent_mail
 from mail.core.task.ports import Busy, Idle, Store
+from mail.core.task.swarm import History
 from mail.core.task.task import TaskKey, Transition
 from mail.core.task.turn_state import Receipt
 from mail.errors import LeaseLost
-from mail.testing.changes import ANN, NOW, Mail, Maker, checkpoint
-from mail.testing.contracts import StoreAdapter, due_tasks, end_expired, everything, open_turn
+from mail.testing.changes import ANN, NOW, SWARM, Mail, Maker, checkpoint
+from mail.testing.contracts import StoreAdapter, committed, due_tasks, end_expired, everything, open_turn
 
 KEY, OTHER = TaskKey(ANN, "task-1"), TaskKey(ANN, "task-2")
 
@@ -395,6 +397,32 @@ class TestOrder:
         await store.commit(make.change(turn.task, turn=turn))
         left = [entry.mailbox for entry in await store.read_inbox(KEY) if entry.seq == copies[0].seq]
         assert sorted(left) == ["alpha", "gamma"]
+
+
+class TestCopies:
+    async def test_a_message_that_has_waited_moves_to_a_copy_under_its_seq(self, store: Store) -> None:
+        """Its new reader reads nothing of what the copy did before, and the mail of each moment can be read."""
+        beta = replace(SWARM.agents["beta"], copies=1)
+        make = Maker(swarm=replace(SWARM, agents={**SWARM.agents, "beta": beta}))
+        begun = await committed(
+            store, make.begin(KEY, Mail("beta", body="first"), Mail("beta", body="second"))
+        )
+        assert [mailbox for mailbox, _ in begun.task.ready()] == ["beta~1"]
+        assert [each.mailbox for each in await store.list_ready()] == ["beta~1"]
+        turn = await open_turn(store, KEY, "beta~1", make)
+        said: History = [{"role": "user", "content": "first"}]
+        await committed(store, make.change(turn.task, turn=turn, history=said))
+        assert [each.mailbox for each in await store.list_ready()] == ["beta"]
+        waits = await open_turn(store, KEY, "beta", make)
+        moved = hand_over(waits.task, make.swarm, waits, make.clock)
+        assert moved is not None
+        await store.commit(moved)
+        turn = await open_turn(store, KEY, "beta~1", make)
+        assert turn.entry == replace(waits.entry, mailbox="beta~1")
+        assert (turn.task, turn.history) == (moved.task, [])
+        assert await store.read_history(KEY, "beta~1") == said
+        now, before = [await store.read_snapshot(KEY, moved.task.seq - n) for n in (0, 1)]
+        assert (now.mail, before.mail) == ([turn.entry], [waits.entry])
 
 
 class TestCheckpoint:

@@ -1,5 +1,7 @@
 // Who works on the task, by its live events: they come as things happen, have no id, and are not part of the record.
 
+import { agentOf } from "../components/agent.js";
+
 /** Whether an event of a stream is a live one. */
 export const isLive = (event) => event.id === null && event.event !== "ping";
 
@@ -17,6 +19,11 @@ export class Live {
   /** Whether nobody works. */
   get isIdle() {
     return !this.agents.size;
+  }
+
+  /** What an agent does, or the first of its copies that works; undefined if none does. */
+  of(name) {
+    return [...this.agents].find(([one]) => agentOf(one) === name)?.[1];
   }
 
   /** The answers that are being written, as `{from, to, text}`. */

@@ -6,6 +6,9 @@ const HUES = 8;
 
 const places = new Map();
 
+/** The agent that a name belongs to: `researcher~3` is a copy of `researcher`. */
+export const agentOf = (name) => (name.includes("@") ? name : name.replace(/~\d+$/, ""));
+
 /** Give the agents of the swarm colours that differ, as far as there are so many. */
 export function assignHues(names) {
   places.clear();
@@ -13,10 +16,11 @@ export function assignHues(names) {
 }
 
 /**
- * Return a number from 1 to 8 for an agent's name, always the same; base.css has the colours `--hue-N` and classes
- * `.hue-N`.
+ * Return a number from 1 to 8 for the name of an agent or its copy, always the same; base.css has the colours
+ * `--hue-N` and classes `.hue-N`.
  */
-export function hueOf(name) {
+export function hueOf(one) {
+  const name = agentOf(one);
   if (places.has(name)) return (places.get(name) % HUES) + 1;
   let sum = 0;
   for (const character of name) sum = (sum * 31 + character.codePointAt(0)) >>> 0;

@@ -1,5 +1,6 @@
 // What the agents of a task have done, by its items: mail between whom, and each agent's history. No page here.
 
+import { agentOf } from "../components/agent.js";
 import { CALLER, edgeKey, localName } from "./model.js";
 
 /**
@@ -110,7 +111,7 @@ export class Activity {
   }
 
   #id(address) {
-    return localName(address, this.#swarm);
+    return agentOf(localName(address, this.#swarm));
   }
 }
 

@@ -284,7 +284,7 @@ function History({ entries, onEntry }) {
 
 function InTask({ id, session, activity, onEntry }) {
   const { entries, sent, received, actions } = activity.of(id);
-  const live = session.at === null ? session.live.agents.get(id) : null;
+  const live = session.at === null ? session.live.of(id) : null;
   const usage = (session.past ?? session.record)?.usage?.agents?.[id];
   const counts = [
     [received, "received"],

@@ -1,7 +1,7 @@
 // The graph of a swarm: who may write to whom and, in a task, who works and where mail goes.
 
 import { serverNow } from "../api/api.js";
-import { hueOf } from "../components/agent.js";
+import { agentOf, hueOf } from "../components/agent.js";
 import { IconButton } from "../components/button.js";
 import { formatElapsed, useClock } from "../components/duration.js";
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../html.js";
@@ -134,12 +134,12 @@ function usePointers(move, drawing, size) {
 /** What an agent does now: `{text, since}`, or null. */
 function workOf(session, id) {
   if (!session || session.at !== null) return null;
-  const live = session.live.agents.get(id);
+  const live = session.live.of(id);
   if (live) {
     const [task] = [...live.work.values()].slice(-1);
     return { text: task ? shortName(task.name) : "working", since: task?.since ?? live.since };
   }
-  const known = session.record?.working?.find(({ agent }) => agent === id);
+  const known = session.record?.working?.find(({ agent }) => agentOf(agent) === id);
   return known ? { text: "working", since: Date.parse(known.since) } : null;
 }
 

@@ -1,5 +1,7 @@
 // The rows of the waterfall: turns, what they do, waits, messages and ends. Times are milliseconds since 1970.
 
+import { agentOf } from "../components/agent.js";
+
 /** Milliseconds that a wait lasts at least to be shown. */
 const NOTABLE_WAIT = 100;
 
@@ -90,8 +92,17 @@ function runningRows(live) {
   });
 }
 
+/** Return the names, each once, with the copies of an agent behind each other. */
+function withCopies(names) {
+  const agents = [...new Set(names.map(agentOf))];
+  return [...new Set(names)].sort(
+    (a, b) => agents.indexOf(agentOf(a)) - agents.indexOf(agentOf(b)) || a.length - b.length || (a < b ? -1 : 1),
+  );
+}
+
 /**
- * Return `{spans, begin, end, agents}`: the rows in their order, and the agents in the order in which they appear.
+ * Return `{spans, begin, end, agents}`: the rows in their order, and the agents in the order in which they appear,
+ * each with its copies.
  *
  * A row has `id`, `kind` ("message", "turn", "model", "action", "wait" or "end"), `agent`, `name`, `begin`, `end`
  * (null while it lasts), `status` ("ok", "failed", "running", "waiting" or "discarded"), the `first` and `last`
@@ -124,7 +135,7 @@ export function readSpans(items, events, { live = new Map(), status = "completed
   const begin = begins.length ? begins.reduce((a, b) => Math.min(a, b)) : 0;
   return {
     spans,
-    agents: [...new Set(spans.filter(({ kind }) => kind === "turn").map(({ agent }) => agent))],
+    agents: withCopies(spans.filter(({ kind }) => kind === "turn").map(({ agent }) => agent)),
     begin,
     end: spans.reduce((end, span) => Math.max(end, span.end ?? span.begin), begin),
   };
