@@ -97,6 +97,7 @@ class Subject(StrEnum):
     TASK_ERROR = "::task_error::"
     TASK_TIMEOUT = "::task_timeout::"
     TASK_CANCELLED = "::task_cancelled::"
+    REMINDER = "::reminder::"
     HELP = "::help::"
     MANUAL_STEP = "::manual_step::"
     INTERSWARM_TASK_COMPLETE = "::interswarm_task_complete::"
@@ -186,6 +187,12 @@ class TaskNotFound(MAILError):
 
 class CallbackNotFound(MAILError):
     """No call has this token; use the token that the action's `ctx.callback` had."""
+
+    http_status = 404
+
+
+class TimerNotFound(MAILError):
+    """The task has no timer with this id; it may have fired, or been cancelled."""
 
     http_status = 404
 

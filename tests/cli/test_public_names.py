@@ -17,6 +17,7 @@ def test_public_names() -> None:
         "AgentToolCall",
         "Answer",
         "Event",
+        "File",
         "LATER",
         "LiveEvent",
         "MAILAction",

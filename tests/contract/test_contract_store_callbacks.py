@@ -55,7 +55,7 @@ class Mortal:
                 raise Died
             return result
 
-        return write if name in ("save_checkpoint", "put_call", "commit") else method
+        return write if name in ("save_checkpoint", "put_wait", "commit") else method
 
 
 @dataclass
@@ -136,7 +136,7 @@ async def test_a_worker_that_dies_at_a_write_loses_no_call(
         await server.work()
     await server.take_over()
     task = await server.task()
-    assert (task.is_asleep, task.open_calls.total) == (True, 1)
+    assert (task.is_asleep, task.waits.open_calls) == (True, 1)
     assert idempotent or len(server.tokens) <= 1
     assert len(set(server.tokens)) <= 1
     if server.tokens:
@@ -150,7 +150,7 @@ async def test_a_worker_that_dies_at_a_write_loses_no_call(
         "render: ERROR: nothing had been heard of it for 86400 seconds",
     )
     assert (await server.answer() == "render: the film") is bool(server.tokens)
-    assert (await server.task()).open_calls.total == 0
+    assert (await server.task()).waits.open_calls == 0
 
 
 @pytest.mark.parametrize("fate", [(1, "before"), (1, "after")], ids=["before", "after"])
@@ -175,7 +175,7 @@ async def test_a_result_that_comes_before_the_commit_is_found_by_it(adapter: Sto
     server = Server(adapter.store, FakeClock(), is_early=True)
     await server.begin()
     assert await server.answer() == "render: the film"
-    assert (await server.task()).open_calls.early == ()
+    assert (await server.task()).waits.early == ()
 
 
 async def test_of_results_at_the_same_time_one_counts(adapter: StoreAdapter) -> None:
@@ -203,17 +203,17 @@ async def test_what_is_stored_of_a_call(durable: StoreAdapter) -> None:
     task = await store.load(KEY)
     assert task == await server.task()
     assert await store.list_ready() == []
-    (waiting,) = await store.read_waiting_calls(KEY)
-    assert waiting == await store.read_call(KEY, waiting.digest)
-    assert await store.read_call(KEY, "0" * 64) is None
+    (waiting,) = await store.list_waits(KEY, limit=9)
+    assert waiting == await store.read_wait(KEY, waiting.digest)
+    assert await store.read_wait(KEY, "0" * 64) is None
     due = waiting.due
     assert await store.list_due(due - 1) == []
     assert [each.task.key for each in await store.list_due(due)] == [KEY]
     heard = waiting.heard_of(due - 1, "half of it")
-    assert await store.put_call(KEY, heard, instead_of=waiting)
-    assert not await store.put_call(KEY, waiting, instead_of=waiting)
-    assert not await store.put_call(KEY, waiting)
-    assert await store.read_waiting_calls(KEY) == [heard]
+    assert await store.put_wait(KEY, heard, instead_of=waiting)
+    assert not await store.put_wait(KEY, waiting, instead_of=waiting)
+    assert not await store.put_wait(KEY, waiting)
+    assert await store.list_waits(KEY, limit=9) == [heard]
     assert await store.load(KEY) == task
 
 
@@ -232,16 +232,16 @@ async def test_a_call_that_was_heard_of_moves_when_its_task_is_due(adapter: Stor
     await server.runtime.sweep()
     await server.work()
     assert "nothing had been heard of it" in await server.answer()
-    assert await server.store.read_waiting_calls(KEY) == []
+    assert await server.store.list_waits(KEY, limit=9) == []
 
 
 async def test_a_deleted_task_leaves_no_calls(adapter: StoreAdapter) -> None:
     server = Server(adapter.store, FakeClock())
     await server.begin()
-    (waiting,) = await server.store.read_waiting_calls(KEY)
+    (waiting,) = await server.store.list_waits(KEY, limit=9)
     await server.runtime.cancel(ANN, KEY.task_id)
     await server.runtime.delete(*KEY)
-    assert await server.store.read_call(KEY, waiting.digest) is None
+    assert await server.store.read_wait(KEY, waiting.digest) is None
     with pytest.raises(CallbackNotFound):
         await server.runtime.callbacks.finish(server.tokens[0], FILM)
 
@@ -249,21 +249,21 @@ async def test_a_deleted_task_leaves_no_calls(adapter: StoreAdapter) -> None:
 async def test_a_commit_changes_several_calls(adapter: StoreAdapter) -> None:
     server = Server(adapter.store, FakeClock())
     await server.begin()
-    (first,) = await server.store.read_waiting_calls(KEY)
+    (first,) = await server.store.list_waits(KEY, limit=9)
     others = [replace(first, digest=str(n), state=CallState.STARTED) for n in range(3)]
     for other in others:
-        assert await server.store.put_call(KEY, other)
-    assert await server.store.read_waiting_calls(KEY) == [first]
+        assert await server.store.put_wait(KEY, other)
+    assert await server.store.list_waits(KEY, limit=9) == [first]
     task = await server.task()
     change = _failing(server, task, [first, *others])
     await server.store.commit(change)
-    assert await server.store.read_waiting_calls(KEY) == []
-    assert [await server.store.read_call(KEY, other.digest) for other in others] == list(change.calls[1:])
+    assert await server.store.list_waits(KEY, limit=9) == []
+    assert [await server.store.read_wait(KEY, other.digest) for other in others] == list(change.waits[1:])
 
 
 def _failing(server: Server, task: Task, calls: list[LaterCall]) -> TaskChange:
     draft = Draft(task, server.runtime.swarm, server.clock)
     draft.emit(EventKind.ACTION_ERROR, "all have failed")
     for each in calls:
-        draft.keep_call(replace(each, state=CallState.FAILED))
+        draft.keep_wait(replace(each, state=CallState.FAILED))
     return draft.seal()

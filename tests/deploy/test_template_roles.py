@@ -49,6 +49,7 @@ WRITERS = {
     Kind.WEBHOOK: {"TasksRole", "StreamRole"},
     Kind.IDEMPOTENCY_KEY: DOORS,
     Kind.PERMITS: {"TurnRole"},
+    Kind.SWARM_VERSION: DOORS | {"TurnRole"},
 }
 READERS = {
     Kind.TOKEN: HTTP,
@@ -61,6 +62,7 @@ READERS = {
     Kind.WEBHOOK: DOORS | {"TasksRole", "OutboundRole", "SweeperRole"},
     Kind.IDEMPOTENCY_KEY: DOORS,
     Kind.PERMITS: {"TurnRole"},
+    Kind.SWARM_VERSION: HTTP | QUEUES,
 }
 LISTERS = {
     Kind.TOKEN: ISSUERS,

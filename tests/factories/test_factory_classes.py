@@ -128,7 +128,9 @@ def test_tools_follow_from_the_place_in_the_swarm() -> None:
     assert boss.can_complete_tasks
     modest = LiteLLMSupervisorFunction(name="s", comm_targets=["w"], llm=GPT, can_complete_tasks=False)
     assert names(modest) == [*BASIC, "send_interrupt", "send_broadcast", "read_more"]
-    far = LiteLLMSupervisorFunction(name="s", comm_targets=["w@b"], llm=GPT, enable_interswarm=True)
+    far = LiteLLMSupervisorFunction(
+        name="s", comm_targets=["w@b"], llm=GPT, enable_interswarm=True, reminders=True
+    )
     assert set(names(far)) == set(MAIL_TOOLS)
 
 

@@ -34,7 +34,7 @@ from mail.mcp import sessions, tools
 from mail.mcp.servers import read_servers, tool_servers
 from mail.mcp.sessions import Sessions
 from mail.mcp.tools import MCPTools
-from mail.swarms_json.current import without_secrets
+from mail.swarms_json.secrets import without_secrets
 from mail.swarms_json.validation import validate_swarm_from_swarms_json
 from mail.utils.outcomes import ActionFailed
 

@@ -21,8 +21,9 @@ from mail.config import ServerConfig
 from mail.core.task.documents import CallerRole
 from mail.server.uvicorn import serving
 from mail.swarms_json import load_swarm
-from mail.swarms_json.current import CurrentSwarm, without_secrets
+from mail.swarms_json.current import CurrentSwarm
 from mail.swarms_json.load import PACKAGED_SOURCE
+from mail.swarms_json.secrets import without_secrets
 
 NAME = "example-no-proxy"
 
@@ -93,14 +94,33 @@ async def client(tmp_path: Path) -> AsyncIterator[Client]:
         yield client
 
 
-async def test_a_turn_says_when_the_swarm_was_loaded_since(client: Client) -> None:
+async def test_a_turn_shows_what_its_agent_was_given_then(client: Client) -> None:
     await client.call("POST", "/message", {"body": "2 + 3", "task_id": "t"})
-    turn = (await client.call("GET", "/task/turn?task_id=t&seq=2")).json()
-    assert turn["setup"]["loaded"] is None, "the configured swarm"
-    assert (await client.load(changed(version="2.0"))).status_code == 200
-    assert (await client.call("GET", "/task/turn?task_id=t&seq=2")).json()["setup"]["loaded"] > turn[
-        "committed"
-    ]
+
+    async def setup(seq: int) -> dict[str, Any]:
+        turn = await client.call("GET", f"/task/turn?task_id=t&seq={seq}")
+        found: dict[str, Any] = turn.json()["setup"]
+        return found
+
+    then = await setup(2)
+    assert then["is_present"]
+    assert then["options"] == {}
+    swarm = json.loads(changed(version="2.0", code="abc"))
+    swarm["agents"][0]["agent_params"] = {"note": "be brief", "db_pass": "s3cret"}
+    swarm["actions"][-1]["description"] = "Ask a person."
+    assert (await client.load(json.dumps(swarm))).status_code == 200
+    await client.call("POST", "/message", {"body": "2 + 3", "task_id": "t"})
+    last = int((await client.call("GET", "/task?task_id=t")).json()["seq"])
+    now = await setup(last)
+    assert (now["name"], now["code"], now["is_present"]) == ("2.0", "abc", True)
+    assert now["options"] == {"note": "be brief", "db_pass": "(hidden)"}
+    assert await setup(2) == {**then, "is_present": False}
+    assert [tool["description"] for tool in now["tools"]] == ["Ask a person."] != then["tools"]
+    versions = client.system.runtime.versions
+    assert versions is not None
+    kept = await versions.read(now["version"])
+    assert kept is not None
+    assert "s3cret" not in str(kept)
 
 
 class TestDump:

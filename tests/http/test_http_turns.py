@@ -118,10 +118,11 @@ async def test_prompts_are_for_admins_and_tools_for_all(server: HTTPServer) -> N
     for role in ("user", "admin"):
         await server.post(headers=server.headers(role), body="dig", task_id="t")
     asks = (await look(server, 2)).json()["setup"]
-    assert (asks["model"], asks["system"]) == ("a-model", None)
+    assert (asks["model"], asks["system"], asks["options"]) == ("a-model", None, None)
     assert (await look(server, 2, "admin")).json()["setup"] == {
         **asks,
         "system": PROMPT.replace("token=pear12345.", "(hidden)"),
+        "options": {},
     }
     names = [tool["function"]["name"] for tool in asks["tools"]]
     assert {"send_request", "task_complete"} <= set(names)

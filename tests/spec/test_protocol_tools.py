@@ -30,6 +30,7 @@ WITHOUT_TARGETS: dict[str, Callable[[ToolFormat], dict[str, Any]]] = {
     "await_message": tools.create_await_message_tool,
     "help": tools.create_help_tool,
     "read_more": tools.create_read_more_tool,
+    "remind_me": tools.create_remind_me_tool,
     "task_complete": tools.create_task_complete_tool,
 }
 
@@ -64,7 +65,7 @@ def test_a_declaration_says_what_the_tool_takes(name: str, style: ToolFormat) ->
     Draft202012Validator.check_schema(parameters)
     assert function["name"] == name == declared_name(declare(name, style))
     assert function["description"]
-    assert list(parameters["properties"]) == list(MAIL_TOOLS[name].model_fields)
+    assert list(parameters["properties"]) == list(MAIL_TOOLS[name].arguments())
     assert all(argument["description"] for argument in parameters["properties"].values())
     required = [field for field, info in MAIL_TOOLS[name].model_fields.items() if info.is_required()]
     assert parameters.get("required", []) == required
@@ -105,7 +106,7 @@ def test_agents_and_supervisors_get_their_tools(style: ToolFormat) -> None:
     done = {"task_complete"}
     assert names(tools.create_supervisor_tools(TARGETS, style=style)) == local | done
     both = tools.create_supervisor_tools(TARGETS, enable_interswarm=True, style=style)
-    assert names(both) == local | beyond | done == MAIL_TOOLS.keys() - everybody - {"read_more"}
+    assert names(both) == local | beyond | done == MAIL_TOOLS.keys() - everybody - {"read_more", "remind_me"}
     subordinate = tools.create_supervisor_tools(TARGETS, can_complete_tasks=False, style=style)
     assert names(subordinate) == local
 

@@ -53,7 +53,7 @@ def test_the_table_of_messages() -> None:
 def test_the_table_of_tools() -> None:
     table = {code(row[0])[0]: code(row[1]) for row in rows("6")}
     assert table == {
-        name: [field if info.is_required() else f"{field}?" for field, info in tool.model_fields.items()]
+        name: [field if info.is_required() else f"{field}?" for field, info in tool.arguments().items()]
         for name, tool in MAIL_TOOLS.items()
     }
 

@@ -177,7 +177,7 @@ def test_the_details_of_a_turn_say_when_the_swarm_was_replaced_since(
     def replaced(route: "Route") -> None:
         answer = route.fetch()
         turn = answer.json()
-        turn["setup"]["loaded"] = "2999-01-01T00:00:00+00:00"
+        turn["setup"] |= {"is_present": False, "code": "abc123"}
         route.fulfill(response=answer, body=json.dumps(turn))
 
     page.route("**/task/turn?*", replaced)
@@ -185,7 +185,9 @@ def test_the_details_of_a_turn_say_when_the_swarm_was_replaced_since(
     page.locator(".span-row.turn").first.click()
     expect(page.locator(".message-role").first).to_have_text("Reply")  # it has no model
     page.get_by_role("tab", name="Setup").click()
-    expect(page.locator(".inspector")).to_contain_text("another version of the swarm since this turn")
+    expect(page.locator(".inspector")).to_contain_text(
+        "of the swarm, code abc123, which has been replaced since."
+    )
 
 
 # --------------------------------------------------------------------------------------------- an agent

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mail.actions.timing import read_timing
-from mail.core.decisions.callbacks import MOST_EXPIRED
+from mail.core.decisions.waits import MOST_DUE
 from mail.core.task.callbacks import (
     LATER,
     MAX_CALLS_IN_A_TURN,
@@ -85,14 +85,14 @@ class TestResult:
             submitted = await rig.submit("render")
             await until_asleep(rig, submitted.key)
             task = await rig.task(submitted.key)
-            assert (task.open_calls.total, task.open_calls.due) == (1, NOW + 3 * DAY)
+            assert (task.waits.open_calls, task.waits.due) == (1, NOW + 3 * DAY)
             assert task.deadline == NOW + 3 * DAY
             ended = await rig.runtime.callbacks.finish(studio.tokens[0], DONE)
             outcome = await rig.outcome(submitted)
             history = await rig.history("director", submitted.key)
         assert ended.state is CallState.FINISHED
         assert outcome.answer == "render: the film"
-        assert outcome.task.open_calls.total == 0
+        assert outcome.task.waits.open_calls == 0
         results = [entry["content"] for entry in history if entry["role"] == "tool"]
         assert results[0].startswith("UNDER WAY: render has begun")
         assert "2026-02-03" in results[0]
@@ -121,13 +121,13 @@ class TestResult:
             submitted = await rig.submit("render")
             await studio.begun.wait()
             await rig.runtime.callbacks.finish(studio.tokens[0], DONE)
-            assert (await rig.task(submitted.key)).open_calls.early
+            assert (await rig.task(submitted.key)).waits.early
             studio.hold.set()
             outcome = await rig.outcome(submitted)
             with pytest.raises(CallbackClosed):
                 await rig.runtime.callbacks.finish(studio.tokens[0], CallResult("another film"))
         assert outcome.answer == "render: the film"
-        assert (outcome.task.open_calls.total, outcome.task.open_calls.early) == (0, ())
+        assert (outcome.task.waits.open_calls, outcome.task.waits.early) == (0, ())
 
     async def test_the_same_one_again_changes_nothing_and_another_is_refused(self) -> None:
         studio = Studio()
@@ -203,15 +203,15 @@ class TestTime:
             submitted = await rig.submit("render")
             await until_asleep(rig, submitted.key)
             before = await rig.task(submitted.key)
-            assert before.open_calls.due == NOW + 600
+            assert before.waits.due == NOW + 600
             rig.clock.advance(500)  # type: ignore[attr-defined]
             reported = await rig.runtime.callbacks.report(studio.tokens[0], "half of it")
             assert (reported.state, reported.due) == (CallState.WAITING, NOW + 1100)
             assert await rig.task(submitted.key) == before
             await rig.pass_time(200)
             after = await rig.task(submitted.key)
-            assert (after.open_calls.due, after.seq) == (NOW + 1100, before.seq)
-            (record,) = await rig.store.read_waiting_calls(submitted.key)
+            assert (after.waits.due, after.seq) == (NOW + 1100, before.seq)
+            (record,) = await rig.store.list_waits(submitted.key, limit=9)
             assert record.progress == "half of it"
             await rig.pass_time(400)
             outcome = await rig.outcome(submitted)
@@ -225,12 +225,12 @@ class TestTime:
             await until_asleep(rig, submitted.key)
             await rig.submit("two", task_id=submitted.key.task_id)
             async with asyncio.timeout(60):
-                while (await rig.task(submitted.key)).open_calls.total < 60:  # noqa: ASYNC110 - of a store
+                while (await rig.task(submitted.key)).waits.open_calls < 60:  # noqa: ASYNC110 - of a store
                     await asyncio.sleep(0.001)
             await rig.pass_time(3 * DAY)
-            assert (await rig.task(submitted.key)).open_calls.total == 60 - MOST_EXPIRED
+            assert (await rig.task(submitted.key)).waits.open_calls == 60 - MOST_DUE
             await rig.pass_time(0)
-            assert (await rig.task(submitted.key)).open_calls.total == 0
+            assert (await rig.task(submitted.key)).waits.open_calls == 0
 
     async def test_a_report_has_a_limit(self) -> None:
         studio = Studio()
@@ -278,8 +278,8 @@ class TestTask:
 
         async with Rig(build_swarm({"hasty": hasty}, actions={"render": studio.action()})) as rig:
             outcome = await rig.ask()
-            assert "results are still to come: a call of render (hasty)" in outcome.answer
-            assert outcome.task.open_calls.total == 0
+            assert "this is still to come: a call of render (hasty)" in outcome.answer
+            assert outcome.task.waits.open_calls == 0
             with pytest.raises(CallbackClosed, match="no longer waits for render"):
                 await rig.runtime.callbacks.finish(studio.tokens[0], DONE)
             await rig.ask("again", task_id=outcome.key.task_id)
@@ -317,12 +317,9 @@ class TestTask:
             submitted = await rig.submit("render")
             await until_asleep(rig, submitted.key)
             forked = await rig.runtime.fork(rig.user, submitted.key.task_id)
-            assert forked.task.open_calls.total == 0
+            assert forked.task.waits.open_calls == 0
             (told,) = await rig.inbox(forked.task.key)
-            assert (
-                "the results of your calls that were under way (a call of render)"
-                in told.message.message.body
-            )
+            assert "what was to come to you later (a call of render)" in told.message.message.body
             await rig.runtime.callbacks.finish(studio.tokens[0], DONE)
             assert (await rig.outcome(submitted)).answer == "render: the film"
 
@@ -333,7 +330,7 @@ class TestTask:
         async with Rig(build_swarm({"director": rule}, actions={"render": studio.action()})) as rig:
             submitted = await rig.submit()
             await until_asleep(rig, submitted.key)
-            assert (await rig.task(submitted.key)).open_calls.total == MAX_CALLS_IN_A_TURN
+            assert (await rig.task(submitted.key)).waits.open_calls == MAX_CALLS_IN_A_TURN
             history = await rig.history("director", submitted.key)
         results = [entry["content"] for entry in history if entry["role"] == "tool"]
         assert sum("one turn can begin 32 calls" in result for result in results) == 1

@@ -10,6 +10,7 @@ from mail.errors import StoreUnavailable
 
 STORED = {
     1: "0183c68c39eea83184460dd171020d4360233b275f47212afff06a60590a00",
+    2: "0283c68c39eea83184460dd171020d4360433d275f47212afff06a60590a00",
 }
 """A text as a version with each dictionary has stored it."""
 
@@ -17,7 +18,10 @@ TEXT = (
     '{"id":"7","timestamp":"2026-11-22T10:00:00+00:00","msg_type":"request","message":{"body":"hello, Zoë"}}'
 )
 
-DIGESTS = {1: "f9729f478d33dc71905130846d8c31f7b7e8574aa1c6593fcd117734bbb72594"}
+DIGESTS = {
+    1: "f9729f478d33dc71905130846d8c31f7b7e8574aa1c6593fcd117734bbb72594",
+    2: "2f8ec8beb3a0a268538fba940595b452719976447a7e114f8750adab4ff84c74",
+}
 
 
 def test_dictionaries_never_change() -> None:

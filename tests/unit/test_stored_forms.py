@@ -18,7 +18,7 @@ from mail.adapters.aws.compression import DICTIONARIES, PRESENT
 from mail.adapters.shared.codec import _EVENTS
 from mail.core.task.documents import LoadedSwarm
 from mail.core.task.interswarm import PeerHealth, PeerRecord
-from mail.core.task.stored import _CALL, _PERMITS, FORM, STORED_TYPES
+from mail.core.task.stored import _PERMITS, _WAIT, FORM, STORED_TYPES
 from mail.core.task.webhooks import WebhookRecord
 
 PATH = "tests/fixtures/forms.json"
@@ -30,7 +30,7 @@ def known() -> Known:
     """What this version reads: the values of each enumeration, and the fields that each type requires."""
     documents = (PeerRecord, PeerHealth, WebhookRecord, LoadedSwarm)
     found = {"form": set(map(str, range(1, FORM + 1))), "dictionary": set(map(str, DICTIONARIES))}
-    for adapter in (*STORED_TYPES, _PERMITS, _CALL, _EVENTS, *map(TypeAdapter, documents)):
+    for adapter in (*STORED_TYPES, _PERMITS, _WAIT, _EVENTS, *map(TypeAdapter, documents)):
         schema = adapter.json_schema()
         for name, each in {**schema.get("$defs", {}), schema.get("title", "list"): schema}.items():
             for place, values in _known(each, name):

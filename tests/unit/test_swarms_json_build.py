@@ -386,6 +386,7 @@ def test_an_agent_that_runs_has_every_setting_of_its_spec() -> None:
         approve=["look_up"],
         description="leads",
         context=Context(at=0.7),
+        reminders=True,
         copies=2,
     )
     for key, setting in AgentSpec.model_fields.items():

@@ -86,6 +86,7 @@ arguments: dict[str, st.SearchStrategy[dict[str, Any]]] = {
     "ignore_broadcast": st.fixed_dictionaries({}, optional={"reason": short}),
     "await_message": st.fixed_dictionaries({}, optional={"reason": short}),
     "help": st.fixed_dictionaries({"get_summary": st.booleans(), "get_identity": st.booleans()}),
+    "remind_me": st.fixed_dictionaries({"note": short}, optional={"in": st.integers(0, 9), "cancel": short}),
     "read_more": st.fixed_dictionaries({"ref": short, "offset": st.integers(0, 9)}),
     "task_complete": st.fixed_dictionaries({"finish_message": short}),
     "act": st.just({"n": 1}),

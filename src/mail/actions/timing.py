@@ -1,17 +1,12 @@
 """How long actions may take: in a turn, or until they finish later."""
 
-import re
 from typing import Any, Literal, NamedTuple
 
+from mail.core.protocol.clock import read_duration
 from mail.errors import ConfigurationError
 
 Finishes = Literal["now", "later"]
 """Whether an action returns its result, or may return `LATER` and finish after its turn."""
-
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
-
-DURATION = r"(\d+(?:\.\d+)?)([smhdw])"
-"""The pattern of a duration as text."""
 
 
 class Timing(NamedTuple):
@@ -49,9 +44,7 @@ def read_timing(name: str, finishes: Finishes, timeout: Any, heartbeat: Any) -> 
 def _seconds(what: str, given: Any) -> float | None:
     if not isinstance(given, str):
         return given  # type: ignore[no-any-return]  # `ActionCore` checks it
-    found = re.fullmatch(DURATION, given.strip())
-    if found is None:
-        raise ConfigurationError(
-            f"{what} must be seconds, or text such as '90s', '15m', '2h' or '3d', not {given!r}"
-        )
-    return float(found[1]) * _UNITS[found[2]]
+    try:
+        return read_duration(given)
+    except ValueError as error:
+        raise ConfigurationError(f"{what} must be {error}") from error

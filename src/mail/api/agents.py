@@ -64,6 +64,7 @@ class BaseAgent:
     approve = Setting[bool | list[str]]()
     description = Setting[str]()
     context = Setting[Context | Literal["off"]]()
+    reminders = Setting[bool]()
     copies = Setting[int]()
 
     def __init__(self, spec: AgentSpec, actions: Sequence[MAILAction]) -> None:

@@ -97,6 +97,7 @@ class Agent(BaseAgent):
         approve: the names of its actions and MCP tools whose calls a person must approve; True for all.
         context: how its context is kept within the window of its model: a dictionary with some of `at`, `keep`, `model`
             and `results` (docs/context.md), or `off` to send all of it.
+        reminders: whether it has the tool `remind_me`, with which a note comes back to it later (docs/long-work.md).
         copies: how many requests it works on at once, each with a history of its own; by default one after the other,
             in one history (docs/agents-and-tools.md). Not for the lead.
         mcp: MCP servers whose tools it may call: URLs, commands as lists of words, or a dictionary as in `mcpServers`
@@ -127,6 +128,7 @@ class Agent(BaseAgent):
         strict_tools: bool | None = None,
         approve: bool | Sequence[str] = False,
         context: ContextOption | None = None,
+        reminders: bool = False,
         copies: int = 0,
         mcp: MCPOption = (),
         **options: Any,
@@ -163,6 +165,7 @@ class Agent(BaseAgent):
             "strict_tools": strict_tools,
             "approve": approve,
             "description": description,
+            "reminders": reminders,
             "copies": copies,
         }
         if context is not None:

@@ -86,6 +86,7 @@ class _Swarm[Agent: (MAILAgent, MAILAgentTemplate)]:
 
     name = Setting[str]()
     version = Setting[str]()
+    code = Setting[str]()
     entrypoint = Setting[str]()
     enable_interswarm = Setting[bool]()
     breakpoint_tools = Setting[list[str]]()
@@ -216,6 +217,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
         enable_db_agent_histories: has no effect; histories are always kept in the store.
         print_llm_streams: False silences every agent that prints its model's output.
         database: the store of the tasks: a `Store`, or a value of `[server.storage] database`. In memory by default.
+        code: the version of the swarm's code, such as a commit, which is recorded with the tasks' turns.
         failing_call_limit: how often the same call of an action may fail with the same error before its agent's turn
             fails; 0 for no limit, None for the default.
         model_limits: the limits of providers, such as `{"anthropic/*": {"requests_per_minute": 60}}`.
@@ -574,6 +576,7 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
         task_message_limit: maximum number of steps of a task; None for the default.
         public: whether it is visible to other swarms.
         enable_db_agent_histories: has no effect; histories are always kept in the store.
+        code: the version of the swarm's code, such as a commit, which is recorded with the tasks' turns.
         failing_call_limit: how often the same call of an action may fail with the same error before its agent's turn
             fails; 0 for no limit, None for the default.
         strict_tools: whether text of an agent without a tool call is an error, instead of an answer.

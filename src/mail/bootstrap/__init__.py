@@ -197,6 +197,7 @@ def aws(
         stream_url=config.stream_url,
         base_url=config.base_url,
         pause=pause,
+        retention=None if config.retention_days is None else config.retention_days * 86_400.0,
     )
 
 

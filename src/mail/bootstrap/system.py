@@ -24,6 +24,7 @@ from mail.core.engine.heartbeat import OnRenewal
 from mail.core.engine.permits import PAUSE_SECONDS, ModelPermits
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.telemetry import Observers
+from mail.core.engine.versions import Versions
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.task.ports import TurnQueue
 from mail.core.task.swarm import SwarmCore
@@ -72,6 +73,7 @@ class System[Q: TurnQueue]:
         stream_url: the base URL of a function that streams, where this one can't.
         base_url: the base URL of the API, where no server listens in this process.
         pause: seconds between two requests for permits of models; see `ModelPermits`.
+        retention: seconds after which tasks are deleted in which nothing happens; None for never.
         is_embedded: whether it belongs to a program, which may start it again: its database stays open after `stop`,
             until `close` or the last reference to the system.
     """
@@ -93,6 +95,7 @@ class System[Q: TurnQueue]:
         stream_url: str = "",
         base_url: str = "",
         pause: float = PAUSE_SECONDS,
+        retention: float | None = None,
         is_embedded: bool = False,
     ) -> None:
         self.config = config
@@ -134,6 +137,7 @@ class System[Q: TurnQueue]:
             max_file_bytes=limits.file_bytes,
             base_url=config.interswarm.base_url.rstrip("/") or base_url,
             permits=self.permits,
+            versions=Versions(backend.documents, clock, retention=retention),
         )
         self.entry = entry
         self.on_unfinished: Callable[[int], object] | None = None

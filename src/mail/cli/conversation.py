@@ -3,12 +3,10 @@
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from mail.cli.command import Command, Namespace, joined, option, positional, switch
+from mail.cli.files import PATH, upload
 from mail.cli.repl.words import split
 from mail.cli.session import NOT_FOUND, Session, Status, TaskAsks, UsageError, how_to_reply
 from mail.cli.values import Agent, Task
@@ -205,7 +203,7 @@ async def _show(session: Session, task_id: str, shown: "Shown") -> None:
 async def _send(session: Session, given: Namespace) -> None:
     from mail.client.messaging import MessageOptions
 
-    files = [(await session.client.upload_file(each))["id"] for each in given.file]
+    files = [(await upload(session, path))["id"] for path in given.file]
     options = MessageOptions(entrypoint=given.entrypoint, task_id=given.task_id, files=files)
     if not given.no_wait:
         await send(session, given.body, options)
@@ -286,7 +284,7 @@ COMMANDS = (
                 "--file",
                 metavar="PATH",
                 multiple=True,
-                type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                type=PATH,
                 help="A file that goes with the message; may be repeated.",
             ),
             switch("--no-wait", help="Print the task's id and exit; the task runs on the server."),

@@ -1,20 +1,32 @@
 """The commands about files: `mail file upload`, `mail file get`."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mail.cli.command import Command, Namespace, option, positional
-from mail.cli.output import Output
 
 if TYPE_CHECKING:
     from mail.cli.session import Session
 
 
-def _show(answer: Mapping[str, Any], output: Output) -> None:
-    output.text(answer["id"])
+PATH = click.Path(dir_okay=False, path_type=Path)
+
+
+async def upload(session: "Session", path: Path, **options: str | None) -> dict[str, Any]:
+    """Upload a file; return its reference. Raises UsageError for one that can't be read."""
+    from mail.cli.session import UsageError
+
+    try:
+        return await session.client.upload_file(path, **options)
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror}") from None
+
+
+async def _upload(session: "Session", given: Namespace) -> None:
+    stored = await upload(session, given.file, name=given.name, type=given.type)
+    session.output.result(stored, lambda: session.output.text(stored["id"]))
 
 
 async def _get(session: "Session", given: Namespace) -> None:
@@ -35,15 +47,9 @@ COMMANDS = (
         shell_name="file upload",
         summary="Upload a file for a message. Prints its id.",
         details="`mail send --file PATH` does this, too. A file without a message is deleted after a day.",
-        operation="upload_file",
-        view=_show,
+        handler=_upload,
         arguments=(
-            positional(
-                "file",
-                "The file.",
-                metavar="PATH",
-                type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            ),
+            positional("file", "The file.", metavar="PATH", type=PATH),
             option("--name", help="Its name, for people and models. [default: that of PATH]"),
             option("--type", help="Its media type. [default: what its name or its first bytes show]"),
         ),
@@ -59,7 +65,7 @@ COMMANDS = (
                 "--output",
                 "-o",
                 metavar="PATH",
-                type=click.Path(dir_okay=False, path_type=Path),
+                type=PATH,
                 help="Where to write it. [default: standard output]",
             ),
         ),

@@ -10,13 +10,13 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
-from mail.core.protocol.mail_tools import ReadMore
-from mail.core.protocol.tool_schemas import create_read_more_tool
+from mail.core.protocol.mail_tools import ReadMore, RemindMe
+from mail.core.protocol.tool_schemas import create_read_more_tool, create_remind_me_tool
 from mail.core.task.files import FILES
 from mail.core.task.size import json_size, text_size
 from mail.core.task.swarm import History, ToolChoice
 from mail.core.turns.context import CURRENT_TASK, TURN
-from mail.core.turns.tools import caller_tools, provided_tools, task_tools
+from mail.core.turns.tools import offered_tools
 from mail.errors import AgentUnavailable, ConfigurationError
 from mail.factories.caching import cache_key
 from mail.factories.fallback import SwitchingPolicy, Target, call_in_order, read_fallback, running_breakers
@@ -99,14 +99,8 @@ class MAILAgentFunction(ABC):
         """Run one step of the agent; return its text and its tool calls."""
 
     def offered_tools(self) -> list[dict[str, Any]]:
-        """Return the tools of this turn: the agent's own, those of MCP servers, and the client tools of the task.
-
-        If the client requires a call of one of its tools, return only these.
-        """
-        from_client = caller_tools(self.tool_format)
-        if TURN.get().tools.is_required:
-            return from_client
-        return [*task_tools(self.tools, self.tool_format), *provided_tools(self.tool_format), *from_client]
+        """Return the tools of this turn (`mail.core.turns.tools.offered_tools`)."""
+        return offered_tools(self.tools, self.tool_format)
 
     def _make_tools(self, tools: Sequence[ToolLike]) -> list[dict[str, Any]]:
         made = make_tools(tools, self.tool_format)
@@ -152,6 +146,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         default_tool_choice: ToolChoice | None = None,
         cache: Literal["auto", "off"] = "auto",
         fallback: object = (),
+        reminders: bool = False,
         accepts: Sequence[str] | None = None,
         _debug_include_mail_tools: bool = True,
         **extra: Any,
@@ -175,6 +170,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             default_tool_choice: replaces the engine's choice `required`, for example by `auto`.
             cache: `auto` to let the provider cache what the next call repeats, `off` to ask for nothing.
             fallback: models for times when the first one can't be used (`mail.factories.fallback.read_fallback`).
+            reminders: whether it has the tool `remind_me`.
             accepts: the media types of files that the model gets, such as `image/*`; by default those of its entry in
                 the table of models.
             extra: options of the call, as litellm names them. A value `${NAME}` is read from that environment variable.
@@ -201,8 +197,11 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             _debug_include_mail_tools=_debug_include_mail_tools,
             **extra,
         )
-        if _debug_include_mail_tools and ReadMore.tool_name not in self.exclude_tools:
-            self.tools.append(create_read_more_tool(tool_format))
+        if _debug_include_mail_tools:
+            if ReadMore.tool_name not in self.exclude_tools:
+                self.tools.append(create_read_more_tool(tool_format))
+            if reminders and RemindMe.tool_name not in self.exclude_tools:
+                self.tools.append(create_remind_me_tool(tool_format))
             check_tools(f"agent {name!r}", self.tools)
         if not llm:
             raise ValueError(f"agent {name!r} needs the name of its model, llm")

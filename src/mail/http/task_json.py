@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Literal
 from urllib.parse import urlencode
@@ -14,14 +13,16 @@ from pydantic_core import to_json
 
 from mail.auth.keys import Caller
 from mail.core.decisions.approvals import decision_name
-from mail.core.decisions.callbacks import is_open
 from mail.core.decisions.conversation import Conversation
 from mail.core.decisions.items import Item, fold
+from mail.core.decisions.turn import shortened
 from mail.core.engine.pacing import PIECE_BYTES, Paced
+from mail.core.engine.waits import open_waits
 from mail.core.engine.watch import SLICE_BYTES, Submitted, read_page, read_timeline
 from mail.core.protocol.clock import format_time
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.output_schema import read_output
+from mail.core.task.callbacks import LaterCall
 from mail.core.task.change import InboxEntry, Snapshot
 from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.events import Event, EventKind
@@ -30,6 +31,7 @@ from mail.core.task.mailboxes import goes_out
 from mail.core.task.ports import Store
 from mail.core.task.size import event_size
 from mail.core.task.task import Task, TaskKey, TaskStatus
+from mail.core.task.timers import Timer, TimerKind
 from mail.core.task.turn_state import OpenUserQuestion, PausedCall
 from mail.core.turns.context import CURRENT_TASK
 from mail.errors import TaskNotFound
@@ -45,6 +47,9 @@ READ_CONCURRENCY = 16
 
 EVENT_PAGE_BYTES = 1024 * 1024
 """The size of events after which a page of them ends, and that of the waiting messages on it."""
+
+SHOWN_TEXT = 200
+"""Characters of the text of a timer that are shown."""
 
 SUMMARY_BYTES = 2000
 """The usual size of a summary."""
@@ -140,6 +145,18 @@ class WorkingAgent(Answered):
     )
 
 
+class PendingTimer(Answered):
+    """Mail that comes later; `DELETE /task/timers/{id}` cancels it."""
+
+    id: str
+    kind: TimerKind = Field(
+        description="`reminder`: an agent's note to itself; `message`: a message that was posted with `not_before`."
+    )
+    due: str = Field(description="When it comes, in ISO 8601.")
+    agent: str | None = Field(description="The agent that a reminder is for; null for a message.")
+    text: str = Field(description="The first 200 characters of the note, or the title of the message.")
+
+
 class OpenCall(Answered):
     """A call of an action that finishes later."""
 
@@ -200,6 +217,10 @@ class TaskSummary(Answered):
     calls: list[OpenCall] | None = Field(
         default=None,
         description="Only in `GET /task`, and only if there are any: the calls of actions whose results are to come.",
+    )
+    timers: list[PendingTimer] | None = Field(
+        default=None,
+        description="Only in `GET /task`, and only if there are any: the mail that comes later.",
     )
     cancellation: dict[str, Any] | None = Field(
         description="Time, caller and reason of the last cancellation; null if it was never cancelled."
@@ -513,22 +534,36 @@ async def task_output(service: Service, task: Task) -> dict[str, Any]:
     return {} if answer is None else {"output": read_output(answer)}
 
 
-async def open_calls(service: Service, task: Task) -> dict[str, Any]:
-    """Return the field `calls` of a task with open calls; nothing for other tasks."""
-    if not task.open_calls.counts:
-        return {}
-    calls = [each for each in await service.runtime.store.read_waiting_calls(task.key) if is_open(task, each)]
-    shown = [
-        {
-            "agent": each.agent,
-            "name": each.name,
-            "call_id": each.call_id,
-            "due": format_time(each.due),
-            "progress": each.progress,
-        }
-        for each in sorted(calls, key=attrgetter("due", "agent", "call_id"))
-    ]
-    return {"calls": shown}
+async def waits(service: Service, task: Task) -> dict[str, Any]:
+    """Return the fields `calls` and `timers` of a task with open calls and timers; nothing for other tasks."""
+    calls, timers = [], []
+    async for wait in open_waits(service.runtime.store, task):
+        match wait:
+            case LaterCall():
+                calls.append(_open_call(wait))
+            case Timer():
+                timers.append(_timer(wait))
+    return {name: shown for name, shown in (("calls", calls), ("timers", timers)) if shown}
+
+
+def _open_call(call: LaterCall) -> dict[str, Any]:
+    return {
+        "agent": call.agent,
+        "name": call.name,
+        "call_id": call.call_id,
+        "due": format_time(call.due),
+        "progress": call.progress,
+    }
+
+
+def _timer(timer: Timer) -> dict[str, Any]:
+    return {
+        "id": timer.id,
+        "kind": timer.kind.value,
+        "due": format_time(timer.due),
+        "agent": timer.mailbox or None,
+        "text": shortened(timer.text, SHOWN_TEXT),
+    }
 
 
 def queued(task: Task) -> dict[str, int]:

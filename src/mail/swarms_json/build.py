@@ -31,6 +31,7 @@ from mail.errors import BadRequest, ConfigurationError, ToolCallFault
 from mail.mcp.servers import MCPServer, loaded_servers, tool_servers
 from mail.mcp.tools import names_of, tool_sources
 from mail.swarms_json.references import LOOKS_LIKE_REFERENCE, Resolve, resolve_params, resolver
+from mail.swarms_json.secrets import without_secrets
 from mail.swarms_json.specs import ActionSpec, AgentSpec, SwarmSpec
 
 logger = logging.getLogger(__name__)
@@ -84,13 +85,15 @@ def build_swarm(
         )
         for agent in agents
     }
-    return assemble(
+    swarm = assemble(
         resolve_swarm(entry, agents, resolve),
         actions,
         functions,
         task_message_limit=task_message_limit,
         failing_call_limit=failing_call_limit,
     )
+    kept = without_secrets(entry.model_dump(mode="json"))
+    return replace(swarm, entry=kept, is_loaded=allowed_prefixes is not None)
 
 
 def read_params(
@@ -197,6 +200,7 @@ def assemble(
     return SwarmCore(
         name=spec.name,
         version=spec.version,
+        code=spec.code,
         entrypoint=spec.entrypoint,
         agents={
             agent.name: agent.but(
@@ -271,6 +275,7 @@ def describe_swarm(swarm: SwarmCore) -> SwarmSpec:
     return SwarmSpec(
         name=swarm.name,
         version=swarm.version,
+        code=swarm.code,
         entrypoint=swarm.entrypoint,
         agents=[AgentSpec.of_core(name, agent) for name, agent in swarm.agents.items()],
         actions=[
@@ -332,8 +337,9 @@ def build_function(
     given = {"user_token": "", **instance_params, **spec.agent_params, **wiring}
     if not print_llm_streams and _takes(factory, "print_llm_streams"):
         given["print_llm_streams"] = False
-    if not _takes(factory, "exclude_tools"):  # a later addition, which some factories don't know
-        del given["exclude_tools"]
+    for later in ("exclude_tools", "reminders"):  # additions, which some factories don't know
+        if later in wiring and not _takes(factory, later):
+            del given[later]
     _check_parameters(where, factory, given, spec.agent_params)
     try:
         function = factory(**given)

@@ -8,8 +8,7 @@ latest change wins.
 import asyncio
 import json
 import logging
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
@@ -19,6 +18,7 @@ from mail.core.task.documents import LoadedSwarm
 from mail.core.task.swarm import SwarmCore
 from mail.errors import BadRequest, ConfigurationError, SwarmInvalid
 from mail.swarms_json.load import load_swarm_json
+from mail.swarms_json.secrets import HIDDEN, hidden_in, without_secrets
 from mail.swarms_json.specs import SwarmSpec
 from mail.swarms_json.validation import validate_swarm_from_swarms_json
 
@@ -85,7 +85,7 @@ class CurrentSwarm:
     async def check(self, text: str) -> tuple[SwarmSpec, SwarmCore]:
         """Build the swarm that `load` would use, and change nothing. Raises ConfigurationError."""
         given = load_swarm_json(text)
-        if hidden := [(path, f"replace {HIDDEN} with the value") for path in _hidden(given)]:
+        if hidden := [(path, f"replace {HIDDEN} with the value") for path in hidden_in(given)]:
             raise SwarmInvalid("\n".join(f"{path}: {problem}" for path, problem in hidden), hidden)
         entry = validate_swarm_from_swarms_json(given)
         if entry.name != self._configured.name:
@@ -132,73 +132,3 @@ class CurrentSwarm:
     def _adopt(self, entry: SwarmSpec, core: SwarmCore, text: str | None, loaded: str | None = None) -> None:
         self._entry, self._text, self._loaded = entry, text, loaded
         self._runtime.swarm = core
-
-
-# ------------------------------------------------------------------------------------------------ secrets
-
-HIDDEN = "(hidden)"
-
-_SECRET = re.compile(
-    r"token|secret|pass(word|wd|phrase|code)|pwd|credential|auth(?!ors?$)|bearer|jwt|cookie|session|signature|dsn$"
-    r"|connection.?string|(^|[^a-z])(otp|pass|pin|pw|salt)$|key(s|id)?$|webhook|headers?$|^env(iron(ment)?)?$",
-    re.IGNORECASE,
-)
-"""Names of secret values of any type. All headers and environment variables count, as any of them may be secret."""
-
-_COUNT = re.compile(r"(max|min)_(\w+_)?tokens", re.IGNORECASE)
-"""Names of numbers of tokens, which are not secret."""
-
-_IN_TEXT = re.compile(
-    r"(?<=://)[^/\s@]+(?=@)"  # credentials in a URL
-    r"|(?<=[?&;])[^=&\s]*(token|secret|passw|key|auth|sig)[^=&\s]*=[^&\s]+"  # or in its query
-    r"|\bbearer\s+[\w.~+/=-]{8,}"
-    r"|\b(sk|pk|rk|ghp|gho|xox[a-z])[-_][\w-]{8,}|\bAKIA[A-Z0-9]{12,}|\beyJ[\w-]{8,}\.[\w.-]+",
-    re.IGNORECASE,
-)
-"""Secrets inside a text, whatever its name."""
-
-
-def without_secrets(value: Any) -> Any:
-    """Return JSON with `HIDDEN` in place of secrets, recognized by their names or their format.
-
-    Hides too much rather than too little.
-    """
-    match value:
-        case dict():
-            return {
-                key: _shown(str(value.get("name", "")) if key == "value" else key, item)
-                for key, item in value.items()
-            }
-        case list():
-            return [without_secrets(item) for item in value]
-        case str():
-            return _IN_TEXT.sub(HIDDEN, value)
-        case _:
-            return value
-
-
-def _hidden(value: Any, *path: str) -> Iterator[str]:
-    """Yield the paths of values that `without_secrets` has hidden."""
-    if value == HIDDEN:
-        yield ".".join(path)
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in items:
-        yield from _hidden(item, *path, str(key))
-
-
-def _shown(name: str, value: Any) -> Any:
-    """Return a named value or `HIDDEN`. Booleans, null and numbers of tokens are never secret."""
-    if name == "mcp" and isinstance(value, dict):
-        return {server: _shown_server(settings) for server, settings in value.items()}
-    if value is None or isinstance(value, bool) or not _SECRET.search(name):
-        return without_secrets(value)
-    is_count = isinstance(value, int | float) and _COUNT.fullmatch(name)
-    return value if is_count else HIDDEN
-
-
-def _shown_server(settings: Any) -> Any:
-    """Return the settings of an MCP server without its address, command and their like, which often hold a key."""
-    if not isinstance(settings, dict):
-        return HIDDEN
-    shown = ("type", "disabled", "tools", "exclude", "prefix", "timeout")
-    return {key: item if key in shown or not item else HIDDEN for key, item in settings.items()}

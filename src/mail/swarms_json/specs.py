@@ -18,8 +18,9 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from mail.actions.timing import DURATION, Finishes
+from mail.actions.timing import Finishes
 from mail.core.protocol import PROTOCOL_VERSION
+from mail.core.protocol.clock import DURATION
 from mail.core.protocol.error_text import describe
 from mail.core.protocol.mail_tools import ReadMore
 from mail.core.protocol.tool_schemas import ToolFormat
@@ -36,6 +37,7 @@ from mail.core.task.swarm import (
 )
 from mail.errors import ConfigurationError
 from mail.mcp.servers import MCPOption, MCPServers, tool_servers
+from mail.swarms_json.secrets import as_options
 
 BUILT_IN_PYTHON = "(built in Python)"
 """Placeholder for an object without an import string."""
@@ -248,8 +250,17 @@ class AgentSpec(Spec):
         "in one history. Not for agents that users write to, or that complete tasks.",
     )
 
+    reminders: bool = Field(
+        default=False,
+        exclude_if=_is_empty,
+        description="Whether its model is offered the tool `remind_me`, with which a note comes back to it later.",
+    )
+
     def wiring(self, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the parameters that every factory gets; `tools` declare the agent's actions."""
+        """Return the parameters that every factory gets; `tools` declare the agent's actions.
+
+        `reminders` is only passed if it is set, as factories of MAIL 1.3.6 don't know it.
+        """
         return {
             "name": self.name,
             "comm_targets": list(self.comm_targets),
@@ -261,6 +272,7 @@ class AgentSpec(Spec):
             "exclude_tools": sorted(
                 {*self.exclude_tools, *([ReadMore.tool_name] if self.context == "off" else ())}
             ),
+            **({"reminders": True} if self.reminders else {}),
         }
 
     def to_core(self, function: AgentFunction, tool_source: ToolSource | None = None) -> AgentCore:
@@ -283,6 +295,8 @@ class AgentSpec(Spec):
             context=self.context
             if isinstance(self.context, Context) and isinstance(function, ModelFunction)
             else None,
+            options=as_options(self.agent_params),
+            reminders=self.reminders,
             copies=self.copies,
         )
 
@@ -321,6 +335,7 @@ class AgentOptions(TypedDict, total=False):
     approve: bool | Sequence[str]
     description: str
     context: ContextOption
+    reminders: bool
     copies: int
 
 
@@ -334,6 +349,11 @@ class SwarmSpec(Spec):
         default=PROTOCOL_VERSION,
         min_length=1,
         description="Its own version; by default that of the protocol.",
+    )
+    code: str = Field(
+        default="",
+        exclude_if=_is_empty,
+        description="The version of its code, such as a commit, which is recorded with the tasks' turns.",
     )
     entrypoint: str = Field(description="The agent that users write to; it needs enable_entrypoint.")
     agents: list[AgentSpec] = Field(
@@ -406,6 +426,7 @@ class SwarmSpec(Spec):
 class SwarmOptions(TypedDict, total=False):
     """The settings of a swarm that MAIL 1.3.6 didn't have, as keyword arguments in Python; see `SwarmSpec`."""
 
+    code: str
     failing_call_limit: int | None
     model_limits: dict[str, ModelLimits] | dict[str, dict[str, int]]
     strict_tools: bool

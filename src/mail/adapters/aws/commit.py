@@ -13,16 +13,17 @@ the histories of a fork with very many agents.
 from collections import Counter
 from collections.abc import Iterator
 from itertools import count, starmap
+from math import ceil
 from typing import Any
 
 from mail.adapters.aws.items import (
     META,
     NEVER,
+    WAITS,
     Item,
     Value,
     blob_name,
     blob_of,
-    call_key,
     encode_counts,
     encode_dead,
     encode_identity,
@@ -43,14 +44,15 @@ from mail.adapters.aws.items import (
     string,
     task_checkpoint_name,
     task_mail_name,
+    wait_key,
 )
 from mail.adapters.aws.table import key_of
 from mail.adapters.shared.snapshots import encode_delivered, encode_read
 from mail.core.protocol.message import MAILMessage
-from mail.core.task.callbacks import CallState
 from mail.core.task.change import HistoryRecord, InboxEntry, TaskChange
 from mail.core.task.events import encode_events
-from mail.core.task.stored import write_call
+from mail.core.task.stored import write_wait
+from mail.core.task.waits import Wait
 from mail.errors import PayloadTooLarge
 
 INLINE_BYTES = 190_000
@@ -158,7 +160,7 @@ class CommitPlan:
         self._messages = {
             id(message): Text(message.model_dump_json()) for message in self._messages_with_items()
         }
-        optional = (change.consumed, change.response, *change.calls)
+        optional = (change.consumed, change.response, *change.waits)
         room = max(
             0, TRANSACTION_ACTIONS - 2 - len(change.also_read) - sum(each is not None for each in optional)
         )
@@ -262,12 +264,17 @@ class CommitPlan:
         yield from map(self._mail, () if self._task_mail else self._direct)
         yield from starmap(self._history, self._direct_histories)
         yield self._batch()
-        for call in change.calls:
-            waits = {"waits": string("yes")} if call.state is CallState.WAITING else {}
-            yield self._item(call_key(call.digest), record=string(write_call(call)), **waits)
+        yield from map(self._wait, change.stored_waits)
         if change.response is not None and change.ended is not None:
             message = self._messages[id(change.response)]
             yield self._item(response_key(change.ended), message=message.attribute)
+
+    def _wait(self, wait: Wait) -> Item:
+        due = wait.waits_until
+        item = self._item(wait_key(wait.id), record=string(write_wait(wait)))
+        if self._expires_at is not None and due is not None:
+            item["expires_at"] = number(self._expires_at + max(0, ceil(due - self._now)))
+        return item if due is None else {**item, "waits": WAITS}
 
     def _batch(self) -> Item:
         """Return the item of the events, with the state of the task after them."""
@@ -321,6 +328,8 @@ class CommitPlan:
     def _deletes(self) -> Iterator[dict[str, Any]]:
         for entry in self._consumed[1 if self._is_in_task else 0 :]:
             yield {"Delete": {"Key": key_of((self._partition, inbox_key(entry)))}}
+        for wait_id in self._change.ended_waits:
+            yield {"Delete": {"Key": key_of((self._partition, wait_key(wait_id)))}}
 
     def _task_values(self) -> Item:
         values = {"state": self._state.attribute, **self._counts}

@@ -92,20 +92,17 @@ _MESSAGE = (
     '"msg_type":"response","message":{"task_id":"","sender":{"address_type":"agent","address":"'
 )
 
-PRESENT = 1
+_LATER_PARTS_OF_TASKS = '"stored_bytes":,"history_bytes":,"steps":,"turns":1,"versions":[""]}'
+
+PRESENT = 2
 """The dictionary that texts are compressed with."""
 
+_RARE = _WORDS + _RARE_PARTS_OF_TASKS + _CHECKPOINT + _RARE_EVENTS
+_FREQUENT = _HISTORY + _EVENTS + _MESSAGE  # the most frequent at the end, where references to it are short
+
 DICTIONARIES = {
-    1: (
-        _WORDS
-        + _RARE_PARTS_OF_TASKS
-        + _CHECKPOINT
-        + _RARE_EVENTS
-        + _TASK
-        + _HISTORY
-        + _EVENTS
-        + _MESSAGE  # the most frequent at the end, where references to it are short
-    ).encode()
+    1: (_RARE + _TASK + _FREQUENT).encode(),
+    2: (_RARE + _TASK + _LATER_PARTS_OF_TASKS + _FREQUENT).encode(),
 }
 """What may stand in texts, by number."""
 

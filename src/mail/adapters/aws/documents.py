@@ -163,6 +163,8 @@ def _key_of(kind: Kind, key: tuple[str, ...]) -> Key:
             return _LISTED[kind], name
         case Kind.PERMITS, (name,):
             return f"PERMITS#{name}", "PERMITS"
+        case Kind.SWARM_VERSION, (digest,):
+            return f"VERSION#{digest}", "VERSION"
         case Kind.IDEMPOTENCY_KEY, (caller, name):
             return f"ONCE#{caller}", f"KEY#{name}"
         case _:

@@ -6,7 +6,7 @@ A task is a partition. `T` is its instance and id, `A` a mailbox or its agent:
     T  A#name#H#n            the n-th part of the agent's history; if it is staged, #writer follows
     T  A#name#I#tier#seq#id  a message in its mailbox, and the checkpoint of the turn that reads it
     T  C#ref                 a long text of an action (`mail.core.task.ports.Contents`)
-    T  K#digest              a call that finishes later
+    T  K#id                  a call that finishes later, or a timer: the ids of timers sort by time, behind all calls
     T  E#seq#version         the events of the commit that made this version, the task's state after it, and which mail
                              it delivered and consumed (see `snapshots`); `seq` is that of the last event. Without
                              events, ~version follows, which sorts after the commit of that event
@@ -51,6 +51,9 @@ TASK_MAIL = "I#"
 
 TASK_CHECKPOINT = "C#"
 """The same of checkpoints of turns that read this mail."""
+
+WAITS: Value = {"S": "yes"}
+"""The attribute `waits` of a call or timer that waits."""
 
 LIVE_START = "L#"
 """The items with live events lie between this key and META."""
@@ -221,9 +224,9 @@ def content_key(ref: str) -> str:
     return f"C#{ref}"
 
 
-def call_key(digest: str) -> str:
-    """Return the sort key of a call that finishes later; of an empty digest, the one before all of them."""
-    return f"K#{digest}"
+def wait_key(wait_id: str) -> str:
+    """Return the sort key of a call that finishes later, or of a timer; of an empty id, the one before all of them."""
+    return f"K#{wait_id}"
 
 
 def inbox_start(mailbox: str) -> str:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from math import ceil
+from operator import attrgetter
 from time import monotonic
 
 from mail.adapters.aws.blobs import Blobs
@@ -19,11 +20,11 @@ from mail.adapters.aws.items import (
     DELETING,
     DELETION_SECONDS,
     META,
+    WAITS,
     Item,
     blob_name,
     blob_of,
     blobs_of,
-    call_key,
     content_key,
     decode_leases,
     item_size,
@@ -32,6 +33,7 @@ from mail.adapters.aws.items import (
     partition,
     shard,
     string,
+    wait_key,
 )
 from mail.adapters.aws.leases import Leases
 from mail.adapters.aws.live import DynamoDBLive
@@ -40,13 +42,14 @@ from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, key_of
 from mail.adapters.shared.waiters import Waiters
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.protocol.message import MAILMessage
-from mail.core.task.callbacks import LaterCall
 from mail.core.task.change import Inheritance, TaskChange, Turn
 from mail.core.task.leases import AHEAD_SECONDS, Claim, DueTask, ExpiredLease, Lease, WebhookClaim
-from mail.core.task.ports import Busy, Idle
-from mail.core.task.stored import read_call, write_call
+from mail.core.task.ports import FIRST, Busy, Idle
+from mail.core.task.stored import read_wait, write_wait
 from mail.core.task.task import Task, TaskKey
+from mail.core.task.timers import TIMER_MARK, timer_id
 from mail.core.task.turn_state import Checkpoint
+from mail.core.task.waits import Wait
 from mail.errors import (
     LeaseLost,
     PayloadTooLarge,
@@ -181,32 +184,55 @@ class DynamoDBStore:
         text = await self._reader.text(item["content"])
         return text[offset : offset + length], len(text)
 
-    async def put_call(self, key: TaskKey, call: LaterCall, *, instead_of: LaterCall | None = None) -> bool:
-        update, values = "SET #record = :record", {":record": string(write_call(call))}
-        expires_at = self._expires_at(self._reader.now(), call.finish_by)
+    async def put_wait(self, key: TaskKey, wait: Wait, *, instead_of: Wait | None = None) -> bool:
+        due, values = wait.waits_until, {":record": string(write_wait(wait))}
+        update = "SET #record = :record"
+        expires_at = self._expires_at(self._reader.now(), due or wait.due)
         if expires_at is not None:
             update += ", #expires_at = :expires"
             values[":expires"] = number(expires_at)
+        if due is None:
+            update += " REMOVE #waits"
+        else:
+            update += ", #waits = :waits"
+            values[":waits"] = WAITS
         condition = "attribute_not_exists(#record)"
         if instead_of is not None:
             condition = "#record = :before"
-            values[":before"] = string(write_call(instead_of))
+            values[":before"] = string(write_wait(instead_of))
         try:
-            await self._table.update((partition(key), call_key(call.digest)), update, condition, values)
+            await self._table.update((partition(key), wait_key(wait.id)), update, condition, values)
         except ConditionFailed as refusal:
             item = refusal.item
             return refusal.repeated and item is not None and item["record"] == values[":record"]
         return True
 
-    async def read_call(self, key: TaskKey, digest: str) -> LaterCall | None:
-        item = await self._table.get((partition(key), call_key(digest)))
-        return None if item is None or self._reader.is_gone(item) else read_call(item["record"]["S"])
+    async def read_wait(self, key: TaskKey, wait_id: str) -> Wait | None:
+        item = await self._table.get((partition(key), wait_key(wait_id)))
+        return None if item is None or self._reader.is_gone(item) else read_wait(item["record"]["S"])
 
-    async def read_waiting_calls(self, key: TaskKey) -> list[LaterCall]:
-        async with aclosing(self._table.pages(partition(key), call_key(""), call_key("~"))) as pages:
-            return [
-                read_call(item["record"]["S"]) async for page in pages for item in page if "waits" in item
-            ]
+    async def list_waits(self, key: TaskKey, *, after: tuple[float, str] = FIRST, limit: int) -> list[Wait]:
+        first = timer_id(after[0], "")
+        found = [
+            *await self._waits(key, "", TIMER_MARK, after, None),
+            *await self._waits(key, first, "~", after, limit),
+        ]
+        return sorted(found, key=attrgetter("due", "id"))[:limit]
+
+    async def _waits(
+        self, key: TaskKey, first: str, last: str, after: tuple[float, str], limit: int | None
+    ) -> list[Wait]:
+        """Return the records between two ids that wait, in that order: at least `limit` of them, if there are."""
+        found: list[Wait] = []
+        async with aclosing(
+            self._table.pages(partition(key), wait_key(first), wait_key(last), limit=limit)
+        ) as pages:
+            async for page in pages:
+                waits = [read_wait(item["record"]["S"]) for item in page if "waits" in item]
+                found += [wait for wait in waits if (wait.due, wait.id) > after]
+                if limit is not None and len(found) >= limit:
+                    break
+        return found
 
     def _expires_at(self, now: float, wanted_at: float | None) -> int | None:
         """Return when what is written now expires, if ever; not before it has been wanted."""
@@ -287,7 +313,7 @@ class DynamoDBStore:
             change,
             self._clock.new_id(),
             now=now,
-            expires_at=self._expires_at(now, change.task.open_calls.due),
+            expires_at=self._expires_at(now, change.task.waits.due),
             has_bucket=self._blobs is not None,
             is_in_task=self._turns.reads_task_mail(change),
             latest=self._turns.latest_check(change.turn),

@@ -82,6 +82,8 @@ class LocalQueue:
 
     async def publish(self, wake_ups: Sequence[WakeUp]) -> None:
         for wake_up in wake_ups:
+            if not wake_up.mailbox:
+                continue
             if wake_up.not_before and (delay := wake_up.not_before - self._clock()) > 0:
                 if wake_up not in self._delayed:
                     self._delayed.add(wake_up)

@@ -17,7 +17,7 @@ from mail.adapters.postgres.pool import Row
 from mail.adapters.postgres.schema import task_number
 from mail.adapters.shared.snapshots import encode_delivered, encode_read, rows_of
 from mail.core.task.change import TaskChange
-from mail.core.task.stored import read_task, write_call, write_task
+from mail.core.task.stored import read_task, write_task, write_wait
 from mail.errors import LeaseLost, StoreError, VersionConflict
 
 _BEGIN: LiteralString = """
@@ -54,12 +54,14 @@ WITH moved AS (
     WHERE inbox.task = moved.id AND mailbox = %(read_mailbox)s::text AND inbox.seq = ANY(%(read)s::integer[])
 )"""
 
-_CALLS: LiteralString = """, called AS (
-    INSERT INTO mail.calls (task, digest, state, record)
-    SELECT moved.id, call.* FROM moved, unnest(
-        %(call_digests)s::text[], %(call_states)s::text[], %(calls)s::text[]
-    ) AS call
-    ON CONFLICT (task, digest) DO UPDATE SET state = excluded.state, record = excluded.record
+_WAITS: LiteralString = """, waiting AS (
+    INSERT INTO mail.waits (task, id, due, record)
+    SELECT moved.id, wait.* FROM moved, unnest(
+        %(wait_ids)s::text[], %(wait_dues)s::double precision[], %(waits)s::text[]
+    ) AS wait
+    ON CONFLICT (task, id) DO UPDATE SET due = excluded.due, record = excluded.record
+), ended AS (
+    DELETE FROM mail.waits USING moved WHERE waits.task = moved.id AND waits.id = ANY(%(ended_waits)s::text[])
 )"""
 
 _AMEND: LiteralString = """, amended AS (
@@ -107,10 +109,11 @@ FROM (SELECT EXISTS (SELECT FROM moved) AS is_done) AS outcome
 """
 
 BEGIN_TASK: LiteralString = _BEGIN + _ADD
+BEGIN_TASK_WITH_WAITS: LiteralString = _BEGIN + _WAITS + _ADD
 MOVE_TASK: LiteralString = _MOVE + _ADD
-MOVE_TASK_WITH_CALLS: LiteralString = _MOVE + _CALLS + _ADD
+MOVE_TASK_WITH_WAITS: LiteralString = _MOVE + _WAITS + _ADD
 
-AMEND_TASK: LiteralString = _MOVE + _AMEND
+AMEND_TASK: LiteralString = _MOVE + _WAITS + _AMEND
 """A change without events: the row of the last commit has the state after it, and what it has consumed."""
 
 DELETE_TASK: LiteralString = """
@@ -122,8 +125,8 @@ WITH deleted AS (
     DELETE FROM mail.inbox USING deleted WHERE inbox.task = deleted.id
 ), leases AS (
     DELETE FROM mail.leases USING deleted WHERE leases.task = deleted.id
-), calls AS (
-    DELETE FROM mail.calls USING deleted WHERE calls.task = deleted.id
+), waits AS (
+    DELETE FROM mail.waits USING deleted WHERE waits.task = deleted.id
 ), contents AS (
     DELETE FROM mail.contents USING deleted WHERE contents.task = deleted.id
 ), wake_ups AS (
@@ -206,9 +209,10 @@ def commit_values(
         "events": events.decode(),
         "history": new and new.encoded.decode(),
         "response": response and response.model_dump_json(),
-        "call_digests": [call.digest for call in change.calls],
-        "call_states": [call.state for call in change.calls],
-        "calls": [write_call(call) for call in change.calls],
+        "wait_ids": [wait.id for wait in change.stored_waits],
+        "wait_dues": [wait.waits_until for wait in change.stored_waits],
+        "waits": [write_wait(wait) for wait in change.stored_waits],
+        "ended_waits": change.ended_waits,
         "source": None if change.inherits is None else task_number(change.inherits.key),
         "portions": None if change.inherits is None else to_json(change.inherits.portions).decode(),
         "row_seqs": [seq for seq, _, _ in inherited],

@@ -165,8 +165,7 @@ RETURNING leases.token
 LIST_DUE: LiteralString = f"""
 SELECT id, state FROM mail.tasks WHERE id IN (
     SELECT id FROM mail.tasks WHERE status = 'running' AND due <= %(until)s
-    UNION ALL SELECT id FROM mail.tasks WHERE status = 'asleep' AND due <= %(until)s
-    UNION ALL SELECT id FROM mail.tasks WHERE status = 'paused' AND due <= %(until)s
+    UNION ALL SELECT id FROM mail.tasks WHERE status <> 'running' AND due <= %(until)s
     UNION ALL SELECT task FROM mail.leases WHERE park IS NULL AND expires > 0 AND expires <= {NOW} + %(now)s
 )
 """

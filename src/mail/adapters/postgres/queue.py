@@ -119,7 +119,9 @@ class PostgresQueue:
 
     async def publish(self, wake_ups: Sequence[WakeUp]) -> None:
         """Add wake-ups, except for mailboxes whose turn is open here. Raises StoreUnavailable."""
-        wake_ups = [each for each in wake_ups if not self._ahead.covers(each.key, each.mailbox)]
+        wake_ups = [
+            each for each in wake_ups if each.mailbox and not self._ahead.covers(each.key, each.mailbox)
+        ]
         if not wake_ups:
             return
         rows: dict[tuple[UUID, str, int], WakeUp] = {}

@@ -53,8 +53,7 @@ CREATE TABLE mail.tasks (
 CREATE INDEX tasks_of_instance ON mail.tasks (instance, born);
 CREATE INDEX tasks_in_order ON mail.tasks (born);
 CREATE INDEX running_tasks ON mail.tasks (due) WHERE status = 'running';
-CREATE INDEX sleeping_tasks ON mail.tasks (due) WHERE status = 'asleep';
-CREATE INDEX paused_tasks ON mail.tasks (due) WHERE status = 'paused';
+CREATE INDEX due_tasks ON mail.tasks (due) WHERE status <> 'running' AND due IS NOT NULL;
 CREATE INDEX running_tasks_of_instance ON mail.tasks (instance) WHERE status = 'running';
 CREATE INDEX delivering_tasks ON mail.tasks (id) WHERE delivering;
 CREATE INDEX tasks_with_dead_letters ON mail.tasks (instance, born) WHERE dead;
@@ -93,13 +92,14 @@ CREATE TABLE mail.commits (
 );
 CREATE UNIQUE INDEX histories ON mail.commits (task, agent, n) WHERE agent IS NOT NULL;
 CREATE UNIQUE INDEX responses ON mail.commits (task, ended) WHERE ended IS NOT NULL;
-CREATE TABLE mail.calls (
+CREATE TABLE mail.waits (
     task uuid NOT NULL,
-    digest text NOT NULL,
-    state text NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    due double precision,
     record text NOT NULL,
-    PRIMARY KEY (task, digest)
+    PRIMARY KEY (task, id)
 );
+CREATE INDEX waits_in_order ON mail.waits (task, due, id) WHERE due IS NOT NULL;
 CREATE TABLE mail.contents (
     task uuid NOT NULL,
     ref text COLLATE "C" NOT NULL,
@@ -164,6 +164,10 @@ CREATE TABLE mail.permits (
     record text NOT NULL,
     version text NOT NULL
 ) WITH (fillfactor = 50);
+CREATE TABLE mail.swarm_versions (
+    digest text COLLATE "C" PRIMARY KEY,
+    specification text NOT NULL
+);
 CREATE TABLE mail.webhooks (
     caller text COLLATE "C" NOT NULL,
     id text NOT NULL,

@@ -19,11 +19,12 @@ from mail.adapters.postgres.ahead import FRESH_SECONDS, Ahead
 from mail.adapters.postgres.commit import (
     AMEND_TASK,
     BEGIN_TASK,
+    BEGIN_TASK_WITH_WAITS,
     DELETE_TASK,
     FIND_WRITTEN,
     INHERIT,
     MOVE_TASK,
-    MOVE_TASK_WITH_CALLS,
+    MOVE_TASK_WITH_WAITS,
     commit_values,
     refusal,
 )
@@ -43,15 +44,15 @@ from mail.adapters.shared.snapshots import (
 )
 from mail.core.engine.pacing import Pacer
 from mail.core.protocol.message import MAILMessage, Tier
-from mail.core.task.callbacks import CallState, LaterCall
 from mail.core.task.change import Commit, InboxEntry, Snapshot, TaskChange, Turn
 from mail.core.task.context import Portion
 from mail.core.task.events import Event
 from mail.core.task.leases import Claim, DueTask, ExpiredLease, Lease, WebhookClaim
-from mail.core.task.ports import Busy, Idle, TaskPage, WakeUp, wake_ups
-from mail.core.task.stored import read_call, read_message, read_task, write_call
+from mail.core.task.ports import FIRST, Busy, Idle, TaskPage, WakeUp, wake_ups
+from mail.core.task.stored import read_message, read_task, read_wait, write_wait
 from mail.core.task.task import Task, TaskKey, TaskStatus, listings_of
 from mail.core.task.turn_state import Checkpoint
+from mail.core.task.waits import Wait
 from mail.errors import LeaseLost, StoreUnavailable, TaskNotFound, VersionConflict
 
 LAST_TURN = 2**31 - 1
@@ -158,7 +159,7 @@ class PostgresStore:
                     if row[0] and await write(INHERIT) != (sum(change.inherits.portions.values()),):
                         raise TaskNotFound(f"task {change.inherits.key.task_id!r} was deleted")
             else:
-                row = await write(BEGIN_TASK)
+                row = await write(BEGIN_TASK_WITH_WAITS if change.waits else BEGIN_TASK)
             if is_retry and not row[0]:
                 return await (await connection.execute(FIND_WRITTEN, values)).fetchone() or row
             return row
@@ -227,32 +228,30 @@ class PostgresStore:
         )
         return (str(rows[0][0]), int(rows[0][1])) if rows else None
 
-    async def put_call(self, key: TaskKey, call: LaterCall, *, instead_of: LaterCall | None = None) -> bool:
+    async def put_wait(self, key: TaskKey, wait: Wait, *, instead_of: Wait | None = None) -> bool:
         rows = await self._sql.fetch(
-            "INSERT INTO mail.calls (task, digest, state, record) VALUES (%s, %s, %s, %s) ON CONFLICT (task, digest)"
-            " DO UPDATE SET state = excluded.state, record = excluded.record WHERE calls.record = %s RETURNING 1",
+            "INSERT INTO mail.waits (task, id, due, record) VALUES (%s, %s, %s, %s) ON CONFLICT (task, id)"
+            " DO UPDATE SET due = excluded.due, record = excluded.record WHERE waits.record = %s RETURNING 1",
             (
-                task_number(key),
-                call.digest,
-                call.state.value,
-                write_call(call),
-                None if instead_of is None else write_call(instead_of),
+                *(task_number(key), wait.id, wait.waits_until, write_wait(wait)),
+                None if instead_of is None else write_wait(instead_of),
             ),
         )
         return bool(rows)
 
-    async def read_call(self, key: TaskKey, digest: str) -> LaterCall | None:
+    async def read_wait(self, key: TaskKey, wait_id: str) -> Wait | None:
         rows = await self._sql.fetch(
-            "SELECT record FROM mail.calls WHERE task = %s AND digest = %s", (task_number(key), digest)
+            "SELECT record FROM mail.waits WHERE task = %s AND id = %s", (task_number(key), wait_id)
         )
-        return read_call(rows[0][0]) if rows else None
+        return read_wait(rows[0][0]) if rows else None
 
-    async def read_waiting_calls(self, key: TaskKey) -> list[LaterCall]:
+    async def list_waits(self, key: TaskKey, *, after: tuple[float, str] = FIRST, limit: int) -> list[Wait]:
         rows = await self._sql.fetch(
-            "SELECT record FROM mail.calls WHERE task = %s AND state = %s",
-            (task_number(key), CallState.WAITING.value),
+            "SELECT record FROM mail.waits WHERE task = %s AND due IS NOT NULL AND (due, id) > (%s, %s)"
+            " ORDER BY due, id LIMIT %s",
+            (task_number(key), *after, limit),
         )
-        return [read_call(record) for (record,) in rows]
+        return [read_wait(record) for (record,) in rows]
 
     async def read_commit(self, key: TaskKey, at: int) -> Commit:
         await self._check_snapshot(key, at)
@@ -475,4 +474,4 @@ def _statement(change: TaskChange) -> LiteralString:
     """Return the statement that writes a change of a task that exists."""
     if not change.events:
         return AMEND_TASK
-    return MOVE_TASK_WITH_CALLS if change.calls else MOVE_TASK
+    return MOVE_TASK_WITH_WAITS if change.waits else MOVE_TASK

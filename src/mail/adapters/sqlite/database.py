@@ -40,9 +40,7 @@ CREATE TABLE tasks (
     UNIQUE (instance, task_id)
 );
 CREATE INDEX tasks_of_instance ON tasks (instance, id);
-CREATE INDEX running_tasks_due ON tasks (due) WHERE status = 'running' AND due IS NOT NULL;
-CREATE INDEX sleeping_tasks_due ON tasks (due) WHERE status = 'asleep' AND due IS NOT NULL;
-CREATE INDEX paused_tasks_due ON tasks (due) WHERE status = 'paused' AND due IS NOT NULL;
+CREATE INDEX due_tasks ON tasks (due) WHERE due IS NOT NULL;
 CREATE INDEX running_tasks_of_instance ON tasks (instance) WHERE status = 'running';
 CREATE INDEX delivering_tasks ON tasks (id) WHERE delivering;
 CREATE INDEX tasks_with_dead_letters ON tasks (instance, id) WHERE dead;
@@ -67,13 +65,14 @@ CREATE TABLE checkpoints (
     park TEXT,
     PRIMARY KEY (task, mailbox, seq)
 );
-CREATE TABLE calls (
+CREATE TABLE waits (
     task INTEGER NOT NULL REFERENCES tasks,
-    digest TEXT NOT NULL,
-    state TEXT NOT NULL,
+    id TEXT NOT NULL,
+    due REAL,
     record TEXT NOT NULL,
-    PRIMARY KEY (task, digest)
+    PRIMARY KEY (task, id)
 ) WITHOUT ROWID;
+CREATE INDEX waits_in_order ON waits (task, due, id) WHERE due IS NOT NULL;
 CREATE TABLE contents (
     task INTEGER NOT NULL REFERENCES tasks,
     ref TEXT NOT NULL,
@@ -122,6 +121,10 @@ CREATE TABLE permits (
     name TEXT PRIMARY KEY,
     record TEXT NOT NULL,
     version TEXT NOT NULL
+);
+CREATE TABLE swarm_versions (
+    digest TEXT PRIMARY KEY,
+    specification TEXT NOT NULL
 );
 CREATE TABLE webhooks (
     caller TEXT NOT NULL,

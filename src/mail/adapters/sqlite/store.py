@@ -49,26 +49,26 @@ from mail.adapters.sqlite.task_cache import CachedTask, IndexColumns, Position, 
 from mail.adapters.sqlite.write_ahead_log import WriteAheadLog
 from mail.core.engine.pacing import PAUSE_SECONDS, Pacer, at_once, in_slices
 from mail.core.protocol.message import MAILMessage
-from mail.core.task.callbacks import CallState, LaterCall
 from mail.core.task.change import Commit, InboxEntry, Inheritance, Snapshot, TaskChange, Turn
 from mail.core.task.context import Portion
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.events import Event
 from mail.core.task.leases import Claim, DueTask, ExpiredLease, Lease, WebhookClaim, due_of
-from mail.core.task.ports import Busy, Idle, TaskPage, WakeUp, wake_ups
+from mail.core.task.ports import FIRST, Busy, Idle, TaskPage, WakeUp, wake_ups
 from mail.core.task.stored import (
     TaskEncoder,
-    read_call,
     read_checkpoint,
     read_message,
     read_park,
     read_task,
-    write_call,
+    read_wait,
     write_checkpoint,
     write_park,
+    write_wait,
 )
 from mail.core.task.task import Task, TaskKey, TaskStatus, listings_of
 from mail.core.task.turn_state import Checkpoint
+from mail.core.task.waits import Wait
 from mail.errors import LeaseLost, MAILError, StoreUnavailable, TaskNotFound, VersionConflict
 
 logger = logging.getLogger(__name__)
@@ -443,25 +443,26 @@ class SQLiteStore:
         )
         return (rows[0][0], rows[0][1]) if rows else None
 
-    async def put_call(self, key: TaskKey, call: LaterCall, *, instead_of: LaterCall | None = None) -> bool:
+    async def put_wait(self, key: TaskKey, wait: Wait, *, instead_of: Wait | None = None) -> bool:
         row = (await self._get(key)).row
-        put = f"{_PUT_CALL} NOTHING RETURNING 1"
-        values: tuple[object, ...] = _call_row(row, call)
+        put = f"{_PUT_WAIT} NOTHING RETURNING 1"
+        values: tuple[object, ...] = _wait_row(row, wait)
         if instead_of is not None:
-            put = f"{_PUT_CALL} {_REPLACE} WHERE record = ? RETURNING 1"
-            values = (*values, write_call(instead_of))
+            put = f"{_PUT_WAIT} {_REPLACE} WHERE record = ? RETURNING 1"
+            values = (*values, write_wait(instead_of))
         return bool(await self._database.write(lambda: self._database.execute(put, values)))
 
-    async def read_call(self, key: TaskKey, digest: str) -> LaterCall | None:
-        rows = self._read("SELECT record FROM calls WHERE task = ? AND digest = ?", (self._row(key), digest))
-        return read_call(rows[0][0]) if rows else None
+    async def read_wait(self, key: TaskKey, wait_id: str) -> Wait | None:
+        rows = self._read("SELECT record FROM waits WHERE task = ? AND id = ?", (self._row(key), wait_id))
+        return read_wait(rows[0][0]) if rows else None
 
-    async def read_waiting_calls(self, key: TaskKey) -> list[LaterCall]:
+    async def list_waits(self, key: TaskKey, *, after: tuple[float, str] = FIRST, limit: int) -> list[Wait]:
         rows = self._read(
-            "SELECT record FROM calls WHERE task = ? AND state = ?",
-            ((await self._get(key)).row, CallState.WAITING),
+            "SELECT record FROM waits WHERE task = ? AND due IS NOT NULL AND (due, id) > (?, ?)"
+            " ORDER BY due, id LIMIT ?",
+            ((await self._get(key)).row, *after, limit),
         )
-        return [read_call(record) for (record,) in rows]
+        return [read_wait(record) for (record,) in rows]
 
     async def read_commit(self, key: TaskKey, at: int) -> Commit:
         cached = await self._get(key)
@@ -568,12 +569,7 @@ class SQLiteStore:
         ]
 
     async def list_due(self, until: float) -> list[DueTask]:
-        rows = self._read(
-            "SELECT instance, task_id FROM tasks WHERE status = 'running' AND due <= ?"
-            " UNION ALL SELECT instance, task_id FROM tasks WHERE status = 'asleep' AND due <= ?"
-            " UNION ALL SELECT instance, task_id FROM tasks WHERE status = 'paused' AND due <= ?",
-            (until, until, until),
-        )
+        rows = self._read("SELECT instance, task_id FROM tasks WHERE due <= ?", (until,))
         keys = [TaskKey(instance, task_id) for instance, task_id in rows]
         keys += [key for key, cached in self._cache.items() if cached.has_expired(until)]
         due = []
@@ -876,7 +872,7 @@ class SQLiteStore:
         The usual turn is a single statement, which is atomic.
         """
         finished = cached.finished_checkpoint(change) if cached is not None and cached.checkpoints else None
-        if cached is not None and finished is None and columns == cached.columns and not change.calls:
+        if cached is not None and finished is None and columns == cached.columns and not change.waits:
             self._insert_commit(sql, cached.row, change, encoder.encode(change.task))
             return cached.row
         sql.execute("BEGIN IMMEDIATE")
@@ -912,11 +908,10 @@ class SQLiteStore:
             sql.execute(
                 "DELETE FROM checkpoints WHERE task = ? AND mailbox = ? AND seq = ?", (row, *finished)
             )
-        if change.calls:
-            sql.executemany(
-                f"{_PUT_CALL} {_REPLACE}",
-                [_call_row(row, call) for call in change.calls],
-            )
+        if change.waits:
+            sql.executemany(f"{_PUT_WAIT} {_REPLACE}", [_wait_row(row, wait) for wait in change.stored_waits])
+            ended = [(row, wait_id) for wait_id in change.ended_waits]
+            sql.executemany("DELETE FROM waits WHERE task = ? AND id = ?", ended)
         self._insert_commit(sql, row, change, encoder.encode(change.task))
         sql.execute("COMMIT")
         return row
@@ -972,12 +967,12 @@ class SQLiteStore:
         )
 
 
-_PUT_CALL = "INSERT INTO calls (task, digest, state, record) VALUES (?, ?, ?, ?) ON CONFLICT DO"
-_REPLACE = "UPDATE SET state = excluded.state, record = excluded.record"
+_PUT_WAIT = "INSERT INTO waits (task, id, due, record) VALUES (?, ?, ?, ?) ON CONFLICT DO"
+_REPLACE = "UPDATE SET due = excluded.due, record = excluded.record"
 
 
-def _call_row(row: int, call: LaterCall) -> tuple[int, str, str, str]:
-    return row, call.digest, call.state, write_call(call)
+def _wait_row(row: int, wait: Wait) -> tuple[int, str, float | None, str]:
+    return row, wait.id, wait.waits_until, write_wait(wait)
 
 
 def _consumed(mailbox: str | None, seqs: int | str | None) -> list[tuple[str, int]]:
@@ -1010,7 +1005,7 @@ def _delete_rows(sql: sqlite3.Connection, row: int) -> None:
     try:
         sql.execute("DELETE FROM commits WHERE id > ? AND id < ?", _all(row))
         sql.execute("DELETE FROM checkpoints WHERE task = ?", (row,))
-        sql.execute("DELETE FROM calls WHERE task = ?", (row,))
+        sql.execute("DELETE FROM waits WHERE task = ?", (row,))
         sql.execute("DELETE FROM contents WHERE task = ?", (row,))
         sql.execute("DELETE FROM tasks WHERE id = ?", (row,))
         sql.execute("COMMIT")

@@ -49,6 +49,10 @@ def _facts(turn: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         text = titled(one_line(mail["subject"]), one_line(mail["body"]))
         yield "mail", f"{one_line(mail['sender']['address'])} → {one_line(whom)}  {text}"
     if setup := turn["setup"]:
+        if setup["version"]:
+            code = f", code {setup['code']}" if setup["code"] else ""
+            since = "" if setup["is_present"] else "; another one runs now"
+            yield "version", one_line(f"{setup['name']} ({setup['version']}{code}){since}")
         if setup["model"]:
             yield "model", one_line(setup["model"])
         tools = [one_line((tool.get("function") or tool).get("name", "")) for tool in setup["tools"]]

@@ -316,6 +316,7 @@ def settle_approved(
             result = _rejection(call.approval)
         history.append(tool_result(waiting.tool_format, call.call_id, result))
     draft.approved_calls = tuple(each for each in task.approved_calls if each is not waiting)
+    draft.generation = draft.generation.on(swarm.digest)
     draft.remember(waiting.agent, history)
     return draft.seal()
 

@@ -22,18 +22,15 @@ from mail.core.task.task import ENDED, Task
 from mail.core.task.turn_state import Receipt
 from mail.errors import CallbackClosed, Subject
 
-MOST_EXPIRED = 40
-"""How many calls expire in one commit."""
-
 ENDED_MEANWHILE = "the task ended before this call could wait for its result, which nobody will read"
 
 
-def is_open(task: Task, call: LaterCall) -> bool:
+def takes_result(task: Task, call: LaterCall) -> bool:
     """Return whether a call still takes a result."""
     if call.has_ended or task.status in ENDED:
         return False
     if call.state is CallState.WAITING:
-        return call.epoch == task.open_calls.epoch
+        return call.epoch == task.waits.epoch
     return task.cancellation is None or call.seq > task.cancellation.seq
 
 
@@ -43,7 +40,7 @@ def check_open(task: Task, call: LaterCall) -> None:
         raise CallbackClosed(f"it is too late: {call.name} has failed, as {_why_late(call)}")
     if call.has_ended and call.state is not CallState.DROPPED:
         raise CallbackClosed(f"{call.name} has {call.state.value} already, with another result; this stands")
-    if not is_open(task, call):
+    if not takes_result(task, call):
         raise CallbackClosed(f"task {task.task_id!r} no longer waits for {call.name}: it has ended since")
 
 
@@ -51,13 +48,13 @@ def let_wait(draft: Draft, agent: str, name: str, call_id: str, callback: Callba
     """Let a call wait, unless its result has come already; return what its agent reads in place of a result."""
     made = _record(draft, agent, name, call_id, callback, seq)
     if draft.has_ended:
-        draft.keep_call(replace(made, state=CallState.DROPPED))
+        draft.keep_wait(replace(made, state=CallState.DROPPED))
         return f"ERROR: {ENDED_MEANWHILE}"
     if not _take_early(draft, made):
         extra = WaitExtra(agent=agent, tool_call_id=call_id, tool_name=name, finish_by=callback.finish_by)
         draft.emit(EventKind.ACTION_WAITING, f"agent {agent} will get the result of {name} later", extra)
-        draft.keep_call(made)
-        draft.open_calls = draft.open_calls.added(made)
+        draft.keep_wait(made)
+        draft.waits = draft.waits.added(made)
     return (
         f"UNDER WAY: {name} has begun, and its result comes to you as a message, by {format_time(made.finish_by)} at "
         "the latest. Do other work, or await it; don't call it again for this."
@@ -70,7 +67,7 @@ def close(draft: Draft, agent: str, name: str, call_id: str, receipt: Receipt, s
     failed = receipt.state is Receipt.State.FAILED
     made = _record(draft, agent, name, call_id, receipt.callback, seq)
     if not _take_early(draft, made):
-        draft.keep_call(_ended(made, CallResult(receipt.content, has_failed=failed)))
+        draft.keep_wait(_ended(made, CallResult(receipt.content, has_failed=failed)))
 
 
 def finish(
@@ -84,12 +81,12 @@ def finish(
         return None
     check_open(task, call)
     draft = Draft(task, swarm, clock)
-    ended, calls = _ended(call, result), task.open_calls
-    draft.keep_call(ended)
+    ended, calls = _ended(call, result), task.waits
+    draft.keep_wait(ended)
     if call.state is CallState.WAITING:
-        draft.open_calls = calls.removed(ended)
+        draft.waits = calls.removed(ended)
     else:
-        draft.open_calls = replace(calls, early=(*calls.early, (ended.agent, ended.digest)))
+        draft.waits = replace(calls, early=(*calls.early, (ended.agent, ended.digest)))
     if result.has_failed:
         _announce_failures(draft, call.agent, [(call, result.text)])
     else:
@@ -102,27 +99,15 @@ def finish(
     return draft.seal()
 
 
-def expire_calls(
-    task: Task, swarm: SwarmCore, calls: Sequence[LaterCall] | None, now: float, clock: Clock
-) -> TaskChange | None:
-    """Fail the calls of a task that are due, so that their agents read it, and note when the next is due.
-
-    `calls` are all that wait, of which some may have been heard of since the task was due; None if they have not been
-    read. Return None if no call is due, or if they have not been read.
-    """
-    if calls is None or not task.open_calls.is_due(now):
-        return None
-    draft = Draft(task, swarm, clock)
-    waiting = [call for call in calls if is_open(task, call)]
-    late = [call for call in waiting if call.due <= now][:MOST_EXPIRED]
+def expire_calls(draft: Draft, late: Sequence[LaterCall]) -> None:
+    """Fail calls of a task that are due, so that their agents read it."""
     by_agent: defaultdict[str, list[tuple[LaterCall, str]]] = defaultdict(list)
     for call in late:
-        draft.keep_call(replace(call, state=CallState.EXPIRED))
+        draft.keep_wait(replace(call, state=CallState.EXPIRED))
+        draft.waits = draft.waits.removed(call)
         by_agent[call.agent].append((call, _why_late(call)))
     for agent, failures in by_agent.items():
         _announce_failures(draft, agent, failures)
-    draft.open_calls = task.open_calls.recounted(call for call in waiting if call not in late)
-    return draft.seal()
 
 
 def _record(draft: Draft, agent: str, name: str, call_id: str, callback: Callback, seq: int) -> LaterCall:
@@ -136,16 +121,16 @@ def _record(draft: Draft, agent: str, name: str, call_id: str, callback: Callbac
         finish_by=callback.finish_by,
         heartbeat=callback.heartbeat,
         heard=draft.time_in(0.0),
-        epoch=draft.open_calls.epoch,
+        epoch=draft.waits.epoch,
     )
 
 
 def _take_early(draft: Draft, call: LaterCall) -> bool:
     """Return whether a call has ended before its turn is committed, and forget that."""
-    noted, calls = (call.agent, call.digest), draft.open_calls
+    noted, calls = (call.agent, call.digest), draft.waits
     if noted not in calls.early:
         return False
-    draft.open_calls = replace(calls, early=tuple(each for each in calls.early if each != noted))
+    draft.waits = replace(calls, early=tuple(each for each in calls.early if each != noted))
     return True
 
 

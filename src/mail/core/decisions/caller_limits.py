@@ -1,6 +1,7 @@
 """Limits on how much callers may keep busy. Agents are limited by the steps of their task instead."""
 
 from mail.core.protocol.values import value
+from mail.core.task.callbacks import LaterCall
 from mail.core.task.change import TaskChange
 from mail.core.task.mailboxes import peer_of
 from mail.core.task.task import Task
@@ -26,9 +27,13 @@ class CallerLimits:
     def check_size(self, before: Task | None, change: TaskChange) -> None:
         """Raise TaskFull if the change lets a task run that stores too much; it may always be cancelled."""
         limit, task = self.task_bytes, change.task
-        if limit is None or task.stored_bytes <= limit or not (before is None or task.is_running):
+        if (
+            limit is None
+            or task.stored_bytes <= limit
+            or not (before is None or task.is_running or change.timers)
+        ):
             return
-        if not (change.deliveries or change.histories or change.inherits):
+        if not (change.deliveries or change.histories or change.inherits or change.timers):
             return
         if before is None:
             raise TaskFull(
@@ -74,9 +79,9 @@ def is_new_work(before: Task | None, change: TaskChange) -> bool:
     sent again.
     """
     is_answer = before is not None and before.is_running and len(change.task.requests) < len(before.requests)
-    is_answer = is_answer or bool(change.calls)
+    is_answer = is_answer or any(isinstance(each, LaterCall) for each in change.waits)
     is_mail = change.task.is_running and bool(change.deliveries) and not is_answer
-    return is_mail or bool(change.histories) or change.inherits is not None
+    return is_mail or bool(change.timers) or bool(change.histories) or change.inherits is not None
 
 
 NO_CALLER_LIMITS = CallerLimits()

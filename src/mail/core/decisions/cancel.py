@@ -55,13 +55,20 @@ def cancel(task: Task, swarm: SwarmCore, caller: Principal, reason: str, clock: 
     if task.status not in (TaskStatus.RUNNING, TaskStatus.PAUSED):
         raise NotCancellable(f"task {task.task_id!r} is {task.status.value}; there is nothing to cancel")
     draft = Draft(task, swarm, clock)
+    end(draft, caller, reason)
+    return draft.seal()
+
+
+def end(draft: Draft, caller: Principal, reason: str) -> None:
+    """Cancel a task with what else is decided about it."""
     text = f"The task was cancelled by {caller.id}" + (f": {reason}" if reason else ".")
-    draft.cancellation = Cancellation(requested=draft.timestamp, by=str(caller), reason=reason, seq=task.seq)
+    draft.cancellation = Cancellation(
+        requested=draft.timestamp, by=str(caller), reason=reason, seq=draft.before.seq
+    )
     draft.emit(EventKind.TASK_CANCELLED, text)
     answers = draft.is_running
     draft.move(Transition.CANCEL)
-    draft.stop(create_system_address(swarm.name), Subject.TASK_CANCELLED, text, answers=answers)
-    return draft.seal()
+    draft.stop(create_system_address(draft.swarm.name), Subject.TASK_CANCELLED, text, answers=answers)
 
 
 def still_running(task: Task, leases: Mapping[str, Lease]) -> StillRunning:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from operator import attrgetter
 
+from mail.core.decisions.stalls import prevent_stall
 from mail.core.decisions.submit import DEFAULT_SUBJECT, title_of
-from mail.core.decisions.turn import prevent_stall
 from mail.core.protocol.address import Principal, parse_agent_address
 from mail.core.protocol.calls import tool_result
 from mail.core.protocol.clock import Clock
@@ -105,6 +105,7 @@ def _begin(
             notes=task.generation.notes,
             output_schema=task.generation.output_schema,
             run=task.generation.run,
+            versions=(swarm.digest,),
             pins={agent: pins for agent, pins in task.generation.pins.items() if swarm.has(agent)},
         ),
         contexts={agent: each for agent, each in task.contexts.items() if swarm.has(agent)},
@@ -164,8 +165,8 @@ class _Fork:
         paused_at = old.generation.breakpoint
         if paused_at is not None and draft.before.generation.breakpoint is None:
             self._leave(draft.before.entrypoint, f"agent {paused_at.agent!r}, which waited for the user")
-        for agent in filter(self._swarm.has, old.open_calls.counts):
-            self._leave(agent, f"the results of your calls that were under way ({old.open_calls.of(agent)})")
+        for agent in filter(self._swarm.has, {**old.waits.calls, **old.waits.reminders}):
+            self._leave(agent, f"what was to come to you later ({old.waits.of(agent)})")
         seqs = self._send_mail()
         self._keep_requests(seqs)
         draft.unread_questions = tuple(

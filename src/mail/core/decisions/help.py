@@ -50,6 +50,6 @@ def _tool(name: str) -> str:
         return f"{name}: unknown MAIL tool"
     arguments = ", ".join(
         f"{field}{'' if info.is_required() else ' (optional)'}: {info.description}"
-        for field, info in tool.model_fields.items()
+        for field, info in tool.arguments().items()
     )
     return f"{name}: {tool.__doc__} Arguments: {arguments or 'none'}"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
-from mail.core.decisions.turn import prevent_stall
+from mail.core.decisions.stalls import prevent_stall
 from mail.core.protocol.address import (
     EVERYONE,
     MAX_PRINCIPAL,

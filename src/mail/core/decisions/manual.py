@@ -39,6 +39,7 @@ from mail.core.task.extras import Extra
 from mail.core.task.limits import MAIL_PER_READING, READING_BYTES
 from mail.core.task.swarm import FormResult, History, SwarmCore
 from mail.core.task.task import Task, TaskStatus
+from mail.core.task.timers import Timer
 from mail.core.task.turn_state import Checkpoint
 from mail.errors import BadRequest, Subject
 
@@ -268,6 +269,7 @@ def settle_step(
     output: TurnOutput,
     clock: Clock,
     mail: Sequence[MAILMessage] = (),
+    reminders: Sequence[Timer] = (),
 ) -> tuple[TaskChange, StepPolicy]:
     """Decide the effect of a step's turn, and return with it what the step has brought.
 
@@ -276,7 +278,7 @@ def settle_step(
     if isinstance(output, AgentFailure):
         turn = replace(turn, also_read=())
     policy = StepPolicy(turn)
-    change = Settlement(task, swarm, turn, clock, policy, mail).settle(output)
+    change = Settlement(task, swarm, turn, clock, policy, mail, reminders).settle(output)
     if change.task.status is TaskStatus.PAUSED:
         policy.said = change.response
     return change, policy

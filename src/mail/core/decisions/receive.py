@@ -147,7 +147,7 @@ def begin(
         title=title_of(message.payload.subject, message.payload.body),
         started=clock.now().isoformat(),
         limits=swarm_limits(swarm),
-        generation=Generation(output_schema=swarm.output_schema),
+        generation=Generation(output_schema=swarm.output_schema, versions=(swarm.digest,)),
         parent_swarm=message.source_swarm,
         hops=hops,
     )
@@ -299,7 +299,9 @@ class _Reception:
         elif self.source == task.parent_swarm and not draft.is_running:
             abandon_breakpoint(draft)
             draft.move(Transition.RESUME)
-            draft.generation = draft.generation.next(output_schema=self.swarm.output_schema)
+            draft.generation = draft.generation.next(
+                version=self.swarm.digest, output_schema=self.swarm.output_schema
+            )
             draft.limits = swarm_limits(self.swarm)
         if self.source == task.parent_swarm:
             self._limit_steps()

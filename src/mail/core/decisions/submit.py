@@ -12,7 +12,7 @@ People write text to an entrypoint. Programs that embed a swarm may also pass a 
 recipients; it is sent unchanged.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Literal, TypedDict, Unpack
@@ -45,26 +45,33 @@ from mail.core.protocol.address import (
     is_swarm_name,
     parse_agent_address,
 )
-from mail.core.protocol.clock import Clock
+from mail.core.protocol.clock import Clock, format_time
 from mail.core.protocol.compose import compose_message
 from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.message import MAILMessage, TaskId
 from mail.core.protocol.output_schema import check_schema
 from mail.core.protocol.values import Value
+from mail.core.task.callbacks import LONGEST_WAIT
 from mail.core.task.change import TaskChange
 from mail.core.task.client_tools import ClientTools
 from mail.core.task.draft import Draft
+from mail.core.task.events import EventKind
+from mail.core.task.extras import TimerExtra
 from mail.core.task.idempotency import IdempotencyKey
 from mail.core.task.interswarm import OpenRequest
 from mail.core.task.limits import ANSWER_SECONDS, NO_BUDGET, TURNS_PER_STEP, Budget, Limits
 from mail.core.task.mailboxes import agent_of, goes_out, peer_mailbox
+from mail.core.task.size import text_size
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Generation, Task, TaskStatus, Transition
+from mail.core.task.timers import MAX_DELAYED, MAX_TIMERS, Timer, TimerKind
 from mail.core.task.webhooks import Webhook
 from mail.errors import (
     BadRequest,
     DecisionTooLate,
+    MailboxFull,
     NotPaused,
+    PayloadTooLarge,
     PreconditionFailed,
     TaskMovedOn,
     TaskNotFound,
@@ -98,6 +105,20 @@ class SubmissionChanges(TypedDict, total=False):
     idempotency_key: IdempotencyKey
 
 
+_TERMS = (
+    "task_id",
+    "continues",
+    "expects",
+    "idempotency_key",
+    "webhook",
+    "live",
+    "deltas",
+    "files",
+    "not_before",
+)
+"""The fields of a submission that count only when it is accepted."""
+
+
 class Submission(Value):
     """A person's message to a swarm, with options.
 
@@ -124,6 +145,7 @@ class Submission(Value):
         webhook: a webhook to add to the task.
         live: whether the caller will watch the task's live events; with `deltas`, the pieces of models' replies, too.
         output_schema: the JSON Schema that the answer must fit; None for that of the swarm, if it has one.
+        not_before: when to post it, in seconds since the epoch; None, and any time that has passed, for now.
     """
 
     body: str = ""
@@ -155,10 +177,20 @@ class Submission(Value):
     live: bool = False
     deltas: bool = False
     output_schema: dict[str, Any] | None = None
+    not_before: float | None = None
+
+    def is_later(self, now: float) -> bool:
+        """Return whether it is to be posted only after `now`, in seconds since the epoch."""
+        return self.not_before is not None and self.not_before > now
 
     def as_new(self, task_id: str) -> "Submission":
         """Return the submission as one that begins the task with this id, which is the server's own."""
         return self._trusted({**vars(self), "task_id": task_id})
+
+    def as_kept(self) -> str:
+        """Return the JSON of the submission as it is posted later: its terms were met when it was accepted."""
+        met = {name: type(self).model_fields[name].default for name in _TERMS}
+        return self._trusted({**vars(self), **met}).model_dump_json(exclude_defaults=True)
 
     def evolve(self, **changes: Unpack[SubmissionChanges]) -> "Submission":
         """Return the submission with these changes."""
@@ -170,8 +202,16 @@ def admit(
 ) -> TaskChange:
     """Decide the effect of a submission on the caller's task; `task` is None if there is none with its id.
 
-    Raises BadRequest or one of its subclasses, QuestionOpen, or TaskNotFound.
+    Raises BadRequest or one of its subclasses, QuestionOpen, or TaskNotFound; MailboxFull or PayloadTooLarge for one
+    that is to be posted later.
     """
+    return enter(task, swarm, caller, submission, clock).seal()
+
+
+def enter(
+    task: Task | None, swarm: SwarmCore, caller: Principal, submission: Submission, clock: Clock
+) -> Draft:
+    """Return the draft of what `admit` decides."""
     if submission.message is not None:
         _check_message(swarm, submission.message)
     elif submission.targets:
@@ -190,7 +230,7 @@ def admit(
         raise BadRequest("approvals decide on calls that wait: leave out resume_from, or the approvals")
     if submission.approvals and submission.resume_from is None:
         submission = submission.evolve(resume_from=ResumeFrom.BREAKPOINT_TOOL_CALL)
-    submission = _as_answer(task, submission)
+    given, submission = submission, _as_answer(task, submission)
     resumes_breakpoint = submission.resume_from is ResumeFrom.BREAKPOINT_TOOL_CALL
     if not submission.body and submission.message is None and not resumes_breakpoint:
         raise BadRequest("body must not be empty")
@@ -211,6 +251,9 @@ def admit(
     if submission.continues is not None:
         check_continues(task, submission.continues)
     draft = Draft(task, swarm, clock)
+    if submission.is_later(clock.now().timestamp()):
+        _post_later(draft, caller, given)
+        return draft
     draft.manual = submission.manual
     if resumes_breakpoint:
         _resume_at_breakpoint(draft, caller, submission)
@@ -231,12 +274,50 @@ def admit(
                     f"task {task.task_id!r} is running with another output_schema; wait for its answer, or use another "
                     "task_id"
                 )
+            if _begins(task):
+                draft.limits = _limits(swarm, submission, clock)
+                _deliver(draft, caller, submission)
+                return draft
             draft.limits = _adjusted_limits(task.limits, submission, clock)
             if not (submission.targets or _is_by_agent(submission)):
                 draft.generation = replace(draft.generation, joined=draft.generation.joined + 1)
         mailboxes = _deliver(draft, caller, submission)
         _note_question(draft, submission, mailboxes)
-    return draft.seal()
+    return draft
+
+
+def _begins(task: Task) -> bool:
+    """Return whether a message is the first of a running task, which was begun by one that is to be posted later."""
+    return task.waits.messages > 0 and not (task.pending or task.histories or task.generation.turns)
+
+
+def _post_later(draft: Draft, caller: Principal, submission: Submission) -> None:
+    """Keep a message until it is to be posted. Raises BadRequest, MailboxFull or PayloadTooLarge."""
+    due, waits = submission.not_before or 0.0, draft.waits
+    if due > draft.time_in(LONGEST_WAIT):
+        raise BadRequest(f"not_before may be {LONGEST_WAIT / 86_400:g} days ahead at most")
+    if waits.timers >= MAX_TIMERS:
+        raise MailboxFull(f"{MAX_TIMERS} timers of task {draft.task_id!r} wait already; cancel some of them")
+    kept = submission.as_kept()
+    if (size := text_size(kept)) > MAX_DELAYED:
+        raise PayloadTooLarge(
+            f"a message with not_before can have {MAX_DELAYED} bytes, and this one has {size}"
+        )
+    timer = draft.set_timer(
+        Timer(
+            id="",
+            due=due,
+            kind=TimerKind.MESSAGE,
+            text=_title(submission),
+            submission=kept,
+            caller=str(caller),
+        )
+    )
+    draft.emit(
+        EventKind.TIMER_SET,
+        f"a message of {caller.id} will be posted at {format_time(due)}: {timer.text}",
+        TimerExtra(timer_id=timer.id, due=timer.due),
+    )
 
 
 def _check_generation(task: Task | None, submission: Submission, expected: int | Literal["*"]) -> None:
@@ -320,8 +401,8 @@ def _is_by_agent(submission: Submission) -> bool:
     return submission.message is not None and submission.message.sender.address_type == "agent"
 
 
-def _begin(swarm: SwarmCore, caller: Principal, submission: Submission, clock: Clock) -> TaskChange:
-    owner = str(caller)
+def _begin(swarm: SwarmCore, caller: Principal, submission: Submission, clock: Clock) -> Draft:
+    owner, is_later = str(caller), submission.is_later(clock.now().timestamp())
     task = Task(
         instance=owner,
         task_id=submission.task_id or clock.new_id(),
@@ -333,15 +414,19 @@ def _begin(swarm: SwarmCore, caller: Principal, submission: Submission, clock: C
             client_tools=submission.client_tools,
             notes=submission.notes,
             output_schema=_output_schema(submission, swarm.output_schema),
+            versions=(swarm.digest,),
         ),
         manual=submission.manual,
         title=_title(submission),
         started=clock.now().isoformat(),
-        limits=_limits(swarm, submission, clock),
+        limits=swarm_limits(swarm) if is_later else _limits(swarm, submission, clock),
     )
     draft = Draft(task, swarm, clock, is_new=True)
-    _deliver(draft, caller, submission)
-    return draft.seal()
+    if is_later:
+        _post_later(draft, caller, submission)
+    else:
+        _deliver(draft, caller, submission)
+    return draft
 
 
 def _entrypoint(swarm: SwarmCore, submission: Submission) -> str:
@@ -392,6 +477,7 @@ def _resume(draft: Draft, submission: Submission) -> None:
     given = draft.generation.output_schema if unanswered else draft.swarm.output_schema
     draft.generation = draft.generation.next(
         continues=unanswered,
+        version=draft.swarm.digest,
         client_tools=submission.client_tools,
         notes=submission.notes,
         output_schema=_output_schema(submission, given),
@@ -420,10 +506,15 @@ def _deliver(draft: Draft, caller: Principal, submission: Submission) -> Sequenc
     if submission.msg_type == "broadcast" and not submission.is_direct:
         readers = list(draft.swarm.agents if submission.manual else draft.swarm.entrypoints)
     names = [EVERYONE] if len(readers) == len(draft.swarm.agents) > 1 else readers
-    request_id = draft.clock.new_id()
+    message = write(submission, draft, caller, names)
     if _asks_agents(draft.swarm, submission):
-        draft.open_request(OpenRequest(request_id=request_id, sender="", recipient=target))
-    message = compose_message(
+        draft.open_request(OpenRequest(request_id=message.message.own_id, sender="", recipient=target))
+    return draft.send(message, readers)
+
+
+def write(submission: Submission, draft: Draft, caller: Principal, names: Iterable[str]) -> MAILMessage:
+    """Return the message of a submission to agents of this swarm."""
+    return compose_message(
         submission.msg_type,
         task_id=draft.task_id,
         sender=caller.address,
@@ -431,10 +522,9 @@ def _deliver(draft: Draft, caller: Principal, submission: Submission) -> Sequenc
         subject=submission.subject,
         body=submission.body,
         clock=draft.clock,
-        request_id=request_id,
+        request_id=draft.clock.new_id(),
         routing_info=submission.routing_info,
     )
-    return draft.send(message, readers)
 
 
 def _send_to_targets(draft: Draft, caller: Principal, submission: Submission) -> None:

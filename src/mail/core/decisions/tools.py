@@ -4,11 +4,12 @@
 with the error for the agent.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
 from mail.core.decisions.help import write_guide
+from mail.core.decisions.timers import drop
 from mail.core.protocol.address import (
     EVERYONE,
     create_agent_address,
@@ -16,6 +17,8 @@ from mail.core.protocol.address import (
     join_agent_address,
     parse_agent_address,
 )
+from mail.core.protocol.calls import AgentToolCall
+from mail.core.protocol.clock import format_time, read_duration, read_time
 from mail.core.protocol.mail_tools import (
     AcknowledgeBroadcast,
     AwaitMessage,
@@ -24,6 +27,7 @@ from mail.core.protocol.mail_tools import (
     IgnoreBroadcast,
     MAILTool,
     ReadMore,
+    RemindMe,
     SendBroadcast,
     SendInterrupt,
     SendInterswarmBroadcast,
@@ -34,14 +38,16 @@ from mail.core.protocol.mail_tools import (
 )
 from mail.core.protocol.message import MAILMessage, MAILRequest
 from mail.core.protocol.output_schema import fit
+from mail.core.task.callbacks import LONGEST_WAIT
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
-from mail.core.task.extras import AwaitExtra, Extra
+from mail.core.task.extras import AwaitExtra, Extra, TimerExtra
 from mail.core.task.interswarm import SUBJECT_LENGTH, OpenRequest
 from mail.core.task.limits import ANSWER_SECONDS
 from mail.core.task.mailboxes import ALL_PEERS, agent_of, peer_mailbox
 from mail.core.task.swarm import AgentCore, FormResult
 from mail.core.task.task import TaskStatus, Transition
+from mail.core.task.timers import MAX_TIMERS, MAX_TIMERS_IN_A_TURN, Timer
 from mail.errors import (
     ImproperResponseToUser,
     InvalidRecipient,
@@ -52,6 +58,15 @@ from mail.errors import (
     UnreachableSwarm,
 )
 
+MOST_LISTED = 20
+"""How many of its reminders an agent reads at once."""
+
+
+def reads_reminders(calls: Iterable[AgentToolCall]) -> bool:
+    """Return whether an agent asks for its reminders, to list or to cancel some."""
+    name = RemindMe.tool_name
+    return any(call.tool_name == name and not call.tool_args.keys() & {"in", "at"} for call in calls)
+
 
 class ToolExecutor:
     """Performs the MAIL tools for one agent during one turn.
@@ -61,19 +76,29 @@ class ToolExecutor:
         is_late: whether the task has been resumed since the turn began.
         forgets: whether the agent's last call ignored the broadcast it has read.
         acts: whether the turn ran actions; their results will wake the agent.
+        reminders: those of the agent, if it asks for them.
     """
 
     forgets = False
     acts = False
+    _set = 0
 
     def __init__(
-        self, draft: Draft, name: str, agent: AgentCore, incoming: MAILMessage, *, is_late: bool
+        self,
+        draft: Draft,
+        name: str,
+        agent: AgentCore,
+        incoming: MAILMessage,
+        reminders: Sequence[Timer] = (),
+        *,
+        is_late: bool,
     ) -> None:
         self.draft = draft
         self.name = name
         self.agent = agent
         self.incoming = incoming
         self.is_late = is_late
+        self.reminders = list(reminders)
         self._result = NOTHING
 
     @property
@@ -192,8 +217,8 @@ class ToolExecutor:
         return "broadcast ignored"
 
     def _await_message(self, tool: AwaitMessage) -> str:
-        calls = self.draft.open_calls.counts
-        comes = self.acts or self.draft.has_mail or self.is_finished or self.name in calls
+        draft = self.draft
+        comes = self.acts or draft.has_mail or self.is_finished or draft.waits.includes(self.name)
         if not comes and all(request.sender != self.name for request in self.draft.requests):
             raise ToolCallFault(
                 "there is nothing to await: you have no unanswered request and no mail is on its way; "
@@ -206,6 +231,61 @@ class ToolExecutor:
             AwaitExtra(agent=self.name, reason=tool.reason),
         )
         return "waiting for mail"
+
+    def _remind_me(self, tool: RemindMe) -> str:
+        if tool.cancel is not None:
+            return self._cancel_reminder(tool.cancel)
+        if tool.delay is None and tool.at is None:
+            shown = [f"{each.id} at {format_time(each.due)}: {each.text[:80]}" for each in self.reminders]
+            more = [f"and {len(shown) - MOST_LISTED} more"] if len(shown) > MOST_LISTED else []
+            return (
+                "\n".join(["your reminders:", *shown[:MOST_LISTED], *more])
+                if shown
+                else "you have no reminders"
+            )
+        draft = self.draft
+        timer = Timer(id="", due=self._due(tool), mailbox=self.name, text=tool.note)
+        if self.is_finished:
+            return "the task is finished; there will be no reminder"
+        if self._set >= MAX_TIMERS_IN_A_TURN or draft.waits.timers >= MAX_TIMERS:
+            raise ToolCallFault(
+                f"one turn can set {MAX_TIMERS_IN_A_TURN} reminders, and a task can have {MAX_TIMERS} timers"
+            )
+        self._set += 1
+        timer = draft.set_timer(timer)
+        draft.emit(
+            EventKind.TIMER_SET,
+            f"agent {self.name} will be reminded at {format_time(timer.due)}: {timer.text}",
+            TimerExtra(agent=self.name, timer_id=timer.id, due=timer.due),
+        )
+        return f"your note comes back as a message at {format_time(timer.due)}; its id is {timer.id}"
+
+    def _due(self, tool: RemindMe) -> float:
+        """Return when a reminder is due. Raises ToolCallFault."""
+        if not tool.note:
+            raise ToolCallFault("note is empty: write what you want to read then")
+        if tool.delay is not None and tool.at is not None:
+            raise ToolCallFault("give in or at, not both")
+        given, name = (tool.at, "at") if tool.delay is None else (tool.delay, "in")
+        try:
+            due = (
+                read_time(tool.at or "")
+                if tool.delay is None
+                else self.draft.time_in(read_duration(tool.delay))
+            )
+        except ValueError as error:
+            raise ToolCallFault(f"{name} must be {error}") from error
+        if not due <= self.draft.time_in(LONGEST_WAIT):
+            raise ToolCallFault(f"{name} may be {LONGEST_WAIT / 86_400:g} days ahead at most, not {given}")
+        return max(due, self.draft.time_in(0.0))
+
+    def _cancel_reminder(self, timer_id: str) -> str:
+        timer = next((each for each in self.reminders if each.id == timer_id), None)
+        if timer is None:
+            raise ToolCallFault(f"you have no reminder {timer_id!r}; it may have come already")
+        self.reminders.remove(timer)
+        drop(self.draft, timer, f"agent {self.name} has cancelled")
+        return f"reminder {timer_id} is cancelled"
 
     def _help(self, tool: Help) -> str:
         self.draft.emit(EventKind.HELP_CALLED, f"agent {self.name} called help", Extra(agent=self.name))
@@ -237,12 +317,11 @@ class ToolExecutor:
             )
         if draft.generation.output_schema is not None:
             tool = TaskComplete(finish_message=self._fit(tool.finish_message))
-        calls = draft.open_calls
-        if calls.counts and not calls.warned and draft.generation.limit_notice is None:
-            draft.open_calls = replace(calls, warned=True)
+        waits = draft.waits
+        if waits.end_with_task and not waits.warned and draft.generation.limit_notice is None:
+            draft.waits = replace(waits, warned=True)
             raise ToolCallFault(
-                f"results are still to come: {calls.in_words()}. Await them; or call task_complete again, and these "
-                "calls are cancelled"
+                f"this is still to come: {waits.in_words()}. Await it; or call task_complete again, and it is cancelled"
             )
         draft.emit(
             EventKind.TASK_COMPLETE_CALL,
@@ -398,6 +477,7 @@ class ToolExecutor:
         AwaitMessage: _await_message,
         Help: _help,
         ReadMore: _read,
+        RemindMe: _remind_me,
         TaskComplete: _task_complete,
     }
 

@@ -15,11 +15,13 @@ from typing import Protocol, Required, TypedDict
 
 from mail.core.decisions.approvals import expire_approvals
 from mail.core.decisions.breakpoints import pause
-from mail.core.decisions.callbacks import close, expire_calls, let_wait
+from mail.core.decisions.callbacks import close, let_wait
 from mail.core.decisions.cancel import discard, is_discarded
 from mail.core.decisions.failing_calls import count_call, note_failures
+from mail.core.decisions.stalls import can_wait, prevent_stall
 from mail.core.decisions.text_answers import TEXT_ALONE, interpret
 from mail.core.decisions.tools import ToolExecutor
+from mail.core.decisions.waits import fall_due
 from mail.core.protocol.address import create_agent_address, parse_agent_address
 from mail.core.protocol.calls import BUILTIN_TOOLS, TEXT_OUTPUT, AgentToolCall
 from mail.core.protocol.clock import Clock
@@ -28,7 +30,6 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.output_schema import written
 from mail.core.protocol.values import value
 from mail.core.protocol.xml import render_message
-from mail.core.task.callbacks import LaterCall
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.context import UNKNOWN, Preparation
 from mail.core.task.costs import NO_MODELS, NO_USAGE, Usage
@@ -57,7 +58,9 @@ from mail.core.task.swarm import (
     UserQuestion,
 )
 from mail.core.task.task import Task, TaskStatus
+from mail.core.task.timers import Timer
 from mail.core.task.turn_state import Checkpoint, Receipt, TurnTiming
+from mail.core.task.waits import Wait
 from mail.errors import AgentFault, Subject, ToolCallFault, UnknownTool
 
 MOST_PINS = 32
@@ -101,14 +104,16 @@ def settle(
     clock: Clock,
     mail: Sequence[MAILMessage] = (),
     kept: Checkpoint | None = None,
+    reminders: Sequence[Timer] = (),
 ) -> TaskChange:
     """Decide the effect of a turn on the task as it is now, which may have changed since the turn began.
 
-    `mail` is the task's messages so far, for forms that read them; `kept` is the stored checkpoint, if any.
+    `mail` is the task's messages so far, for forms that read them; `kept` is the stored checkpoint, if any;
+    `reminders` are those of the agent, if it asks for them (`mail.core.decisions.tools.reads_reminders`).
     """
     if is_discarded(task, turn):
         return discard(task, swarm, turn, output.usage, output.models, clock, kept)
-    return Settlement(task, swarm, turn, clock, AUTOMATIC, mail).settle(output)
+    return Settlement(task, swarm, turn, clock, AUTOMATIC, mail, reminders).settle(output)
 
 
 def on_limit_reached(
@@ -217,20 +222,25 @@ def abandon(task: Task, swarm: SwarmCore, turn: Turn, reason: str, attempts: int
 
 
 def expire(
-    task: Task, swarm: SwarmCore, turn: Turn | None, clock: Clock, calls: Sequence[LaterCall] | None = None
+    task: Task, swarm: SwarmCore, turn: Turn | None, clock: Clock, waits: Sequence[Wait] | None = None
 ) -> TaskChange | None:
-    """End a task whose time limit has passed, else expire its requests to other swarms, or its open calls.
+    """End a task whose time limit has passed, else do what is due in it (`Task.deadline`).
 
-    Calls expire only if `calls`, those that wait, have been read. Of a paused task, approvals and open calls expire.
-    Return None if the task has stopped already, has a later deadline, or is a schedule.
+    These are requests to other swarms, approvals of a paused task, and open calls and timers: of these, `waits` are the
+    first (`mail.core.decisions.waits.fall_due`). Return None if nothing is due yet, or for a schedule.
     """
-    now = clock.now().timestamp()
-    if task.status is TaskStatus.PAUSED:
-        return expire_approvals(task, swarm, now, clock) or expire_calls(task, swarm, calls, now, clock)
-    if not task.is_running or task.schedule is not None:
+    if task.schedule is not None:
         return None
-    if not task.is_overdue(now):
-        return expire_requests(task, swarm, now, clock) or expire_calls(task, swarm, calls, now, clock)
+    now = clock.now().timestamp()
+    change = None
+    if task.status is TaskStatus.PAUSED:
+        change = expire_approvals(task, swarm, now, clock)
+    elif task.is_running and not task.is_overdue(now):
+        change = expire_requests(task, swarm, now, clock)
+    if change is not None:
+        return change
+    if not (task.is_running and task.is_overdue(now)):
+        return fall_due(task, swarm, waits, now, clock)
     draft = Draft(task, swarm, clock)
     if turn is not None:
         draft.end_turn(turn, consume=False)
@@ -260,44 +270,6 @@ def expire_requests(task: Task, swarm: SwarmCore, now: float, clock: Clock) -> T
     return draft.seal() if expired else None
 
 
-def prevent_stall(draft: Draft) -> None:
-    """Ensure that a running task has mail, or awaits another swarm or the result of an open call.
-
-    If not, notify the entrypoint the first time in a generation; the second time, end the task with an error.
-    """
-    if not draft.is_running or _can_wait(draft):
-        return
-    task = draft.before
-    unanswered = "; ".join(
-        f"{agent_of(request.sender) or 'the user'} waits for {agent_of(request.recipient)}"
-        for request in draft.requests
-    )
-    if draft.generation.nudges:
-        draft.fail(f"The task stalled: no agent has mail. Unanswered: {unanswered or 'nothing'}.")
-        return
-    draft.generation = replace(draft.generation, nudges=draft.generation.nudges + 1)
-    draft.tell(
-        task.entrypoint,
-        Subject.RUNTIME_ERROR,
-        "No agent of this task has any mail left, so nothing will happen by itself. Unanswered requests: "
-        f"{unanswered or 'none'}. Write to an agent, or call task_complete.",
-    )
-
-
-def _can_wait(draft: Draft) -> bool:
-    """Return whether anything will happen in the task by itself."""
-    return draft.has_mail or bool(draft.open_calls.counts) or _waits_for_peers(draft)
-
-
-def _waits_for_peers(draft: Draft) -> bool:
-    """Return whether another swarm must answer, or has received all answers from a task that it began."""
-    if any(request.recipient_swarm for request in draft.requests):
-        return True
-    return draft.before.parent_swarm is not None and not any(
-        request.sender_swarm for request in draft.requests
-    )
-
-
 def text_recipient(task: Task, swarm: SwarmCore, turn: Turn, clock: Clock) -> str:
     """Return who receives text that the agent writes in this turn, if it calls no tool: an agent, or `user`.
 
@@ -322,7 +294,7 @@ def _read_text(text: str, draft: Draft, turn: Turn) -> MAILTool | None:
         return TaskComplete(finish_message=text)
     name = turn.mailbox
     agent = draft.swarm.agent(name)
-    return interpret(text, draft, name, agent, turn.entry.message, can_wait=_can_wait(draft))
+    return interpret(text, draft, name, agent, turn.entry.message, can_wait=can_wait(draft))
 
 
 def find_used_up(task: Task, swarm: SwarmCore, turn: Turn, now: float) -> str | None:
@@ -468,6 +440,7 @@ class Settlement:
         clock: Clock,
         policy: SettlementPolicy,
         mail: Sequence[MAILMessage] = (),
+        reminders: Sequence[Timer] = (),
     ) -> None:
         self.task = task
         self.swarm = swarm
@@ -478,7 +451,8 @@ class Settlement:
         self.draft.end_turn(turn, consume=True)
         self.is_last = turn.entry.seq == task.generation.limit_notice
         self.is_late = turn.task.generation.number != task.generation.number
-        self.tools = ToolExecutor(self.draft, self.name, self.agent, turn.entry.message, is_late=self.is_late)
+        read = turn.entry.message
+        self.tools = ToolExecutor(self.draft, self.name, self.agent, read, reminders, is_late=self.is_late)
         self._policy = policy
         self._mail = mail
         self._client_tools = None if task.generation.client_tools is None else task.client_tools_of(self.name)
@@ -615,10 +589,10 @@ class Settlement:
 
     def seal(self) -> TaskChange:
         """Return the complete change."""
-        generation, calls = self.draft.generation, self.draft.open_calls
+        generation, calls = self.draft.generation, self.draft.waits
         if calls.early:  # of calls that this turn has lost
             early = tuple(each for each in calls.early if each[0] != self.name)
-            self.draft.open_calls = replace(calls, early=early)
+            self.draft.waits = replace(calls, early=early)
         faults = generation.faults
         count = faults.get(self.name, 0) + 1 if self._faults else 0
         gave_up = count >= FAULTS_IN_A_ROW and self.draft.is_running and self._policy.may_give_up(self)
@@ -626,7 +600,7 @@ class Settlement:
             faults = {**faults, self.name: count}
         elif self.name in faults:
             faults = {agent: count for agent, count in faults.items() if agent != self.name}
-        self.draft.generation = generation.after_turn(
+        self.draft.generation = generation.on(self.swarm.digest).after_turn(
             is_step=is_step(self.turn.entry.message, self.swarm),
             faults=faults,
             failing_calls=self._failing_calls,

@@ -18,7 +18,7 @@ from mail.core.decisions.webhooks import attach, remove
 from mail.core.engine.caller_limits import LimitGuard
 from mail.core.engine.commit import Committer, load_task
 from mail.core.engine.live import LiveHub
-from mail.core.engine.wake_ups import publish
+from mail.core.engine.wake_ups import looks, publish
 from mail.core.engine.watch import Submitted
 from mail.core.engine.webhooks import NO_WEBHOOKS
 from mail.core.engine.wiring import Wiring
@@ -97,6 +97,7 @@ class Admission:
         if task is None and wiring.webhooks is not None:
             registered = await wiring.webhooks.registered(key.instance)
         unknown = await self._unknown_swarm(submission.targets) if submission.targets else None
+        await self._keep_version()
         submitted: Submitted
 
         def decide(task: Task | None) -> TaskChange | None:
@@ -122,9 +123,10 @@ class Admission:
             if new_bytes:
                 size = change.task.stored_bytes + new_bytes
                 change = replace(change, task=replace(change.task, stored_bytes=size))
+            waits_for_next = bool(change.timers) and not change.task.is_running
             submitted = Submitted(
                 key,
-                change.task.generation.number,
+                change.task.generation.number + waits_for_next,
                 task.seq if task else 0,
                 change.task.seq,
                 change.task.generation.output_schema is not None,
@@ -137,6 +139,12 @@ class Admission:
 
         await self.adopt(task, decide, before_wake_ups=announce if submission.live else None, files=files)
         return submitted
+
+    async def _keep_version(self) -> None:
+        """Keep the version of the swarm, on which runs begin."""
+        wiring = self._wiring
+        if wiring.versions is not None and wiring.versions.needs(wiring.swarm):
+            await wiring.versions.keep(wiring.swarm)
 
     async def _unknown_swarm(self, targets: Sequence[str]) -> str | None:
         """Return the first swarm of `agent@swarm` targets that is not known here; None if all are."""
@@ -168,6 +176,7 @@ class Admission:
         CURRENT_TASK.set(message.payload.task_id)
         source = message.source_swarm
         is_known = await self._check_source(source, caller_id, back=back)
+        await self._keep_version()
 
         async def load() -> Task | None:
             """Load the first task that the message may belong to; None to begin one."""
@@ -299,6 +308,7 @@ class Admission:
         snapshot = await wiring.store.read_snapshot(key, present.seq if at is None else at)
         portions = {agent: n for agent, n in snapshot.task.histories.items() if n and wiring.swarm.has(agent)}
         inherited = Inheritance(key, portions, snapshot.task.history_bytes)
+        await self._keep_version()
 
         def decide(existing: Task | None) -> TaskChange | None:
             if existing is not None and existing.key == made:
@@ -356,7 +366,10 @@ class Admission:
             wiring.observe(change)
             if before_wake_ups is not None:
                 await before_wake_ups(change)
-            await publish(wiring.queue, wake_ups(change.task))
+            woken = wake_ups(change.task)
+            if change.waits:
+                woken += looks(change.task, wiring.now())
+            await publish(wiring.queue, woken)
         return change
 
     def _traced(self, change: TaskChange, given: str = "") -> TaskChange:

@@ -53,7 +53,7 @@ class TurnCallbacks:
         begun += sum(action.finish_within is not None for action in about_to_begin)
         if begun >= MAX_CALLS_IN_A_TURN:
             why = f"one turn can begin {MAX_CALLS_IN_A_TURN} calls that finish later; call it again in your next turn"
-        elif self._turn.task.open_calls.total + begun >= MAX_OPEN_CALLS:
+        elif self._turn.task.waits.open_calls + begun >= MAX_OPEN_CALLS:
             why = f"{MAX_OPEN_CALLS} calls of this task wait for their results; await some of them first"
         else:
             return None
@@ -94,7 +94,7 @@ class TurnCallbacks:
             heartbeat=callback.heartbeat,
             heard=self._clock.now().timestamp(),
         )
-        await self._store.put_call(self._turn.task.key, record)
+        await self._store.put_wait(self._turn.task.key, record)
 
     def address(self, receipt: Receipt | None) -> CallbackAddress:
         """Return where the result of a call goes."""
@@ -153,7 +153,9 @@ class Callbacks:
             return finish(task, wiring.swarm, call, result, wiring.clock)
 
         change = await self._admission.adopt(await load(), decide, reload=load)
-        return Reported(call.state if change is None else change.calls[0].state, None)
+        if change is not None and isinstance(ended := change.waits[0], LaterCall):
+            call = ended
+        return Reported(call.state, None)
 
     async def report(self, token: str, progress: str | None = None) -> Reported:
         """Note that a call is alive, and how far it has come, if given. Raises as `finish`, and BadRequest."""
@@ -166,7 +168,7 @@ class Callbacks:
             call = await self._read(key, call.digest)
             check_open(task, call)
             new = call.heard_of(wiring.now(), progress)
-            if await wiring.store.put_call(key, new, instead_of=call):
+            if await wiring.store.put_wait(key, new, instead_of=call):
                 return Reported(new.state, new.due)
 
     async def _find(self, token: str) -> tuple[TaskKey, LaterCall]:
@@ -177,7 +179,7 @@ class Callbacks:
         return key, await self._read(key, digest_of(token))
 
     async def _read(self, key: TaskKey, digest: str) -> LaterCall:
-        call = await self._wiring.store.read_call(key, digest)
-        if call is None:
+        call = await self._wiring.store.read_wait(key, digest)
+        if not isinstance(call, LaterCall):
             raise CallbackNotFound
         return call

@@ -81,6 +81,8 @@ class HistoryCache:
             cached = known[place] = CachedHistory()
         else:
             known.move_to_end(place)
+            if cached.n == n and cached.cut is cut:
+                return cached
         if cached.n == n:
             portions = ()
         elif cached.n != after:

@@ -2,8 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from mail.core.decisions.interswarm import (
@@ -15,17 +13,14 @@ from mail.core.decisions.interswarm import (
     undelivered,
     wrap_entry,
 )
-from mail.core.engine.files import CallerFiles
 from mail.core.engine.leased_turn import LeasedTurn, OutboundResult, conceal
-from mail.core.engine.telemetry import NO_TRACER, Tracer
-from mail.core.protocol.clock import Clock
+from mail.core.engine.wiring import Wiring
 from mail.core.protocol.mail_tools import DiscoverSwarms
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.files import files_in
-from mail.core.task.limits import UNREACHABLE_SECONDS
 from mail.core.task.mailboxes import peer_of
-from mail.core.task.ports import Peers, Store
-from mail.core.task.swarm import ActionCore, SwarmCore
+from mail.core.task.ports import Peers
+from mail.core.task.swarm import ActionCore
 from mail.errors import PeerRefused, PeerUnavailable
 
 logger = logging.getLogger(__name__)
@@ -33,17 +28,13 @@ logger = logging.getLogger(__name__)
 NO_CONNECTION = "this server has no connection to other swarms"
 
 
-NO_BUILTINS: Mapping[str, ActionCore] = MappingProxyType({})
-
-
-def builtins_of(peers: Peers) -> Mapping[str, ActionCore]:
+def discovery(peers: Peers) -> ActionCore:
     """Return the tool `discover_swarms` as an action, because it works outside of the task."""
 
     async def discover(arguments: dict[str, Any]) -> str:
         return await peers.discover(DiscoverSwarms.model_validate(arguments).discovery_urls)
 
-    name = DiscoverSwarms.tool_name
-    return {name: ActionCore(name=name, function=discover, idempotent=True, sequential=True)}
+    return ActionCore(name=DiscoverSwarms.tool_name, function=discover, idempotent=True, sequential=True)
 
 
 class PeerTurn(LeasedTurn):
@@ -55,22 +46,12 @@ class PeerTurn(LeasedTurn):
 
     turn: Turn
 
-    def __init__(
-        self,
-        turn: Turn,
-        swarm: SwarmCore,
-        store: Store,
-        clock: Clock,
-        peers: Peers | None,
-        tracer: Tracer = NO_TRACER,
-        unreachable_seconds: float = UNREACHABLE_SECONDS,
-        files: CallerFiles | None = None,
-    ) -> None:
-        super().__init__(turn, swarm, store, clock)
-        self._unreachable_seconds = unreachable_seconds
-        self._peers = peers
-        self._tracer = tracer
-        self._files = files
+    def __init__(self, turn: Turn, wiring: Wiring) -> None:
+        super().__init__(turn, wiring.swarm, wiring.store, wiring.clock)
+        self._unreachable_seconds = wiring.unreachable_seconds
+        self._peers = wiring.peers
+        self._tracer = wiring.tracer
+        self._files = wiring.caller_files
 
     async def run(self, seconds: float) -> TaskChange | None:
         """Deliver the message within `seconds`, return it to its sender, or postpone it."""

@@ -5,7 +5,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import field
 from enum import StrEnum
-from functools import partial
 from math import inf
 
 from mail.core.decisions.turn import abandon
@@ -124,8 +123,8 @@ class LeasedTurn(ABC):
         """Return the turn's measurements."""
         return TurnReport(outcome, self._committer.conflicts, outbound=self._end)
 
-    async def _insist(self, write: Callable[[], Awaitable[None]]) -> None:
-        """Write in the name of the lease, and again while the store refuses it, as what the turn has made was paid for.
+    async def _insist[Made](self, write: Callable[[Made], Awaitable[None]], made: Made) -> None:
+        """Write what the turn has made in the name of the lease, and again while the store refuses it: it was paid for.
 
         Raises StoreUnavailable when the time of the turn ends, or if the lease is gone after a refusal: the write may
         have gone through, and the next wake-up finds out.
@@ -133,7 +132,7 @@ class LeasedTurn(ABC):
         pause, refused = FIRST_PAUSE, None
         while True:
             try:
-                return await write()
+                return await write(made)
             except StoreUnavailable as error:
                 refused = error
                 if asyncio.get_running_loop().time() + pause > self.until:
@@ -150,7 +149,7 @@ class LeasedTurn(ABC):
         return self._committer.commit(decide, self.turn.task, write=self._write)
 
     def _write(self, change: TaskChange) -> Coroutine[None, None, None]:
-        return self._insist(partial(self._store.commit, change))
+        return self._insist(self._store.commit, change)
 
 
 def conceal(error: Exception) -> str:

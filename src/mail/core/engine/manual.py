@@ -17,6 +17,7 @@ from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.context import Context
 from mail.core.task.swarm import AgentFunction, SwarmCore
 from mail.core.task.task import Task, TaskKey
+from mail.core.task.timers import Timer
 from mail.core.task.turn_state import Checkpoint
 from mail.core.turns.context import CURRENT_TASK
 from mail.errors import StepFailed, TaskNotFound
@@ -59,9 +60,10 @@ class StepResult:
         clock: Clock,
         mail: Sequence[MAILMessage],
         kept: Checkpoint | None,
+        reminders: Sequence[Timer],
     ) -> TaskChange:
         """Decide what the turn's output does, and keep what it has brought."""
-        change, result = settle_step(task, swarm, turn, output, clock, mail)
+        change, result = settle_step(task, swarm, turn, output, clock, mail, reminders)
         self.said, self.failed = result.said, result.failed
         return change
 
@@ -153,17 +155,7 @@ class ManualMode:
                 agent, function=options.function or agent.function, context=options.context or agent.context
             )
             swarm = replace(swarm, agents={**swarm.agents, turn.mailbox: agent})
-        policy = _step_policy(result)
-        engine = (swarm, self._wiring.store, self._wiring.clock, self._wiring.histories)
-        return AgentTurn(
-            turn,
-            known,
-            *engine,
-            policy,
-            tracer=self._wiring.tracer,
-            live=self._turns.live,
-            base_url=self._wiring.base_url,
-        )
+        return AgentTurn(turn, known, self._wiring, _step_policy(result), self._turns.live, swarm)
 
     async def _execute(
         self, leased: AgentTurn[StepTurn], decide: Callable[[Task], TaskChange] | None = None

@@ -1,17 +1,19 @@
 """A turn of an agent that is over: what the agent read, what its model replied, and what it may have called.
 
-Everything comes from the record: the turn's commit, the state of the task before it, and the agent's history.
-Nothing is stored for it. Only the system prompt and the tools are those of the swarm as it is now.
+Everything comes from the record: the turn's commit, the state of the task before it, the agent's history, and the
+version of the swarm on which the turn ran. Nothing else is stored for it. If that version is not known, the system
+prompt and the tools are those of the swarm as it is now.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import copy_context
 from itertools import groupby
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 from mail.core.decisions.spans import FAILURES, begins_turn
 from mail.core.engine.turn import before_results
+from mail.core.engine.versions import Versions
 from mail.core.protocol.calls import is_tool_result
 from mail.core.protocol.message import tier_of
 from mail.core.protocol.values import value
@@ -21,10 +23,11 @@ from mail.core.task.costs import Usage
 from mail.core.task.events import Event, EventKind
 from mail.core.task.ports import Store
 from mail.core.task.size import json_size
-from mail.core.task.swarm import AgentCore, History, SwarmCore
+from mail.core.task.swarm import ActionCore, AgentCore, History, SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.turn_state import TurnTiming
 from mail.core.turns.context import TURN, TurnContext
+from mail.core.turns.tools import offered_tools
 from mail.errors import BadRequest, SnapshotExpired
 
 FIRST_PAGE = 8
@@ -34,30 +37,22 @@ SMALL_PAGE = 250_000
 """The size of a page of a history below which the next one has twice as many portions."""
 
 
-@runtime_checkable
-class OffersTools(Protocol):
-    """An agent function that knows which tools its model gets in a turn."""
-
-    def offered_tools(self) -> list[dict[str, Any]]:
-        """Return the declarations of the tools of the turn that is running."""
-        ...
-
-
 @value
 class AgentSetup:
-    """How an agent is set up in the swarm that runs now.
+    """How an agent was set up in a turn.
 
     Attributes:
-        model: the name of its model; None for an agent function without one.
-        system_prompt: its system prompt; None for an agent function without one.
-        tools: the declarations of the tools that it may call in the turn.
-        has_more_tools: whether it also gets tools of MCP servers, which only a turn looks up.
+        agent: its settings.
+        tools: the declarations of the tools that it might call in the turn.
+        version: the version of the swarm on which the turn ran; None if that is not known: then the rest is of the
+            swarm that runs now.
+        is_present: whether the rest is of the swarm that runs now.
     """
 
-    model: str | None
-    system_prompt: str | None
+    agent: AgentCore
     tools: Sequence[Mapping[str, Any]]
-    has_more_tools: bool
+    version: SwarmCore | None
+    is_present: bool
 
 
 @value
@@ -73,7 +68,7 @@ class PastTurn:
         omitted: how many older entries of the history are left out; each older turn that was not read counts as one.
         output: what the turn appended to the history: the reply, and the results of its calls. None if it left nothing
             there, as a turn that only waits.
-        setup: None if the swarm no longer has the agent.
+        setup: None if that swarm has no such agent.
     """
 
     agent: str
@@ -139,13 +134,14 @@ async def read_turn(
     key: TaskKey,
     seq: int,
     *,
+    versions: Versions | None = None,
     limit: int | None = None,
     max_bytes: int | None = None,
 ) -> PastTurn:
     """Return the turn of an event of a task, with the last `limit` entries of its history, of at most `max_bytes`.
 
     These bound what is read, too: the commit of the turn and the one before it, the turn's mail, and the end of the
-    history that the agent has read.
+    history that the agent has read. `swarm` is the one that runs now; `versions` has earlier ones.
 
     Raises BadRequest for an event that the task doesn't have, or that is not part of a turn of an agent, and
     SnapshotExpired if the turn is no longer stored.
@@ -185,7 +181,9 @@ async def read_turn(
         history=shown,
         omitted=unread + len(messages) - len(shown),
         output=output if added else None,
-        setup=_setup(swarm, agent, task),
+        setup=await _setup(
+            swarm, versions, next(reversed(commit.task.generation.versions), None), agent, task
+        ),
     )
 
 
@@ -264,21 +262,23 @@ def _messages(
     return before_results(known, prompts)
 
 
-def _setup(swarm: SwarmCore, name: str, task: Task) -> AgentSetup | None:
-    if not swarm.has(name):
+async def _setup(
+    swarm: SwarmCore, versions: Versions | None, digest: str | None, name: str, task: Task
+) -> AgentSetup | None:
+    """Return the setup of an agent in a turn on the version of the swarm with this digest."""
+    version = swarm if digest == swarm.digest else None
+    if version is None and digest is not None and versions is not None:
+        version = await versions.read(digest)
+    found = version or swarm
+    if not found.has(name):
         return None
-    agent = swarm.agent(name)
-    return AgentSetup(
-        model=agent.model,
-        system_prompt=agent.system_prompt,
-        tools=copy_context().run(_tools, swarm, agent, name, task),
-        has_more_tools=agent.tool_source is not None,
-    )
+    agent = found.agent(name)
+    tools = copy_context().run(_tools, agent, found.actions, name, task)
+    return AgentSetup(agent, tools, version, is_present=found is swarm)
 
 
-def _tools(swarm: SwarmCore, agent: AgentCore, name: str, task: Task) -> Sequence[Mapping[str, Any]]:
-    """Return the tools of a turn: those that the agent's function offers its model, else its actions."""
+def _tools(
+    agent: AgentCore, actions: Mapping[str, ActionCore], name: str, task: Task
+) -> Sequence[Mapping[str, Any]]:
     TURN.set(TurnContext(agent=name, tools=task.turn_tools(name)))
-    if isinstance(agent.function, OffersTools):
-        return agent.function.offered_tools()
-    return [swarm.actions[action].to_tool_dict(agent.tool_format) for action in agent.actions]
+    return offered_tools(agent.declared_tools(actions), agent.tool_format)

@@ -9,16 +9,17 @@ from itertools import batched
 from math import inf
 
 from mail.core.decisions.turn import expire
+from mail.core.decisions.waits import MOST_DUE
 from mail.core.engine.commit import Committer, load_task
 from mail.core.engine.schedules import Schedules
 from mail.core.engine.turns import Turns
-from mail.core.engine.wake_ups import again, publish
+from mail.core.engine.wake_ups import again, looks, publish
 from mail.core.engine.wiring import Wiring
 from mail.core.protocol.values import value
-from mail.core.task.callbacks import LaterCall
 from mail.core.task.leases import QUIET_SECONDS, DueTask, ExpiredLease
 from mail.core.task.ports import WakeUp, look_at, wake_ups
 from mail.core.task.task import Task, TaskKey
+from mail.core.task.waits import Wait
 from mail.core.turns.context import CURRENT_TASK
 from mail.errors import MAILError
 
@@ -112,31 +113,31 @@ class Recovery:
             return Found()
 
     async def _look_after(self, due: DueTask, ahead: float, quiet_for: float) -> Found:
-        """End a task or its requests if they are overdue, and otherwise its leases and parks that have expired."""
+        """Do what is due in a task (`Task.deadline`), and otherwise end its leases and parks that have expired."""
         wiring, now = self._wiring, self._wiring.now()
         if due.task.schedule is not None:
             due = replace(due, task=await self._schedules.advance(due.task))
-        calls: Sequence[LaterCall] | None = None
+        waits: Sequence[Wait] | None = None
 
         async def load(task: Task | None = None) -> Task:
-            """Return the present task, and read the calls that may be due: later, as its version guards them."""
-            nonlocal calls
+            """Return the present task, and read what may be due in it: later, as its version guards that."""
+            nonlocal waits
             task = task or await load_task(wiring.store, due.task.key)
-            if task.open_calls.is_due(now):
-                calls = await wiring.store.read_waiting_calls(task.key)
+            if task.waits.is_due(now):
+                waits = await wiring.store.list_waits(task.key, limit=MOST_DUE + 1)
             return task
 
         change = await Committer(wiring.store).commit(
-            lambda task: expire(task, wiring.swarm, None, wiring.clock, calls),
+            lambda task: expire(task, wiring.swarm, None, wiring.clock, waits),
             await load(due.task),
             reload=load,
         )
         if change is not None:
             wiring.observe(change)
             woken = wake_ups(change.task)  # all, as the task may have resumed
-            if ahead and change.task.open_calls.is_due(now):  # one commit ends only some of many calls
-                woken = [*woken, look_at(due.task.key, now)]
-            return Found(wake_ups=woken)
+            return Found(
+                wake_ups=[*woken, *looks(change.task, now)]
+            )  # one commit ends only some of what is due
         ended = {each.mailbox: each for each in await wiring.store.end_expired(due, now=now)}
         parked = [mailbox for mailbox, each in ended.items() if each.lease.park is not None]
         taken_over = {

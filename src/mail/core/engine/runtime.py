@@ -17,6 +17,7 @@ from mail.core.engine.heartbeat import OnRenewal
 from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.recovery import Recovery
 from mail.core.engine.schedules import Schedules
+from mail.core.engine.timers import Timers
 from mail.core.engine.turns import Turns
 from mail.core.engine.watch import Watch
 from mail.core.engine.wiring import Wiring
@@ -38,6 +39,7 @@ class Runtime(Wiring):
         dead_letters: the dead letters of the swarm's tasks.
         callbacks: takes the results of calls that finish later.
         schedules: begins runs at the times of schedules.
+        timers: cancels timers.
     """
 
     def __post_init__(self) -> None:
@@ -46,6 +48,7 @@ class Runtime(Wiring):
         self.admission = Admission(self, self.turns.live)
         self.dead_letters = DeadLetters(self, self.admission)
         self.callbacks = Callbacks(self, self.admission)
+        self.timers = Timers(self, self.admission)
         watch = Watch(self.store, self.clock, self.pacer, self.turns.live)
         self.schedules = Schedules(self, self.admission)
         recovery = Recovery(self, self.turns, self.schedules)

@@ -2,15 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 
 from mail.core.decisions.approvals import approved_checkpoint, is_progress, settle_approved
 from mail.core.decisions.cancel import is_discarded
 from mail.core.decisions.park import may_park, park, parked_before
+from mail.core.decisions.tools import reads_reminders
 from mail.core.decisions.turn import (
     AgentFailure,
     TurnOutput,
@@ -24,15 +24,19 @@ from mail.core.decisions.turn import (
 from mail.core.engine.actions import ActionRunner, Parking
 from mail.core.engine.attempts import counted_attempts
 from mail.core.engine.callbacks import TurnCallbacks
+from mail.core.engine.commit import load_task
 from mail.core.engine.context import AgentWindow, transcript_room
-from mail.core.engine.files import CallerFiles, TaskFiles, mentions
-from mail.core.engine.histories import CachedHistory, HistoryCache
+from mail.core.engine.files import TaskFiles, mentions
+from mail.core.engine.histories import CachedHistory
+from mail.core.engine.interswarm import discovery
 from mail.core.engine.leased_turn import LeasedTurn, TurnReport, conceal
-from mail.core.engine.pacing import LARGE, Pacer
-from mail.core.engine.telemetry import NO_TRACER, Tracer
+from mail.core.engine.pacing import LARGE
+from mail.core.engine.telemetry import NO_TRACER
+from mail.core.engine.waits import open_waits
+from mail.core.engine.wiring import Wiring
 from mail.core.protocol.calls import AgentToolCall, is_tool_result
 from mail.core.protocol.clock import Clock
-from mail.core.protocol.mail_tools import ReadMore
+from mail.core.protocol.mail_tools import DiscoverSwarms, ReadMore
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.quotes import ShownText
 from mail.core.protocol.values import value
@@ -42,8 +46,7 @@ from mail.core.task.costs import NO_USAGE
 from mail.core.task.files import FILES
 from mail.core.task.leases import Lease
 from mail.core.task.mailboxes import agent_of
-from mail.core.task.permits import PermitSource
-from mail.core.task.ports import Peers, Store
+from mail.core.task.ports import Peers
 from mail.core.task.size import json_size, text_size
 from mail.core.task.swarm import (
     ActionCore,
@@ -56,6 +59,7 @@ from mail.core.task.swarm import (
     ToolSource,
 )
 from mail.core.task.task import ForkActions, Task
+from mail.core.task.timers import Timer
 from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.core.turns.activity import NOTABLE_SECONDS, LivePublisher, TurnActivity
 from mail.core.turns.context import NOTHING_PROVIDED, TURN, TurnContext
@@ -89,7 +93,8 @@ class TurnPolicy[T: Turn]:
     messages: Callable[[T, History, History], History]
     tool_choice: Callable[[T], ToolChoice]
     settle: Callable[
-        [Task, SwarmCore, T, TurnOutput, Clock, Sequence[MAILMessage], Checkpoint | None], TaskChange
+        [Task, SwarmCore, T, TurnOutput, Clock, Sequence[MAILMessage], Checkpoint | None, Sequence[Timer]],
+        TaskChange,
     ]
     text_recipient: Callable[[Task, SwarmCore, T, Clock], str] | None = None
     parks: bool = False
@@ -132,10 +137,8 @@ AUTOMATIC: TurnPolicy[Turn] = TurnPolicy(
 class AgentTurn[T: Turn](LeasedTurn):
     """The turn of an agent.
 
-    `known` is the number of history chunks that were cached when it was opened. `builtins` are actions that belong
-    to no swarm: MAIL tools that work outside of the task. `max_bytes` is how much the task may store; None for no
-    limit. `base_url` is that of the server, for callbacks, and `files` those of its callers; `peers` have the files
-    of mail from other swarms.
+    `known` is the number of history chunks that were cached when it was opened, `swarm` the agents that take part in
+    place of the wiring's.
     """
 
     turn: T
@@ -153,34 +156,18 @@ class AgentTurn[T: Turn](LeasedTurn):
         self,
         turn: T,
         known: int,
-        swarm: SwarmCore,
-        store: Store,
-        clock: Clock,
-        histories: HistoryCache,
+        wiring: Wiring,
         policy: TurnPolicy[T],
-        builtins: Mapping[str, ActionCore] = MappingProxyType({}),
-        tracer: Tracer = NO_TRACER,
-        max_bytes: int | None = None,
-        pacer: Pacer | None = None,
-        *,
         live: LivePublisher,
-        permits: PermitSource | None = None,
-        base_url: str = "",
-        files: CallerFiles | None = None,
-        peers: Peers | None = None,
+        swarm: SwarmCore | None = None,
     ) -> None:
-        super().__init__(turn, swarm, store, clock)
+        swarm, clock = swarm or wiring.swarm, wiring.clock
+        super().__init__(turn, swarm, wiring.store, clock)
         self._agent = agent = swarm.agent(turn.mailbox)
+        self._wiring = wiring
         self._policy = policy
-        self._max_bytes = max_bytes
-        self._pacer = pacer or Pacer()
-        self._tracer = tracer
         self._known = known
-        self._histories = histories
-        self._builtins = builtins
-        self._permits = permits
-        self._base_url = base_url
-        self._peers = peers
+        files = wiring.caller_files
         self._files = None if files is None or not files.are_stored else TaskFiles(files, turn.task.key)
         self._approved = turn.task.approved_calls_of(turn.mailbox) if turn.task.approved_calls else None
         earlier = turn.checkpoint
@@ -194,7 +181,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         self._window = (
             None
             if agent.context is None
-            else AgentWindow(turn, agent, agent.context, store, self._keep_preparation)
+            else AgentWindow(turn, agent, agent.context, wiring.store, self._keep_preparation)
         )
         self._meter = UsageMeter(earlier.usage, earlier.models) if earlier else UsageMeter()
         lease, timing = turn.lease, earlier.timing if earlier else None
@@ -224,12 +211,12 @@ class AgentTurn[T: Turn](LeasedTurn):
             tools=task.turn_tools(turn.mailbox),
             meter=self._meter,
             activity=self.activity,
-            tracer=None if self._tracer is NO_TRACER else self._tracer,
+            tracer=None if self._wiring.tracer is NO_TRACER else self._wiring.tracer,
             traceparent=task.traceparent,
             switch=task.switches.get(agent_of(turn.mailbox)),
             may_park=self._policy.parks and (parked is None or may_park(turn, self._clock)),
             parked=parked,
-            permits=self._permits,
+            permits=self._wiring.permits,
             may_cut=self._window is not None,
             files=self._files,
         )
@@ -281,23 +268,23 @@ class AgentTurn[T: Turn](LeasedTurn):
             )
         key, mailbox, n = turn.task.key, turn.mailbox, turn.task.histories.get(turn.mailbox, 0)
         cut = turn.task.contexts.get(mailbox, UNKNOWN).cut
-        history = self._histories.extend(key, mailbox, self._known, n, turn.portions, cut)
+        history = self._wiring.histories.extend(key, mailbox, self._known, n, turn.portions, cut)
         if history is None:  # it was dropped from the cache meanwhile
             portions = await self._store.read_portions(key, mailbox, after=cut.begin - 1)
-            history = self._histories.extend(key, mailbox, 0, n, portions, cut)
+            history = self._wiring.histories.extend(key, mailbox, 0, n, portions, cut)
         if history is None:
             history = CachedHistory()
             history.extend(n, portions, cut)
         size = turn.entry.size
         is_large = size > LARGE
         if is_large:
-            await self._pacer.pause(size)
+            await self._wiring.pacer.pause(size)
         try:
             output = await self._run(history, seconds)
             if isinstance(output, Parking):
                 return await self._park(output)
             if is_large:
-                await self._pacer.pause(size)
+                await self._wiring.pacer.pause(size)
             change = await self._settle(output)
         except StoreError:
             raise
@@ -315,7 +302,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         """Cache what the turn has added to the agent's history."""
         context = change.task.contexts.get(new.agent, UNKNOWN)
         portions = [Portion(new.n, new.entries, len(new.encoded))]
-        self._histories.extend(change.key, new.agent, new.n - 1, new.n, portions, context.cut)
+        self._wiring.histories.extend(change.key, new.agent, new.n - 1, new.n, portions, context.cut)
         if history.measured.tokens:
             history.measured = (
                 context
@@ -353,13 +340,23 @@ class AgentTurn[T: Turn](LeasedTurn):
                 )
             )
         mail = await self._mail() if self._agent.actions and self._reads_mail(output) else ()
+        reminders: Sequence[Timer] = ()
+
+        async def reload() -> Task:
+            nonlocal reminders
+            task = await load_task(self._store, self.turn.task.key)
+            reminders = await self._reminders(task)
+            return task
+
+        def decide(task: Task) -> TaskChange | None:
+            settle = self._policy.settle
+            change = settle(task, self._swarm, self.turn, output, self._clock, mail, self._kept, reminders)
+            return self._within_limit(task, change)
+
         try:
-            return await self.commit(
-                lambda task: self._within_limit(
-                    task,
-                    self._policy.settle(task, self._swarm, self.turn, output, self._clock, mail, self._kept),
-                )
-            )
+            if isinstance(output, Checkpoint) and reads_reminders(output.calls):
+                return await self._committer.commit(decide, await reload(), reload=reload)
+            return await self.commit(decide)
         except StoreUnavailable:
             if isinstance(output, Checkpoint):
                 with suppress(StoreError, TaskFull):  # a checkpoint is smaller than the commit
@@ -368,13 +365,13 @@ class AgentTurn[T: Turn](LeasedTurn):
 
     def _within_limit(self, task: Task, change: TaskChange | None) -> TaskChange | None:
         """Return the change, or the end of a task that it would make too large."""
-        limit = self._max_bytes
+        limit = self._wiring.caller_limits.task_bytes
         if change is None or limit is None or change.task.stored_bytes <= limit:
             return change
         return change if is_discarded(task, self.turn) else self._outgrow(task)
 
     def _outgrow(self, task: Task) -> TaskChange:
-        turn, meter, limit = self.turn, self._meter, self._max_bytes
+        turn, meter, limit = self.turn, self._meter, self._wiring.caller_limits.task_bytes
         assert limit is not None
         return outgrow(
             task, self._swarm, turn, meter.spent, meter.spent_by_model, limit, self._clock, self._kept
@@ -386,6 +383,11 @@ class AgentTurn[T: Turn](LeasedTurn):
             return False
         forms = [self._swarm.form(self._agent, call.tool_name) for call in output.calls]
         return any(form is not None and form.reads_mail for form in forms)
+
+    async def _reminders(self, task: Task) -> Sequence[Timer]:
+        """Return the reminders of the agent."""
+        waits = [wait async for wait in open_waits(self._store, task) if isinstance(wait, Timer)]
+        return [timer for timer in waits if timer.mailbox == self.turn.mailbox and not timer.is_of_caller]
 
     async def _mail(self) -> Sequence[MAILMessage]:
         """Return the messages of the task."""
@@ -422,10 +424,10 @@ class AgentTurn[T: Turn](LeasedTurn):
         agent = self._agent
         if (
             self._files is not None
-            and self._peers is not None
+            and self._wiring.peers is not None
             and any(FILES in each for each in self.turn.prompts)
         ):
-            await self._files.fetch(self.turn.prompts, self._peers)
+            await self._files.fetch(self.turn.prompts, self._wiring.peers)
         if agent.tool_source is not None:
             self._provided = await self._provide(agent.tool_source)
         output: TurnOutput | Parking
@@ -435,21 +437,21 @@ class AgentTurn[T: Turn](LeasedTurn):
             kept = self._kept
             output = kept if kept is not None and kept.is_called else await self._call(agent, history)
         if not isinstance(output, Checkpoint) or not (
-            agent.actions or self._builtins or agent.tool_source or self._window
+            agent.actions or agent.tool_source or self._window or self._known_peers
         ):
             return output
         self._calls = len(output.calls)
         actions = ActionRunner(
             partial(self._action, agent),
             self._keep,
-            TurnCallbacks(self.turn, self._store, self._clock, self._base_url),
+            TurnCallbacks(self.turn, self._store, self._clock, self._wiring.base_url),
             sequential=agent.sequential,
             mode=ForkActions.RUN if self._approved is not None else self.turn.task.actions,
             shorten=None if self._window is None else self._shorten,
             has_person=self.turn.task.parent_swarm is None,
             may_park=TURN.get().may_park,
             meter=self._meter,
-            tracer=self._tracer,
+            tracer=self._wiring.tracer,
             activity=self.activity,
         )
         return await actions.run(output)
@@ -521,9 +523,9 @@ class AgentTurn[T: Turn](LeasedTurn):
             entries, prompts = self._window.messages(history, prepared)
         messages, choice = self._policy.messages(turn, entries, prompts), self._policy.tool_choice(turn)
         self._meter.last = NO_USAGE
-        if self._tracer is NO_TRACER:
+        if self._wiring.tracer is NO_TRACER:
             return messages, await agent.step(messages, choice)
-        with self._tracer.agent_call(turn, self._meter, self.activity):
+        with self._wiring.tracer.agent_call(turn, self._meter, self.activity):
             return messages, await agent.step(messages, choice)
 
     async def _keep_preparation(self, preparation: Preparation) -> None:
@@ -557,18 +559,24 @@ class AgentTurn[T: Turn](LeasedTurn):
             return provided if self._approved is None else replace(provided, needs_approval=False)
         if tool == ReadMore.tool_name and self._window is not None and tool not in agent.exclude_tools:
             return self._window.reader(self._calls)
-        may_call = agent.enable_interswarm and agent.can_complete_tasks and tool not in agent.exclude_tools
-        return self._builtins.get(tool) if may_call else None
+        is_discovery = tool == DiscoverSwarms.tool_name and tool not in agent.exclude_tools
+        return discovery(peers) if is_discovery and (peers := self._known_peers) is not None else None
+
+    @property
+    def _known_peers(self) -> Peers | None:
+        """Where the agent may look for other swarms, which happens outside of the task, as an action does."""
+        agent = self._agent
+        return self._wiring.peers if agent.enable_interswarm and agent.can_complete_tasks else None
 
     async def _keep(self, checkpoint: Checkpoint, *, on_disk: bool = False, once: bool = False) -> None:
         """Store a checkpoint. Raises TaskFull if the results of its actions don't fit into the task."""
         checkpoint = self._fitting(checkpoint)
-        write = partial(self._store.save_checkpoint, self.turn, checkpoint, on_disk=on_disk)
+        write = partial(self._store.save_checkpoint, self.turn, on_disk=on_disk)
         if once:
-            await write()
+            await write(checkpoint)
         else:
             self._is_storing = True
-            await self._insist(write)
+            await self._insist(write, checkpoint)
             self._is_storing = False
         self._kept = checkpoint
 
@@ -579,7 +587,8 @@ class AgentTurn[T: Turn](LeasedTurn):
             for receipt in checkpoint.receipts
             if receipt is not None
         )
-        if self._max_bytes is not None and self.turn.task.stored_bytes + results > self._max_bytes:
+        limit = self._wiring.caller_limits.task_bytes
+        if limit is not None and self.turn.task.stored_bytes + results > limit:
             raise TaskFull
         kept, attempt = self._kept, self.turn.lease.attempt
         if attempt > 1:

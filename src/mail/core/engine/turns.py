@@ -28,12 +28,12 @@ from mail.core.engine.attempts import (
 from mail.core.engine.commit import load_task
 from mail.core.engine.copies import HandOver
 from mail.core.engine.heartbeat import SKEW, Heartbeat, OnRenewal
-from mail.core.engine.interswarm import NO_BUILTINS, PeerTurn, builtins_of
+from mail.core.engine.interswarm import PeerTurn
 from mail.core.engine.leased_turn import LeasedTurn, TurnReport
 from mail.core.engine.live import LiveHub
 from mail.core.engine.telemetry import NO_TRACER
 from mail.core.engine.turn import AUTOMATIC, AgentTurn
-from mail.core.engine.wake_ups import after_turn, of_idle, publish
+from mail.core.engine.wake_ups import after_turn, looks, of_idle, publish
 from mail.core.engine.webhooks import WebhookTurn
 from mail.core.engine.wiring import Wiring
 from mail.core.task.change import TaskChange, Turn
@@ -120,6 +120,8 @@ class Turns:
         CURRENT_TASK.set(key.task_id)
         if key in self._running and self._is_late(key, mailbox):
             return TurnReport.Outcome.BUSY
+        if wiring.versions is not None and wiring.versions.needs(wiring.swarm):
+            await wiring.versions.keep(wiring.swarm)
         lease = self._lease(now, seconds, attempt, seq)
         turn = await wiring.store.open_turn(key, mailbox, lease, now=now, history_after=known)
         if not isinstance(turn, Turn):
@@ -142,7 +144,7 @@ class Turns:
             return await self._not_leased(mailbox, claim)
         if claim.replaced is not None:
             self._note_replaced(claim, claim.replaced)
-        return WebhookTurn(claim, wiring.swarm, wiring.store, wiring.clock, wiring.webhooks)
+        return WebhookTurn(claim, wiring)
 
     def new_lease(self) -> Lease:
         """Return a lease for a turn that waits for a worker of this process, to be renewed after `lease_seconds`."""
@@ -308,41 +310,15 @@ class Turns:
         if isinstance(opened, TurnReport.Outcome):
             return opened
         turn, known = opened
-        swarm, store, clock = wiring.swarm, wiring.store, wiring.clock
         if is_outbound:
-            return PeerTurn(
-                turn,
-                swarm,
-                store,
-                clock,
-                wiring.peers,
-                wiring.tracer,
-                wiring.unreachable_seconds,
-                wiring.caller_files,
-            )
+            return PeerTurn(turn, wiring)
         if turn.task.manual:
-            await store.release(turn)
+            await wiring.store.release(turn)
             return TurnReport.Outcome.IDLE
+        swarm = wiring.swarm
         if swarm.copies and swarm.hands_over(mailbox, turn.task.entrypoint):
-            return HandOver(turn, swarm, store, clock)
-        return AgentTurn(
-            turn,
-            known,
-            swarm,
-            store,
-            clock,
-            wiring.histories,
-            AUTOMATIC,
-            NO_BUILTINS if wiring.peers is None else builtins_of(wiring.peers),
-            wiring.tracer,
-            wiring.caller_limits.task_bytes,
-            wiring.pacer,
-            live=self.live,
-            permits=wiring.permits,
-            base_url=wiring.base_url,
-            files=wiring.caller_files,
-            peers=wiring.peers,
-        )
+            return HandOver(turn, swarm, wiring.store, wiring.clock)
+        return AgentTurn(turn, known, wiring, AUTOMATIC, self.live)
 
     def execute(
         self,
@@ -434,7 +410,10 @@ class Turns:
             case _:
                 if wiring.observers:
                     wiring.observe(done)
-                await publish(wiring.queue, after_turn(done))
+                woken = after_turn(done)
+                if done.waits:
+                    woken += looks(done.task, wiring.now())
+                await publish(wiring.queue, woken)
         return leased.report(outcome)
 
     async def _wake_later(self, turn: Claim, parked: Lease) -> None:

@@ -7,8 +7,9 @@ from datetime import datetime
 
 from mail.core.decisions.webhooks import called_by
 from mail.core.task.change import TaskChange
+from mail.core.task.leases import AHEAD_SECONDS
 from mail.core.task.mailboxes import agent_of, hook_mailbox
-from mail.core.task.ports import TurnQueue, WakeUp, wake_ups
+from mail.core.task.ports import TurnQueue, WakeUp, look_at, wake_ups
 from mail.core.task.task import Task
 from mail.errors import StoreUnavailable
 
@@ -26,6 +27,12 @@ async def publish(queue: TurnQueue, needed: Sequence[WakeUp]) -> None:
         await queue.publish(needed)
     except StoreUnavailable:
         logger.warning("wake-ups could not be published; the next sweep wakes their mailboxes")
+
+
+def looks(task: Task, now: float) -> list[WakeUp]:
+    """Return what has a task looked at when what it waits for is due soon; sweeps find what is due later."""
+    due = task.waits.due
+    return [] if due is None or due > now + AHEAD_SECONDS else [look_at(task.key, due)]
 
 
 def after_turn(change: TaskChange) -> list[WakeUp]:

@@ -8,13 +8,11 @@ from contextlib import aclosing
 from mail.core.decisions.webhooks import EVENTS_AT_ONCE, Batch, body_of, event_id, settle
 from mail.core.engine.leased_turn import LeasedTurn, OutboundResult, conceal
 from mail.core.engine.watch import SLICE_BYTES
-from mail.core.protocol.clock import Clock
+from mail.core.engine.wiring import Wiring
 from mail.core.task.change import TaskChange
 from mail.core.task.events import Event
 from mail.core.task.leases import WebhookClaim
 from mail.core.task.mailboxes import hook_of
-from mail.core.task.ports import Store, Webhooks
-from mail.core.task.swarm import SwarmCore
 from mail.core.task.webhooks import RETRY_SECONDS, Reply, TaskWebhook
 
 REQUEST_SECONDS = 15.0
@@ -37,11 +35,9 @@ class WebhookTurn(LeasedTurn):
 
     turn: WebhookClaim
 
-    def __init__(
-        self, turn: WebhookClaim, swarm: SwarmCore, store: Store, clock: Clock, webhooks: Webhooks | None
-    ) -> None:
-        super().__init__(turn, swarm, store, clock)
-        self._webhooks = webhooks
+    def __init__(self, turn: WebhookClaim, wiring: Wiring) -> None:
+        super().__init__(turn, wiring.swarm, wiring.store, wiring.clock)
+        self._webhooks = wiring.webhooks
 
     async def run(self, seconds: float) -> TaskChange | None:
         """Send the waiting events within `seconds`; None if there are none, or it is too early for a retry."""

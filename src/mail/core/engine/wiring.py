@@ -9,6 +9,7 @@ from mail.core.engine.heartbeat import LEASE_SECONDS
 from mail.core.engine.histories import HistoryCache
 from mail.core.engine.pacing import Pacer
 from mail.core.engine.telemetry import NO_TRACER, Observers, Tracer, is_remarkable
+from mail.core.engine.versions import Versions
 from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import Clock
 from mail.core.task.change import TaskChange
@@ -45,6 +46,7 @@ class Wiring:
         max_file_bytes: the most bytes of a file.
         base_url: the URL by which callers reach the server, for callbacks; empty without one.
         permits: keep the limits of models; without them, providers refuse what is too much.
+        versions: keep the versions of the swarm; without them, nobody can look up an earlier one.
         histories: caches the histories of agents that took a turn here recently.
         pacer: spaces out the work on large messages.
         caller_files: the files of callers.
@@ -68,6 +70,7 @@ class Wiring:
     webhooks: Webhooks | None = None
     live_link: LiveLink | None = None
     permits: PermitSource | None = None
+    versions: Versions | None = None
     base_url: str = ""
     files: Files | None = None
     max_file_bytes: int = MAX_FILE_BYTES

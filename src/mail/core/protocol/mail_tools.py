@@ -1,4 +1,4 @@
-"""The twelve MAIL tools.
+"""The thirteen MAIL tools.
 
 Each is a pydantic model: its docstring is the description that the language model reads, its fields are the
 arguments. The same model declares the tool and validates its calls.
@@ -7,6 +7,7 @@ arguments. The same model declares the tool and validates its calls.
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
 
 from mail.core.protocol.address import EVERYONE, create_agent_address
 from mail.core.protocol.calls import AgentToolCall
@@ -29,6 +30,11 @@ class MAILTool(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
     tool_name: ClassVar[str]
+
+    @classmethod
+    def arguments(cls) -> dict[str, FieldInfo]:
+        """Return the arguments by the names that calls give them: `in`, too, which no field of a class can have."""
+        return {field.alias or name: field for name, field in cls.model_fields.items()}
 
 
 class DirectMessage(MAILTool):
@@ -105,6 +111,29 @@ class AwaitMessage(MAILTool):
     reason: str | None = Field(default=None, description="What you are waiting for.")
 
 
+MAX_NOTE = 10_000
+"""Characters of a note that comes back later."""
+
+
+class RemindMe(MAILTool):
+    """Have a note come back to you later, as a message; you can do other work meanwhile, or end your turn.
+
+    Give `note`, and `in` or `at`. Or give `cancel` alone; or nothing, to list your reminders.
+    """
+
+    tool_name = "remind_me"
+    note: str = Field(default="", max_length=MAX_NOTE, description="What you want to read then.")
+    delay: float | str | None = Field(
+        default=None,
+        alias="in",
+        description="In how long: seconds, or text such as `90s`, `15m`, `2h` or `3d`.",
+    )
+    at: str | None = Field(
+        default=None, description="Or when: ISO 8601 with its zone, such as `2026-12-01T08:00:00Z`."
+    )
+    cancel: str | None = Field(default=None, description="The id of a reminder to cancel.")
+
+
 class Help(MAILTool):
     """Read how to work with MAIL: it is sent to you as a message."""
 
@@ -142,6 +171,7 @@ MAIL_TOOLS: dict[str, type[MAILTool]] = {
         AcknowledgeBroadcast,
         IgnoreBroadcast,
         AwaitMessage,
+        RemindMe,
         Help,
         ReadMore,
         TaskComplete,

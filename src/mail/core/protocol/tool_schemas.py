@@ -20,6 +20,7 @@ from mail.core.protocol.mail_tools import (
     IgnoreBroadcast,
     MAILTool,
     ReadMore,
+    RemindMe,
     SendBroadcast,
     SendInterrupt,
     SendInterswarmBroadcast,
@@ -44,6 +45,7 @@ __all__ = [
     "create_interswarm_broadcast_tool",
     "create_mail_tools",
     "create_read_more_tool",
+    "create_remind_me_tool",
     "create_request_tool",
     "create_response_tool",
     "create_supervisor_tools",
@@ -163,6 +165,11 @@ def create_help_tool(style: ToolFormat = "completions") -> dict[str, Any]:
 def create_read_more_tool(style: ToolFormat = "completions") -> dict[str, Any]:
     """Declare `read_more`, for agents whose context is kept within a window."""
     return _declare(ReadMore, style)
+
+
+def create_remind_me_tool(style: ToolFormat = "completions") -> dict[str, Any]:
+    """Declare `remind_me`, for agents that may be reminded later."""
+    return _declare(RemindMe, style)
 
 
 def create_task_complete_tool(style: ToolFormat = "completions") -> dict[str, Any]:

@@ -101,9 +101,12 @@ def value[T](
 
     def decorate(cls: type[T]) -> type[T]:
         made = dataclass(kw_only=kw_only, slots=slots, repr=False, eq=False)(cls)
-        for each in fields(cast(Any, made)):
-            if not slots and each.name in vars(made):
-                delattr(made, each.name)
+        if (
+            not slots
+        ):  # a default on the class makes every access to the attribute slow; with slots there is none
+            for each in fields(cast("Any", made)):
+                if each.name in vars(made):
+                    delattr(made, each.name)
         for name, method in _methods_of(made):
             if name not in vars(cls):
                 setattr(made, name, method)

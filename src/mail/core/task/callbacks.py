@@ -1,13 +1,12 @@
 """Calls of actions that finish later: what a task stores of them, and the tokens that finish them.
 
 A call that finishes later is a record of its own, under the digest of its token, so that a heartbeat writes nothing
-else. The task has what decisions need: how many calls wait, for whom, and when the first of them is due.
+else. The task knows how many wait (`mail.core.task.waits`).
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error
-from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import replace
 from enum import Enum, StrEnum
 from hashlib import sha256
 from typing import Final
@@ -79,7 +78,7 @@ class LaterCall:
     Attributes:
         agent, name, call_id: who called which action, and the id of the tool call.
         seq: the seq of the task when the turn of the call was opened.
-        epoch: that of the task's open calls when it began to wait.
+        epoch: that of the task's waits when it began to wait.
         finish_by, heartbeat: as in `Callback`.
         heard: when it began or sent its last heartbeat, in seconds since the epoch.
         progress: what it has reported last.
@@ -100,6 +99,16 @@ class LaterCall:
     result: str = ""
 
     @property
+    def id(self) -> str:
+        """What identifies its record: the digest of its token."""
+        return self.digest
+
+    @property
+    def waits_until(self) -> float | None:
+        """When it is due; None unless it waits."""
+        return self.due if self.state is CallState.WAITING else None
+
+    @property
     def due(self) -> float:
         """When it fails unless it finishes, or sends a heartbeat, before; in seconds since the epoch."""
         return self.finish_by if self.heartbeat is None else min(self.finish_by, self.heard + self.heartbeat)
@@ -112,76 +121,6 @@ class LaterCall:
     def has_ended(self) -> bool:
         """Whether it neither runs nor waits."""
         return self.state not in (CallState.STARTED, CallState.WAITING)
-
-
-@value(kw_only=True)
-class OpenCalls:
-    """What a task knows of its calls that wait for their results.
-
-    Attributes:
-        counts: their number, by agent and action.
-        due: a time before which none of them is due; None if there are none.
-        epoch: counts the ends of the task with open calls; those of an earlier epoch are cancelled.
-        early: the agent and the digest of each call that has ended before its turn was committed.
-        warned: whether a supervisor knows that completing the task cancels them.
-    """
-
-    counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    due: float | None = None
-    epoch: int = 0
-    early: tuple[tuple[str, str], ...] = ()
-    warned: bool = False
-
-    @property
-    def total(self) -> int:
-        """The number of calls."""
-        return sum(sum(names.values()) for names in self.counts.values())
-
-    def is_due(self, now: float) -> bool:
-        """Return whether one of them may be due."""
-        return self.due is not None and self.due <= now
-
-    def added(self, call: LaterCall) -> "OpenCalls":
-        """Return them with one more."""
-        due = call.due if self.due is None else min(self.due, call.due)
-        return replace(self, counts=self._counted(call, 1), due=due, warned=False)
-
-    def removed(self, call: LaterCall) -> "OpenCalls":
-        """Return them without one of them."""
-        counts = self._counted(call, -1)
-        return replace(self, counts=counts, due=self.due if counts else None)
-
-    def recounted(self, calls: Iterable[LaterCall]) -> "OpenCalls":
-        """Return them as these calls, which are all that wait."""
-        counted = replace(self, counts={}, due=None)
-        for call in calls:
-            counted = counted.added(call)
-        return replace(counted, warned=self.warned)
-
-    def dropped(self) -> "OpenCalls":
-        """Return that there are none, as their task has ended."""
-        return OpenCalls(epoch=self.epoch + 1)
-
-    def in_words(self) -> str:
-        """List them: `2 calls of render (researcher)`."""
-        return "; ".join(f"{self.of(agent)} ({agent})" for agent in self.counts)
-
-    def of(self, agent: str) -> str:
-        """List those of an agent: `2 calls of render`."""
-        return ", ".join(
-            f"{'a call' if count == 1 else f'{count} calls'} of {name}"
-            for name, count in self.counts.get(agent, {}).items()
-        )
-
-    def _counted(self, call: LaterCall, change: int) -> dict[str, dict[str, int]]:
-        counts = {agent: dict(names) for agent, names in self.counts.items()}
-        names = counts.setdefault(call.agent, {})
-        names[call.name] = names.get(call.name, 0) + change
-        present = {agent: {name: n for name, n in names.items() if n > 0} for agent, names in counts.items()}
-        return {agent: names for agent, names in present.items() if names}
-
-
-NO_OPEN_CALLS = OpenCalls()
 
 
 @value

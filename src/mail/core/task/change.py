@@ -10,7 +10,6 @@ from pydantic_core import to_json
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.protocol.values import value
 from mail.core.protocol.xml import MAIL, Markup, render_message
-from mail.core.task.callbacks import LaterCall
 from mail.core.task.context import Portion
 from mail.core.task.events import Event
 from mail.core.task.extras import DeadLetterExtra
@@ -19,7 +18,9 @@ from mail.core.task.leases import Claim, Lease
 from mail.core.task.size import message_size
 from mail.core.task.swarm import History
 from mail.core.task.task import Task, TaskKey
+from mail.core.task.timers import Timer
 from mail.core.task.turn_state import Checkpoint, Resumption
+from mail.core.task.waits import Wait
 
 
 @value(slots=False)
@@ -47,18 +48,23 @@ class InboxEntry:
         return with_files(shown, files_in(routing_info)) if routing_info else shown
 
 
-@value(slots=False)
+@value
 class HistoryRecord:
-    """Entries that one commit appends to an agent's history: the agent's `n`-th such portion, counted from 1."""
+    """Entries that one commit appends to an agent's history: the agent's `n`-th such portion, counted from 1.
+
+    Attributes:
+        encoded: the entries as JSON, as stores keep them.
+
+    Raises ValueError for entries that are not JSON.
+    """
 
     agent: str
     n: int
     entries: History
+    encoded: bytes = field(init=False, repr=False, compare=False)
 
-    @cached_property
-    def encoded(self) -> bytes:
-        """Its entries as JSON, as stores keep them. Raises ValueError for entries that are not JSON."""
-        return to_json(self.entries)
+    def __post_init__(self) -> None:
+        self.encoded = to_json(self.entries)  # type: ignore[misc]  # while it is made
 
 
 @value
@@ -144,7 +150,7 @@ class TaskChange:
             as many events.
         inherits: for a new task, the histories that the store copies; nobody sees the task before it has all of them.
         encoded_events: the events as stores keep them.
-        calls: the calls that finish later whose records change; never of a new task.
+        waits: the calls that finish later and the timers whose records change.
         response: the finishing message, if this commit ends the generation with the number `ended`.
     """
 
@@ -158,7 +164,7 @@ class TaskChange:
     inherits: Inheritance | None = None
     events: tuple[Event, ...] = ()
     encoded_events: bytes = b"[]"
-    calls: tuple[LaterCall, ...] = ()
+    waits: tuple[Wait, ...] = ()
     response: MAILMessage | None = None
     ended: int | None = None
 
@@ -166,6 +172,21 @@ class TaskChange:
     def key(self) -> TaskKey:
         """The task it changes."""
         return self.task.key
+
+    @property
+    def stored_waits(self) -> list[Wait]:
+        """The calls and timers whose records it stores."""
+        return [each for each in self.waits if not (isinstance(each, Timer) and each.is_over)]
+
+    @property
+    def ended_waits(self) -> list[str]:
+        """The ids of the timers whose records it deletes."""
+        return [each.id for each in self.waits if isinstance(each, Timer) and each.is_over]
+
+    @property
+    def timers(self) -> list[Timer]:
+        """The timers that it sets."""
+        return [each for each in self.stored_waits if isinstance(each, Timer)]
 
     @property
     def dead_letters(self) -> list[DeadLetterExtra]:

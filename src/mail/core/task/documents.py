@@ -37,6 +37,8 @@ class Kind(StrEnum):
     """`(caller, key)`"""
     PERMITS = "permits"
     """`(pattern)`"""
+    SWARM_VERSION = "version of the swarm"
+    """`(digest)`"""
 
 
 class PutIf(Enum):

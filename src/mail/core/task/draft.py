@@ -7,6 +7,7 @@ mail.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import floor
 
 from mail.core.protocol.address import (
     EVERYONE,
@@ -28,7 +29,6 @@ from mail.core.protocol.message import (
     tier_of,
 )
 from mail.core.protocol.xml import render_message
-from mail.core.task.callbacks import LaterCall, OpenCalls
 from mail.core.task.change import HistoryRecord, InboxEntry, Inheritance, TaskChange, Turn
 from mail.core.task.context import UNKNOWN, AgentContext, Cut, Preparation
 from mail.core.task.costs import NO_USAGE, Usage, add_models
@@ -54,7 +54,9 @@ from mail.core.task.task import (
     Transition,
     state_of,
 )
+from mail.core.task.timers import Timer, timer_id
 from mail.core.task.turn_state import Breakpoint, Prepaid, Resumption
+from mail.core.task.waits import Wait, Waits
 from mail.core.task.webhooks import TaskWebhook, add_events
 from mail.errors import Subject
 
@@ -75,7 +77,6 @@ class Draft:
     __slots__ = (
         "__dict__",
         "_also_read",
-        "_calls",
         "_consumed",
         "_deliveries",
         "_ended",
@@ -90,6 +91,7 @@ class Draft:
         "_seq",
         "_to_peers",
         "_turn",
+        "_waits",
         "before",
         "clock",
         "files",
@@ -117,14 +119,14 @@ class Draft:
     webhooks: dict[str, TaskWebhook]
     dead_letters: tuple[int, ...]
     contexts: dict[str, AgentContext]
-    open_calls: OpenCalls
+    waits: Waits
     schedule: ScheduleState | None
     queued: tuple[str, ...]
     stored_bytes: int
     history_bytes: int
 
     def __init__(self, task: Task, swarm: SwarmCore, clock: Clock, *, is_new: bool = False) -> None:
-        vars(self).update(vars(task))
+        self.__dict__ = vars(task).copy()
         self.before = task
         self.swarm = swarm
         self.clock = clock
@@ -146,7 +148,7 @@ class Draft:
         self._turn: Claim | None = None
         self._consumed: InboxEntry | None = None
         self._also_read: tuple[InboxEntry, ...] = ()
-        self._calls: tuple[LaterCall, ...] = ()
+        self._waits: tuple[Wait, ...] = ()
 
     @property
     def task_id(self) -> str:
@@ -277,8 +279,8 @@ class Draft:
         self._count(delivery, +1)
 
     def _at_work(self) -> set[str]:
-        """Return the mailboxes with mail, an open request, a call whose result is to come, or one for a person."""
-        names = {*self._pending, *self.open_calls.counts}
+        """Return the mailboxes with mail, an open request, what is to come later, or a call that waits for a person."""
+        names = {*self._pending, *self.waits.calls, *self.waits.reminders}
         for request in self.requests:
             names |= {request.sender, request.recipient}
         for _, mailboxes, _ in self._outgoing:
@@ -458,14 +460,34 @@ class Draft:
         return self._histories.get(agent, 0)
 
     def move(self, transition: Transition) -> None:
-        """Apply a transition of the lifecycle; the end of the task cancels its open calls."""
-        self.status = LIFECYCLE[self.status, transition]
-        if self.open_calls.counts and self.has_ended:
-            self.open_calls = self.open_calls.dropped()
+        """Apply a transition of the lifecycle; the end of the task cancels its open calls and reminders.
 
-    def keep_call(self, call: LaterCall) -> None:
-        """Store the record of a call that finishes later."""
-        self._calls = (*self._calls, call)
+        A caller's messages that are not due yet stay, unless it cancels the task.
+        """
+        self.status = LIFECYCLE[self.status, transition]
+        if self.waits.due is not None and self.has_ended:
+            self.waits = self.waits.dropped(messages=transition is Transition.CANCEL)
+
+    def keep_wait(self, wait: Wait) -> None:
+        """Store the record of a call that finishes later, or of a timer."""
+        self._waits = (*self._waits, wait)
+
+    def set_timer(self, timer: Timer) -> Timer:
+        """Have a timer's mail sent when it is due; return the timer as it is stored, with its id."""
+        due = floor(timer.due * 1000) / 1000  # as exact as the id
+        new_id, place = timer_id(due, self.clock.new_id()), (self.before.seq, self.waits.epoch)
+        timer = replace(timer, id=new_id, due=due, seq=place[0], epoch=place[1])
+        self.waits = self.waits.added(timer)
+        self.stored_bytes += timer.size
+        self.keep_wait(timer)
+        return timer
+
+    def end_timer(self, timer: Timer, *, is_open: bool = True) -> None:
+        """Delete a timer that has fired or is cancelled; one that is not open has been dropped from the count."""
+        self.keep_wait(timer.ended())
+        self.stored_bytes -= timer.size
+        if is_open:
+            self.waits = self.waits.removed(timer)
 
     def finish(
         self, sender: MAILAddress, subject: Subject, body: str, message: MAILMessage | None = None
@@ -661,7 +683,7 @@ class Draft:
             inherits=self._inherits,
             events=tuple(self._events),
             encoded_events=events,
-            calls=self._calls,
+            waits=self._waits,
             response=response,
             ended=None if response is None else self._ended,
         )

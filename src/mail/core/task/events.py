@@ -31,6 +31,7 @@ from mail.core.task.extras import (
     ScheduleExtra,
     SwitchExtra,
     TextExtra,
+    TimerExtra,
     WaitExtra,
     shape_of,
 )
@@ -61,6 +62,8 @@ class EventKind(StrEnum):
     BROADCAST_IGNORED = "broadcast_ignored"
     TEXT_ANSWER = "text_answer"
     BUILTIN_TOOL_CALL = "builtin_tool_call"
+    TIMER_SET = "timer_set"
+    TIMER_CANCELLED = "timer_cancelled"
     CONTEXT_CUT = "context_cut"
     TURN_DISCARDED = "turn_discarded"
     WEBHOOK_DELIVERED = "webhook_delivered"
@@ -94,6 +97,8 @@ EXTRAS: dict[EventKind, tuple[type[Extra], ...]] = {
     EventKind.BREAKPOINT_TOOL_CALL: (PauseExtra,),
     EventKind.BREAKPOINT_ACTION_COMPLETE: (DecisionExtra,),
     EventKind.TEXT_ANSWER: (TextExtra,),
+    EventKind.TIMER_SET: (TimerExtra,),
+    EventKind.TIMER_CANCELLED: (TimerExtra,),
     EventKind.CONTEXT_CUT: (ContextExtra,),
     EventKind.WEBHOOK_DELIVERED: (DeliveryExtra,),
     EventKind.WEBHOOK_ERROR: (FailedDeliveryExtra, RemovedWebhookExtra),

@@ -132,6 +132,14 @@ class WaitExtra(Extra):
 
 
 @value(kw_only=True, slots=False)
+class TimerExtra(Extra):
+    """Of mail that comes later: when, in seconds since the epoch."""
+
+    timer_id: str
+    due: float
+
+
+@value(kw_only=True, slots=False)
 class PauseExtra(Extra):
     """Of a call that waits for the user; the id is that of a call of an action, or of one that has waited before."""
 

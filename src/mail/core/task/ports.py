@@ -8,7 +8,6 @@ from typing import Protocol
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.protocol.values import value
-from mail.core.task.callbacks import LaterCall
 from mail.core.task.change import Commit, InboxEntry, Snapshot, TaskChange, Turn
 from mail.core.task.context import Portion
 from mail.core.task.documents import Document, Kind, PutIf
@@ -18,6 +17,7 @@ from mail.core.task.leases import Claim, DueTask, ExpiredLease, Lease, WebhookCl
 from mail.core.task.live import LiveEvent
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint
+from mail.core.task.waits import Wait
 from mail.core.task.webhooks import Reply, TaskWebhook, Webhook
 
 
@@ -54,8 +54,15 @@ def wake_ups(task: Task, among: Iterable[str] | None = None) -> list[WakeUp]:
 
 
 def look_at(key: TaskKey, at: float) -> WakeUp:
-    """Return a wake-up for nobody: at that time, a worker looks after the task (`Runtime.look_after`)."""
+    """Return a wake-up for nobody: at that time, a worker looks after the task (`Runtime.look_after`).
+
+    Queues whose processes sweep each second leave it out.
+    """
     return WakeUp(key, "", Tier.SYSTEM, not_before=at)
+
+
+FIRST = (0.0, "")
+"""The place before all records that wait."""
 
 
 class TurnQueue(Protocol):
@@ -115,26 +122,29 @@ class Contents(Protocol):
         ...
 
 
-class Calls(Protocol):
-    """Port: the records of calls that finish later; a commit changes them, too (`TaskChange.calls`)."""
+class WaitRecords(Protocol):
+    """Port: the records of calls that finish later, and of timers; commits change them, too (`TaskChange.waits`)."""
 
-    async def put_call(self, key: TaskKey, call: LaterCall, *, instead_of: LaterCall | None = None) -> bool:
-        """Store a call if there is none with its digest, or only `instead_of` an unchanged one; return whether it is.
+    async def put_wait(self, key: TaskKey, wait: Wait, *, instead_of: Wait | None = None) -> bool:
+        """Store a record if there is none with its id, or only `instead_of` an unchanged one; return whether it is.
 
         Nothing else of the task is written.
         """
         ...
 
-    async def read_call(self, key: TaskKey, digest: str) -> LaterCall | None:
-        """Return the call of a task with this digest; None if there is none."""
+    async def read_wait(self, key: TaskKey, wait_id: str) -> Wait | None:
+        """Return the record of a task with this id; None if there is none."""
         ...
 
-    async def read_waiting_calls(self, key: TaskKey) -> list[LaterCall]:
-        """Return the calls of a task whose state is WAITING, in no order; some may be of an earlier epoch."""
+    async def list_waits(self, key: TaskKey, *, after: tuple[float, str] = FIRST, limit: int) -> list[Wait]:
+        """Return the first records of a task that wait, by (due, id), behind `after`.
+
+        Some may be of calls and reminders that have ended with their task (`mail.core.decisions.waits.is_open`).
+        """
         ...
 
 
-class Store(Contents, Calls, Protocol):
+class Store(Contents, WaitRecords, Protocol):
     """Port: stores tasks. A commit is atomic and, when acknowledged, durable."""
 
     async def load(self, key: TaskKey) -> Task | None:

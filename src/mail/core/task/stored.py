@@ -6,9 +6,8 @@ not be read without them has another form (`FORM`), which an earlier version ref
 there, among the task's own fields.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import field, fields
-from itertools import compress
 from operator import itemgetter
 from typing import Any
 
@@ -18,7 +17,6 @@ from pydantic_core import from_json, to_json
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.values import value
-from mail.core.task.callbacks import LaterCall
 from mail.core.task.context import Preparation
 from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.fallback import Switch
@@ -27,6 +25,7 @@ from mail.core.task.leases import Lease
 from mail.core.task.permits import Permits
 from mail.core.task.task import Generation, Task
 from mail.core.task.turn_state import Checkpoint, Receipt, TurnTiming
+from mail.core.task.waits import Wait
 from mail.errors import WrittenLater
 
 FORM = 1
@@ -59,12 +58,17 @@ _CHANGING_GENERATION = ("steps", "turns")
 """The fields that most turns change, besides the requests."""
 
 
+def _lasting(
+    cls: type[Task] | type[Generation], *changing: str
+) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
+    return itemgetter(*(each.name for each in fields(cls) if each.init and each.name not in changing))
+
+
 _NAMES_CHANGING = (*_CHANGING, *_CHANGING_GENERATION)
 _changing_of_task, _changing_of_generation = itemgetter(*_CHANGING), itemgetter(*_CHANGING_GENERATION)
 
-_TASK_LASTS = [each.name not in {*_CHANGING, "requests", "generation"} for each in fields(Task)]
-_GENERATION_LASTS = [each.name not in _CHANGING_GENERATION for each in fields(Generation)]
-"""Which of the fields, in their order, few turns change."""
+_lasting_of_task = _lasting(Task, *_CHANGING, "requests", "generation")
+_lasting_of_generation = _lasting(Generation, *_CHANGING_GENERATION)
 
 
 class TaskEncoder:
@@ -80,10 +84,7 @@ class TaskEncoder:
     def encode(self, task: Task) -> bytes:
         """Return the stored JSON of a state, in UTF-8."""
         facts, counts = vars(task), vars(task.generation)
-        lasting = (
-            *compress(facts.values(), _TASK_LASTS),
-            *compress(counts.values(), _GENERATION_LASTS),
-        )
+        lasting = (_lasting_of_task(facts), _lasting_of_generation(counts))
         if lasting != self._lasting:  # most of them are the same objects, so that this takes little time
             self._head, self._lasting = _encode_lasting(task), lasting
         changed = (*_changing_of_task(facts), *_changing_of_generation(counts))
@@ -252,7 +253,7 @@ def _call(stored: dict[str, Any], replies: list[Any]) -> AgentToolCall:
     )
 
 
-# ----------------------------------------------------------------------- parks, calls that finish later, permits
+# ----------------------------------------------------------------------- parks, waits, permits
 
 
 def write_park(lease: Lease) -> str:
@@ -265,19 +266,19 @@ def read_park(text: str | bytes) -> Lease:
     return read(_LEASE, text)
 
 
-type _StoredCall = LaterCall
+type _StoredWait = Wait
 
-_CALL: TypeAdapter[LaterCall] = TypeAdapter(_StoredCall, config=_CONFIG)  # most processes have none
-
-
-def write_call(call: LaterCall) -> str:
-    """Return the stored JSON of a call that finishes later."""
-    return _CALL.dump_json(call, exclude_defaults=True).decode()
+_WAIT: TypeAdapter[Wait] = TypeAdapter(_StoredWait, config=_CONFIG)  # most processes have none
 
 
-def read_call(text: str) -> LaterCall:
-    """Return the call that stored JSON describes. Raises ValueError if it describes none."""
-    return _CALL.validate_json(text, extra="ignore")
+def write_wait(wait: Wait) -> str:
+    """Return the stored JSON of a call that finishes later, or of a timer."""
+    return _WAIT.dump_json(wait, exclude_defaults=True).decode()
+
+
+def read_wait(text: str) -> Wait:
+    """Return the call or timer that stored JSON describes. Raises WrittenLater if this version can't read it."""
+    return read(_WAIT, text)
 
 
 type _StoredPermits = Permits

@@ -5,8 +5,11 @@ program words the message, and the effect is that of a MAIL tool. So it costs no
 the turn is not committed.
 """
 
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, fields
+from functools import cached_property
+from hashlib import sha256
 from math import inf
 from types import CoroutineType
 from typing import Any, Protocol, runtime_checkable
@@ -85,6 +88,17 @@ class PromptedFunction(Protocol):
     """An agent function with a system prompt."""
 
     system: str
+
+
+@runtime_checkable
+class ToolingFunction(Protocol):
+    """An agent function that knows the `tools` of its model, besides those that a turn adds."""
+
+    tools: list[dict[str, Any]]
+
+    def offered_tools(self) -> list[dict[str, Any]]:
+        """Return the tools that its model gets in the turn that is running."""
+        ...
 
 
 @value
@@ -226,6 +240,10 @@ class ActionCore:
         """Declare the action as a tool."""
         return tool_declaration(self.name, self.description, dict(self.parameters), style)
 
+    def specify(self) -> dict[str, Any]:
+        """Return its settings for the specification of its swarm."""
+        return _settings(self, "function", "form", "model")
+
 
 @value
 class ProvidedTools:
@@ -270,6 +288,8 @@ class AgentCore:
         approve: actions whose calls a person must approve, whatever the actions say; True for all.
         description: what it does, for people and for the agents that may write to it.
         context: how its context is kept within the window of its model; None to give the model all of it.
+        options: the parameters of its factory as JSON, without secrets.
+        reminders: whether its model is offered the tool `remind_me`; any agent function may call it.
         copies: how many requests it works on at once, each with a history of its own; 0 for one after the other, in one
             history.
     """
@@ -289,6 +309,8 @@ class AgentCore:
     approve: bool | frozenset[str] = False
     description: str = ""
     context: Context | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    reminders: bool = False
     copies: int = 0
 
     @property
@@ -300,6 +322,17 @@ class AgentCore:
     def system_prompt(self) -> str | None:
         """Return the agent's system prompt; None if it has none, or if its function doesn't show it."""
         return self.function.system if isinstance(self.function, PromptedFunction) else None
+
+    def declared_tools(self, actions: Mapping[str, ActionCore]) -> list[dict[str, Any]]:
+        """Return the declarations of its tools, besides those that a turn adds: all of them, or only its actions."""
+        if isinstance(self.function, ToolingFunction):
+            return self.function.tools
+        return [actions[name].to_tool_dict(self.tool_format) for name in self.actions]
+
+    def specify(self, actions: Mapping[str, ActionCore]) -> dict[str, Any]:
+        """Return its settings for the specification of its swarm."""
+        function = {"llm": self.model, "system": self.system_prompt, "tools": self.declared_tools(actions)}
+        return {**_settings(self, "function", "tool_source"), "function": function}
 
     async def step(self, history: History, choice: ToolChoice) -> AgentOutput:
         """Call the agent's function. Raises AgentUnavailable if it returns anything but its contract says."""
@@ -318,11 +351,16 @@ class AgentCore:
         raise _useless(output)
 
 
-@value
+@value(slots=False)
 class SwarmCore:
     """A swarm, ready to run.
 
     Attributes:
+        version: its own name for its version.
+        code: what it says about the version of its code, such as a commit; empty if it says nothing.
+        entry: the entry of swarms.json that it was built from, without secrets; None if it was built in Python.
+        is_loaded: whether an admin has loaded that entry over HTTP.
+        kept_as: its digest, if it is an earlier version that was read or built again.
         breakpoint_tools: tools whose call pauses the task until the user returns the result.
         task_message_limit: steps a task may take before its supervisor must finish it.
         failing_call_limit: how often the same call of an action may fail with the same error before its agent's turn
@@ -351,6 +389,10 @@ class SwarmCore:
     protocol: str = ""
     output_schema: OutputSchema | None = None
     output_check: Callable[[str], None] | None = None
+    code: str = ""
+    entry: Mapping[str, Any] | None = None
+    is_loaded: bool = False
+    kept_as: str = ""
     copies: Mapping[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -388,6 +430,23 @@ class SwarmCore:
                 check_schema(self.output_schema)
             except BadRequest as error:
                 raise ConfigurationError(f"swarm {self.name!r}: {error.detail}") from error
+
+    @cached_property
+    def digest(self) -> str:
+        """The digest of its specification, by which tasks name this version of the swarm."""
+        return self.kept_as or digest_of(self.specify())
+
+    def specify(self) -> str:
+        """Return its specification as JSON that is the same in every process: what its tasks are run by, but no code.
+
+        `mail.core.task.versions` reads it.
+        """
+        specification = {
+            **_settings(self, *_NOT_SPECIFIED),
+            "actions": {name: action.specify() for name, action in self.actions.items()},
+            "agents": {name: agent.specify(self.actions) for name, agent in self.agents.items()},
+        }
+        return json.dumps(specification, sort_keys=True, separators=(",", ":"), default=_as_json)
 
     @property
     def entrypoints(self) -> list[str]:
@@ -470,6 +529,33 @@ class SwarmCore:
             raise ConfigurationError(
                 f"{where}: exclude_tools has names that are not MAIL tools: {sorted(unknown)}"
             )
+
+
+def digest_of(specification: str) -> str:
+    """Return the digest by which a specification is kept, and by which tasks refer to it."""
+    return sha256(specification.encode()).hexdigest()[:12]
+
+
+_NOT_SPECIFIED = (
+    *("agents", "actions", "model_limits", "description", "keywords", "public", "protocol", "output_check"),
+    "kept_as",
+)
+"""What the specification of a swarm leaves out, as no task is run by it, or has apart."""
+
+
+def _settings(core: "ActionCore | AgentCore | SwarmCore", *left_out: str) -> dict[str, Any]:
+    return {
+        each.name: getattr(core, each.name)
+        for each in fields(core)
+        if each.init and each.name not in left_out
+    }
+
+
+def _as_json(setting: object) -> object:
+    """Return what a specification says of a setting; an object's own text could differ between processes."""
+    if isinstance(setting, frozenset):
+        return sorted(setting)
+    return setting.model_dump() if isinstance(setting, BaseModel) else f"({type(setting).__qualname__})"
 
 
 def _useless(output: object) -> AgentUnavailable:

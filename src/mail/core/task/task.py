@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from mail.core.protocol.message import Tier
 from mail.core.protocol.output_schema import OutputSchema
 from mail.core.protocol.values import value
-from mail.core.task.callbacks import NO_OPEN_CALLS, OpenCalls
 from mail.core.task.client_tools import NO_CLIENT_TOOLS, ClientTools, TurnTools
 from mail.core.task.context import AgentContext
 from mail.core.task.costs import NO_USAGE, Usage
@@ -30,6 +29,7 @@ from mail.core.task.limits import Limits
 from mail.core.task.mailboxes import any_goes_out, goes_out, hook_mailbox, hook_of, peer_of
 from mail.core.task.schedules import ScheduleState
 from mail.core.task.turn_state import Breakpoint, PausedCall, Prepaid, Resumption
+from mail.core.task.waits import NO_WAITS, Waits
 from mail.core.task.webhooks import TaskWebhook
 
 
@@ -142,6 +142,8 @@ class Generation:
         notes: data that the caller wants returned; the engine only stores it.
         output_schema: the JSON Schema that the answer must fit.
         run: counts the submissions with everything until their answers, from 1; a pause doesn't end a run.
+        versions: the version of the swarm with which the run began (`SwarmCore.digest`), and that of its last turn if
+            it is another one; empty if that is not known.
         pins: the portions of agents' histories with messages that stay in their contexts in this run: a person's, and
             those marked with `pin`. In the first run, the entrypoint's first portion by default.
     """
@@ -163,6 +165,7 @@ class Generation:
     notes: dict[str, Any] = field(default_factory=dict)
     output_schema: OutputSchema | None = None
     run: int = 1
+    versions: tuple[str, ...] = ()
     pins: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
@@ -179,22 +182,33 @@ class Generation:
         self, *, is_step: bool, faults: dict[str, int], failing_calls: tuple[FailingCall, ...]
     ) -> "Generation":
         """Return the generation after one more turn, which may be a step."""
-        counts = {"steps": self.steps + is_step, "turns": self.turns + 1}
-        return state_of(
-            Generation, {**vars(self), **counts, "faults": faults, "failing_calls": failing_calls}
-        )
+        facts = {
+            **vars(self),
+            "steps": self.steps + is_step,
+            "turns": self.turns + 1,
+            "faults": faults,
+            "failing_calls": failing_calls,
+        }
+        return state_of(Generation, facts)
+
+    def on(self, version: str) -> "Generation":
+        """Return the generation after a turn on a version of the swarm."""
+        if not self.versions or self.versions[-1] == version:
+            return self
+        return replace(self, versions=tuple(dict.fromkeys((self.versions[0], version))))
 
     def next(
         self,
         *,
         continues: bool = False,
+        version: str = "",
         answers_unread: bool = False,
         joined: int = 0,
         client_tools: ClientTools | None = None,
         notes: dict[str, Any] | None = None,
         output_schema: OutputSchema | None = None,
     ) -> "Generation":
-        """Return the generation that follows this one, and `continues` its run or begins another."""
+        """Return the generation that follows this one, and `continues` its run or begins another, on a `version`."""
         return Generation(
             number=self.number + 1,
             answers_unread=answers_unread,
@@ -203,6 +217,7 @@ class Generation:
             notes=notes or {},
             output_schema=output_schema,
             run=self.run if continues else self.run + 1,
+            versions=self.versions if continues else (version,),
             pins=self.pins if continues else {},
         )
 
@@ -242,7 +257,7 @@ class Task:
         webhooks: the webhooks that receive its events, by id.
         dead_letters: the seqs of dead letters that were neither redriven nor discarded, oldest first.
         contexts: of agents whose context is large or cut.
-        open_calls: the calls that wait for results which come later.
+        waits: the calls that wait for results which come later, and timers.
         schedule: what the task is, if it is a schedule of the server (`mail.core.task.schedules`).
         queued: the agents whose mail waits until one of their copies is free.
         stored_bytes: the size of all that its commits have stored (`mail.core.task.size`), except those of versions
@@ -286,7 +301,7 @@ class Task:
     webhooks: dict[str, TaskWebhook] = field(default_factory=dict)
     dead_letters: tuple[int, ...] = ()
     contexts: dict[str, AgentContext] = field(default_factory=dict)
-    open_calls: OpenCalls = NO_OPEN_CALLS
+    waits: Waits = NO_WAITS
     schedule: ScheduleState | None = None
     queued: tuple[str, ...] = ()
     stored_bytes: int = 0
@@ -355,8 +370,8 @@ class Task:
 
     @property
     def is_asleep(self) -> bool:
-        """Whether it runs, and nothing happens in it before one of its open calls ends, or its schedule is due."""
-        has_waits = bool(self.open_calls.counts) or self.schedule is not None
+        """Whether it runs, and nothing happens in it before an open call ends, or a timer or its schedule is due."""
+        has_waits = self.waits.due is not None or self.schedule is not None
         is_waiting = has_waits and self.status is TaskStatus.RUNNING
         return is_waiting and self.pending.keys() <= {*self.queued}
 
@@ -407,18 +422,19 @@ class Task:
 
     @property
     def deadline(self) -> float | None:
-        """When it, a request, an approval or an open call expires, or a schedule is due, in seconds since the epoch.
+        """When it, a request, an approval or an open call expires, or a timer or schedule is due; since the epoch.
 
-        None for never. Of a paused task, only approvals and open calls expire, and of one that has stopped, nothing.
+        None for never. Of a paused task, only approvals, open calls and timers are due, and of one that has ended, the
+        messages that callers have posted for later.
         """
         if self.schedule is not None:
             return self.schedule.due
-        earliest = self.open_calls.due
-        if self.status is TaskStatus.PAUSED:
+        earliest = self.waits.due
+        if self.status is not TaskStatus.RUNNING:
+            if self.status is not TaskStatus.PAUSED:
+                return earliest
             by = None if self.generation.breakpoint is None else self.generation.breakpoint.approve_by
             return min((time for time in (by, earliest) if time is not None), default=None)
-        if not self.is_running:
-            return None
         limits = self.limits
         end = limits.deadline if limits.finish_by is None else limits.ends_at
         if earliest is None or (end is not None and end < earliest):

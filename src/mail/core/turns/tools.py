@@ -32,6 +32,17 @@ def caller_tools(style: ToolFormat = "completions") -> list[dict[str, Any]]:
     return declarations
 
 
+def offered_tools(own: Sequence[dict[str, Any]], style: ToolFormat) -> list[dict[str, Any]]:
+    """Return the tools of this turn: an agent's `own`, those of MCP servers, and the client tools of the task.
+
+    If the client requires a call of one of its tools, return only these.
+    """
+    from_client = caller_tools(style)
+    if TURN.get().tools.is_required:
+        return from_client
+    return [*task_tools(own, style), *provided_tools(style), *from_client]
+
+
 def task_tools(tools: Sequence[dict[str, Any]], style: ToolFormat = "completions") -> list[dict[str, Any]]:
     """Return an agent's tools as the task needs them: with an output schema, it is an argument of `task_complete`."""
     schema = TURN.get().tools.output_schema

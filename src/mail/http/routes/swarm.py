@@ -12,7 +12,8 @@ from mail.http.audit import Act, audited, refuse_session
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import PROTECTED, make_router, problems
 from mail.http.service import service_of
-from mail.swarms_json.current import CurrentSwarm, without_secrets
+from mail.swarms_json.current import CurrentSwarm
+from mail.swarms_json.secrets import without_secrets
 
 
 class AgentInfo(Answered):

@@ -21,7 +21,6 @@ from mail.http.task_json import (
     TaskSummary,
     event_page,
     load_task,
-    open_calls,
     page_headers,
     reading,
     snapshot_pieces,
@@ -30,6 +29,7 @@ from mail.http.task_json import (
     task_pieces,
     task_summary,
     tasks_pieces,
+    waits,
 )
 
 MAX_PAGE = 1000
@@ -169,7 +169,7 @@ async def get_task(
         raise BadRequest("at returns the whole task as it was: leave out fields, after and limit")
     task = await load_task(service, caller, wanted)
     headers = {"ETag": etag(task.generation.number)} if at is None else {}
-    more = await task_output(service, task) | await open_calls(service, task) if at is None else {}
+    more = await task_output(service, task) | await waits(service, task) if at is None else {}
     if fields is not None:
         more["working"] = await service.runtime.working(task)
         return JSON({**task_summary(task), **more}, headers=headers)

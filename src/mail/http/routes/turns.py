@@ -10,7 +10,7 @@ from pydantic import Field
 from pydantic_core import to_json
 
 from mail.auth.keys import Caller
-from mail.core.engine.past_turn import PastTurn, read_turn, summarize_turns
+from mail.core.engine.past_turn import AgentSetup, PastTurn, read_turn, summarize_turns
 from mail.core.engine.watch import read_page
 from mail.core.protocol.message import TaskId
 from mail.core.task.costs import Usage
@@ -29,7 +29,7 @@ from mail.http.task_json import (
     queued_message,
     reading,
 )
-from mail.swarms_json.current import without_secrets
+from mail.swarms_json.secrets import without_secrets
 
 MAX_ENTRIES = 1000
 """Entries of a history in an answer, at most."""
@@ -60,7 +60,7 @@ class TurnTimes(Answered):
 
 
 class AgentSetting(Answered):
-    """How the agent is set up in the swarm that runs now."""
+    """How the agent was set up in the turn: by the version of the swarm on which it ran."""
 
     model: str | None = Field(description="The name of its model; null for an agent without one.")
     system: str | None = Field(
@@ -74,9 +74,19 @@ class AgentSetting(Answered):
     has_more_tools: bool = Field(
         description="Whether it also gets tools of MCP servers, which only a turn looks up."
     )
-    loaded: str | None = Field(
-        description="When an admin loaded this version of the swarm; null for the configured one."
+    options: dict[str, Any] | None = Field(
+        description="The other parameters of its factory, without what looks like a secret; null for callers that are "
+        "not admins."
     )
+    version: str | None = Field(
+        description="The version of the swarm on which the turn ran, by its digest. Null if that is not known; prompt "
+        "and tools are those of the swarm that runs now, then."
+    )
+    name: str | None = Field(description="The swarm's own name for that version.")
+    code: str | None = Field(
+        description="What the swarm said about the version of its code; null for nothing."
+    )
+    is_present: bool = Field(description="Whether prompt and tools are those of the swarm that runs now.")
 
 
 class TurnSummary(Answered):
@@ -126,7 +136,9 @@ class TurnRecord(Answered):
         description="What the turn added to the history after that: the model's reply as it came, and the results of "
         "its calls. Null if it added nothing; the events tell what it did."
     )
-    setup: AgentSetting | None = Field(description="Null if the swarm no longer has the agent.")
+    setup: AgentSetting | None = Field(
+        description="Null if that is not known, and the swarm that runs now has no such agent."
+    )
 
 
 router = make_router("tasks")
@@ -192,20 +204,27 @@ async def get_turn(
 ) -> Response:
     """Return what an agent read and replied in a turn: its history then, the raw reply, timing and cost.
 
-    Only admins see its system prompt. The prompt and the tools are those of the swarm that runs now.
+    The system prompt, which only admins see, and the tools are those that it had in the turn.
     """
     service = service_of(request)
     await service.refresh()
     task = await load_task(service, caller, task_id)
     runtime = service.runtime
     reading(service, request, task)
-    turn = await read_turn(runtime.store, runtime.swarm, task.key, seq, limit=limit, max_bytes=HISTORY_BYTES)
-    loaded = service.served.loaded if service.served is not None else None
-    pieces = _pieces(caller, task_id, turn, loaded)
+    turn = await read_turn(
+        runtime.store,
+        runtime.swarm,
+        task.key,
+        seq,
+        versions=runtime.versions,
+        limit=limit,
+        max_bytes=HISTORY_BYTES,
+    )
+    pieces = _pieces(caller, task_id, turn)
     return await answer(request, pieces, advice=SHORTER)
 
 
-def _pieces(caller: Caller, task_id: str, turn: PastTurn, loaded: str | None) -> AsyncGenerator[bytes]:
+def _pieces(caller: Caller, task_id: str, turn: PastTurn) -> AsyncGenerator[bytes]:
     """Return the turn as `TurnRecord`, in pieces of JSON: histories may be large."""
     record: dict[str, object] = {
         "task_id": task_id,
@@ -218,20 +237,22 @@ def _pieces(caller: Caller, task_id: str, turn: PastTurn, loaded: str | None) ->
         "mail": list(map(queued_message, turn.mail)),
         "omitted": turn.omitted,
         "output": turn.output,
-        "setup": _setup(caller, turn, loaded),
+        "setup": None if turn.setup is None else _setup(caller, turn.setup),
     }
     history = array_pieces(to_json(entry) async for entry in each(turn.history))
     return object_pieces(each({**record, "history": history}.items()))
 
 
-def _setup(caller: Caller, turn: PastTurn, loaded: str | None) -> dict[str, Any] | None:
-    setup = turn.setup
-    if setup is None:
-        return None
+def _setup(caller: Caller, setup: AgentSetup) -> dict[str, Any]:
+    agent, version, is_admin = setup.agent, setup.version, caller.role == "admin"
     return {
-        "model": setup.model,
-        "system": without_secrets(setup.system_prompt) if caller.role == "admin" else None,
+        "model": agent.model,
+        "system": without_secrets(agent.system_prompt) if is_admin else None,
         "tools": setup.tools,
-        "has_more_tools": setup.has_more_tools,
-        "loaded": loaded,
+        "has_more_tools": bool(agent.mcp_servers),
+        "options": agent.options if is_admin else None,
+        "version": version and version.digest,
+        "name": version and version.version,
+        "code": (version and version.code) or None,
+        "is_present": setup.is_present,
     }

@@ -4,7 +4,7 @@ import * as api from "../api/api.js";
 import { writtenText } from "../api/messages.js";
 import { AgentName } from "../components/agent.js";
 import { Chip } from "../components/chip.js";
-import { Ago, Elapsed, formatSeconds, formatTook } from "../components/duration.js";
+import { Elapsed, formatSeconds, formatTook } from "../components/duration.js";
 import { Icon } from "../components/icons.js";
 import { Inspector } from "../components/inspector.js";
 import { Code, Json } from "../components/json.js";
@@ -13,7 +13,6 @@ import { Loading, Notice } from "../components/notice.js";
 import { pretty } from "../components/pretty.js";
 import { TabPanel, Tabs } from "../components/tabs.js";
 import { formatCost } from "../components/usage.js";
-import { useAgent } from "../graph/agent.js";
 import { html, useEffect, useMemo, useState } from "../html.js";
 import { readHistory, readTool } from "./history.js";
 import { durationOf } from "./waterfall.js";
@@ -151,33 +150,25 @@ function Tools({ setup }) {
   `;
 }
 
-/** `committed` is when the turn was stored. Only admins get the prompt, with the turn or with the swarm. */
-function Setup({ agent: name, setup, committed, caller }) {
-  const { agent } = useAgent({ name }, caller.isAdmin && setup?.system === null);
-  const prompt = setup?.system ?? agent.system_prompt;
+/** Only admins get the prompt and the options. */
+function Setup({ setup, caller }) {
   if (!setup) return html`<p class="quiet">The swarm no longer has this agent.</p>`;
-  const isNewer = setup.loaded && Date.parse(setup.loaded) > Date.parse(committed);
+  const { version, name, code, options } = setup;
   return html`
-    ${
-      isNewer
-        ? html`
-            <${Notice} tone="warn">
-              An admin has loaded another version of the swarm since this turn,${" "}
-              <${Ago} time=${setup.loaded} />
-              . Prompt and tools are those of the new version.
-            </${Notice}>
-          `
-        : html`
-            <p class="quiet small-text">
-              As the swarm is set up
-              now${setup.loaded ? "; this version was loaded before the turn" : ", which may be different from then"}.
-            </p>
-          `
-    }
+    <p class="quiet small-text">
+      ${
+        version
+          ? html`
+              Version ${name} (<code>${version}</code>) of the swarm${code && html`, code <code>${code}</code>`}, which
+              ${" "}${setup.is_present ? "still runs" : "has been replaced since"}.
+            `
+          : "As the swarm is set up now, which may be different from then."
+      }
+    </p>
     <h3>System prompt</h3>
     ${
-      prompt
-        ? html`<${Code} text=${prompt} />`
+      setup.system
+        ? html`<${Code} text=${setup.system} />`
         : html`
             <p class="quiet">
               ${!caller.isAdmin && setup.model ? "Only admins may see the prompts of agents." : "It has none."}
@@ -186,6 +177,14 @@ function Setup({ agent: name, setup, committed, caller }) {
     }
     <h3>Tools</h3>
     <${Tools} setup=${setup} />
+    ${
+      options &&
+      Object.keys(options).length > 0 &&
+      html`
+        <h3>Options</h3>
+        <${Json} value=${options} />
+      `
+    }
   `;
 }
 
@@ -240,9 +239,7 @@ function TurnDetails({ session, span, caller, tab, onTab }) {
       }
       <${Messages} entries=${turn.history} isOfModel=${Boolean(models)} />
     `,
-    setup: () => html`
-      <${Setup} agent=${turn.agent} setup=${turn.setup} committed=${turn.committed} caller=${caller} />
-    `,
+    setup: () => html`<${Setup} setup=${turn.setup} caller=${caller} />`,
     record: () => html`
       <${Json} value=${{ output: turn.output, events: events.map(({ seq, event, data }) => ({ seq, event, data })) }} />
     `,

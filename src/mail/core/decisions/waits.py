@@ -1,0 +1,76 @@
+"""Waits: what is due of a task's open calls and timers. Pure functions.
+
+| due is | effect |
+| --- | --- |
+| a call | its agent reads that it has failed |
+| a reminder | its mail enters its mailbox |
+| a message of a caller | it is posted, as if the caller posted it now |
+
+Each happens in the commit that ends the record. A record that the end of its task has cancelled is deleted when it is
+due.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import takewhile
+
+from mail.core.decisions.callbacks import expire_calls, takes_result
+from mail.core.decisions.stalls import prevent_stall
+from mail.core.decisions.timers import is_open as is_timer_open
+from mail.core.decisions.timers import post, remind
+from mail.core.protocol.clock import Clock
+from mail.core.task.callbacks import CallState, LaterCall
+from mail.core.task.change import TaskChange
+from mail.core.task.draft import Draft
+from mail.core.task.swarm import SwarmCore
+from mail.core.task.task import Task
+from mail.core.task.timers import Timer
+from mail.core.task.waits import Wait
+
+MOST_DUE = 40
+"""How many open calls and timers end in one commit."""
+
+
+def is_open(task: Task, wait: Wait) -> bool:
+    """Return whether a call still takes a result, or a timer still waits."""
+    return takes_result(task, wait) if isinstance(wait, LaterCall) else is_timer_open(task, wait)
+
+
+def fall_due(
+    task: Task, swarm: SwarmCore, waits: Sequence[Wait] | None, now: float, clock: Clock
+) -> TaskChange | None:
+    """End calls and timers of a task that are due, and note when the next one is.
+
+    `waits` are the first records that wait, one more than `MOST_DUE`, of which some may have been heard of since the
+    task was due; None if they have not been read. A caller's message has a commit of its own. Return None if nothing
+    is due, or if the records have not been read.
+    """
+    if waits is None or not task.waits.is_due(now):
+        return None
+    due = [wait for wait in waits if wait.due <= now][:MOST_DUE]
+    ends = [*takewhile(lambda wait: not (is_open(task, wait) and _is_message(wait)), due)]
+    if not ends and due and isinstance(first := due[0], Timer):
+        ends, draft = [first], post(task, swarm, first, clock)
+    else:
+        draft = Draft(task, swarm, clock)
+        _end(draft, ends)
+    following = next((wait.due for wait in waits if wait not in ends), None)
+    draft.waits = draft.waits.until(following)
+    prevent_stall(draft)
+    return draft.seal()
+
+
+def _is_message(wait: Wait) -> bool:
+    return isinstance(wait, Timer) and wait.is_of_caller
+
+
+def _end(draft: Draft, ends: Sequence[Wait]) -> None:
+    """End calls and reminders that are due, and delete what the end of the task has cancelled."""
+    for wait in ends:
+        if isinstance(wait, Timer):
+            remind(draft, wait)
+        elif not takes_result(draft.before, wait):
+            draft.keep_wait(replace(wait, state=CallState.DROPPED))
+    expire_calls(
+        draft, [wait for wait in ends if isinstance(wait, LaterCall) and takes_result(draft.before, wait)]
+    )

@@ -1,0 +1,23 @@
+"""What waits in a task, read from its records."""
+
+from collections.abc import AsyncGenerator
+
+from mail.core.decisions.waits import is_open
+from mail.core.task.ports import FIRST, WaitRecords
+from mail.core.task.task import Task
+from mail.core.task.waits import Wait
+
+PAGE = 41
+"""How many records are read at once: each may be as large as a message."""
+
+
+async def open_waits(store: WaitRecords, task: Task) -> AsyncGenerator[Wait]:
+    """Yield the open calls and timers of a task, by the time when they are due."""
+    after, is_last = FIRST, task.waits.due is None
+    while not is_last:
+        waits = await store.list_waits(task.key, after=after, limit=PAGE)
+        for wait in waits:
+            if is_open(task, wait):
+                yield wait
+        is_last = len(waits) < PAGE
+        after = (waits[-1].due, waits[-1].id) if waits else after
