@@ -11,7 +11,7 @@ from handlers import telemetry
 from handlers.wiring import DELIVERY_RECEIVES, REASON, RECEIVES, make_loop, make_system
 from mail import startup
 from mail.core.engine.leased_turn import TurnReport
-from mail.core.task.mailboxes import goes_out
+from mail.core.task.mailboxes import is_sent
 from mail.core.turns.context import CURRENT_TASK
 from mail.errors import BadRequest, LeaseLost
 
@@ -42,7 +42,7 @@ def _dead_letter(record: SQSRecord) -> None:
     key, mailbox = wake_up.key, wake_up.mailbox
     CURRENT_TASK.set(key.task_id)
     _loop.run_until_complete(_system.served.refresh())
-    attempts = DELIVERY_RECEIVES if goes_out(mailbox) else RECEIVES
+    attempts = DELIVERY_RECEIVES if is_sent(mailbox) else RECEIVES
     report = _loop.run_until_complete(
         _system.runtime.dead_letter_turn(key, mailbox, REASON, upto=wake_up.seq, attempts=attempts)
     )

@@ -4,72 +4,33 @@ approvals expire."""
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from support.engines.adapters import StoreAdapter
+from support.engines.mortal import ANN, KEY, Died, MortalServer
 
-from mail.adapters.local.queue import LocalQueue
 from mail.core.decisions.submit import Submission
-from mail.core.engine.runtime import Runtime
-from mail.core.protocol.address import Principal
-from mail.core.task.ports import Store
-from mail.core.task.swarm import ActionCore
-from mail.core.task.task import TaskKey, TaskStatus
+from mail.core.task.swarm import ActionCore, SwarmCore
+from mail.core.task.task import TaskStatus
 from mail.testing.agents import View, build_swarm, call, complete
 from mail.testing.clock import FakeClock
 from mail.testing.contracts import due_tasks
 
-ANN = Principal(role="user", id="ann", swarm="example")
-KEY = TaskKey(str(ANN), "task-1")
 APPROVE = Submission(
     task_id="task-1", resume_from="breakpoint_tool_call", approvals=[{"decision": "approve", "all": True}]
 )
 
 
-class Died(BaseException):
-    """The process is gone."""
-
-
 @dataclass
-class Mortal:
-    """A store whose process dies at one of its writes: before it, or after it."""
-
-    store: Store
-    fate: tuple[int, str] | None = None
-    writes: int = 0
-
-    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
-        method = getattr(self.store, name)
-
-        async def write(*args: Any, **kwargs: Any) -> Any:
-            self.writes += 1
-            if self.fate == (self.writes, "before"):
-                raise Died
-            result = await method(*args, **kwargs)
-            if self.fate == (self.writes, "after"):
-                raise Died
-            return result
-
-        return write if name in ("save_checkpoint", "commit") else method
-
-
-@dataclass
-class Server:
+class Server(MortalServer):
     """A process that runs a swarm whose agent pays (not idempotent) and looks (idempotent), both after an approval."""
 
-    store: Store
-    clock: FakeClock
     ran: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     timeout: float | None = None
 
-    def __post_init__(self) -> None:
-        self.restart()
-
-    def restart(self, fate: tuple[int, str] | None = None) -> None:
-        self.mortal = Mortal(self.store, fate)
-        self.queue = LocalQueue(lambda: self.clock.now().timestamp())
+    def swarm(self) -> SwarmCore:
         actions = {
             name: ActionCore(
                 name,
@@ -80,8 +41,7 @@ class Server:
             )
             for name in ("pay", "look")
         }
-        swarm = build_swarm({"chief": self._chief}, actions=actions)
-        self.runtime = Runtime(swarm, cast(Store, self.mortal), self.queue, self.clock)
+        return build_swarm({"chief": self._chief}, actions=actions)
 
     def _chief(self, view: View) -> Any:
         self.asked.append(view.mail.body)
@@ -94,27 +54,6 @@ class Server:
 
         return run
 
-    async def work(self) -> None:
-        while len(self.queue):
-            await self.runtime.run_turn(*await self.queue.take())
-
-    async def pause(self) -> None:
-        await self.runtime.submit(ANN, Submission(body="go", task_id="task-1"))
-        await self.work()
-
-    async def take_over(self) -> None:
-        """Begin again where a dead process has left off, after its leases have expired."""
-        self.clock.advance(100)
-        self.restart()
-        await self.runtime.sweep()
-        await self.runtime.recover()
-        await self.work()
-
-    async def answer(self, generation: int) -> str:
-        response = await self.store.read_response(KEY, generation)
-        assert response is not None
-        return response.message.body
-
 
 WRITES = [(number, when) for number in (1, 2, 3) for when in ("before", "after")]
 """Of the approved turn: a checkpoint before the actions, one after them, and the commit."""
@@ -125,7 +64,7 @@ async def test_a_worker_that_dies_at_a_write_neither_loses_nor_repeats_a_call(
     adapter: StoreAdapter, fate: tuple[int, str]
 ) -> None:
     server = Server(adapter.store, FakeClock())
-    await server.pause()
+    await server.begin()
     await server.runtime.submit(ANN, APPROVE)
     server.restart(fate)
     await server.runtime.recover()
@@ -147,7 +86,7 @@ async def test_a_worker_that_dies_at_a_write_neither_loses_nor_repeats_a_call(
 
 async def test_a_decision_on_one_of_two_calls_is_stored(durable: StoreAdapter) -> None:
     server = Server(durable.store, FakeClock())
-    await server.pause()
+    await server.begin()
     paused = await server.store.load(KEY)
     assert paused is not None
     assert paused.generation.breakpoint is not None
@@ -172,7 +111,7 @@ async def test_a_decision_on_one_of_two_calls_is_stored(durable: StoreAdapter) -
 
 async def test_the_approvals_of_a_paused_task_expire(adapter: StoreAdapter) -> None:
     server = Server(adapter.store, FakeClock(), timeout=60.0)
-    await server.pause()
+    await server.begin()
     server.clock.advance(59)
     assert await due_tasks(server.store, server.clock.now().timestamp()) == []
     server.clock.advance(2)
@@ -187,6 +126,6 @@ async def test_the_approvals_of_a_paused_task_expire(adapter: StoreAdapter) -> N
 
 async def test_a_paused_task_that_a_person_ends_no_longer_expires(adapter: StoreAdapter) -> None:
     server = Server(adapter.store, FakeClock(), timeout=60.0)
-    await server.pause()
+    await server.begin()
     await server.runtime.cancel(ANN, "task-1")
     assert await due_tasks(server.store, 1e11) == []

@@ -2,121 +2,69 @@
 lost or read twice, however often a worker dies."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from support.engines.adapters import StoreAdapter
+from support.engines.mortal import ANN, KEY, Died, MortalServer
 
-from mail.adapters.local.queue import LocalQueue
 from mail.core.decisions.submit import Submission
 from mail.core.engine.runtime import Runtime
-from mail.core.protocol.address import Principal
-from mail.core.task.callbacks import LATER, CallResult, CallState, Later, LaterCall
+from mail.core.task.callbacks import LATER, CallResult, CallState, Later, LaterCall, digest_of
 from mail.core.task.change import TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
-from mail.core.task.ports import Store
-from mail.core.task.swarm import ActionCore
-from mail.core.task.task import Task, TaskKey, TaskStatus
+from mail.core.task.swarm import ActionCore, SwarmCore
+from mail.core.task.task import Task, TaskStatus
 from mail.core.turns.context import current_context
 from mail.errors import CallbackNotFound
 from mail.testing.agents import View, build_swarm, call, complete
 from mail.testing.clock import FakeClock
 
-ANN = Principal(role="user", id="ann", swarm="example")
-KEY = TaskKey(str(ANN), "task-1")
 DAY = 86_400.0
 FILM = CallResult("the film")
 
 
-class Died(BaseException):
-    """The process is gone."""
-
-
 @dataclass
-class Mortal:
-    """A store whose process dies at one of its writes: before it, or after it."""
-
-    store: Store
-    fate: tuple[int, str] | None = None
-    writes: int = 0
-
-    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
-        method = getattr(self.store, name)
-
-        async def write(*args: Any, **kwargs: Any) -> Any:
-            self.writes += 1
-            if self.fate == (self.writes, "before"):
-                raise Died
-            result = await method(*args, **kwargs)
-            if self.fate == (self.writes, "after"):
-                raise Died
-            return result
-
-        return write if name in ("save_checkpoint", "put_wait", "commit") else method
-
-
-@dataclass
-class Server:
+class Server(MortalServer):
     """A process that runs a swarm whose agent has a film rendered, and tells its result."""
 
-    store: Store
-    clock: FakeClock
     idempotent: bool = False
     is_early: bool = False
     tokens: list[str] = field(default_factory=list)
+    cancelled: list[str] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self.restart()
-
-    def restart(self, fate: tuple[int, str] | None = None) -> None:
-        self.queue = LocalQueue(lambda: self.clock.now().timestamp())
+    def swarm(self) -> SwarmCore:
         action = ActionCore(
-            "render", self._render, idempotent=self.idempotent, finish_within=3 * DAY, heartbeat=DAY
+            "render",
+            self._render,
+            idempotent=self.idempotent,
+            finish_within=3 * DAY,
+            heartbeat=DAY,
+            on_cancel=self._cancel,
         )
-        swarm = build_swarm({"chief": self._chief}, actions={"render": action})
-        store = cast(Store, Mortal(self.store, fate))
-        self.runtime = Runtime(swarm, store, self.queue, self.clock)
+        return build_swarm({"chief": self._chief}, actions={"render": action})
 
     def _chief(self, view: View) -> Any:
-        return [call("render")] if view.mail.sender_type == "user" else [complete(view.mail.body)]
+        if view.mail.body == "stop":
+            return [complete("done")]
+        return (
+            [call("render", title="waves")] if view.mail.sender_type == "user" else [complete(view.mail.body)]
+        )
 
     async def _render(self, _arguments: dict[str, Any]) -> str | Later:
-        token = current_context().callback.token
-        self.tokens.append(token)
+        context = current_context()
+        self.tokens.append(context.callback.token)
+        self.key = context.idempotency_key
         if self.is_early:
-            await Runtime(self.runtime.swarm, self.store, self.queue, self.clock).callbacks.finish(
-                token, FILM
-            )
+            elsewhere = Runtime(self.runtime.swarm, self.store, self.queue, self.clock)
+            await elsewhere.callbacks.finish(context.callback.token, FILM)
         return LATER
 
-    async def work(self) -> None:
-        while len(self.queue):
-            await self.runtime.run_turn(*await self.queue.take())
-
-    async def begin(self) -> None:
-        await self.runtime.submit(ANN, Submission(body="go", task_id="task-1"))
-        await self.work()
-
-    async def take_over(self) -> None:
-        """Begin again where a dead process has left off, after its leases have expired."""
-        self.clock.advance(100)
-        self.restart()
-        await self.runtime.sweep()
-        await self.runtime.recover()
-        await self.work()
-
-    async def task(self) -> Task:
-        task = await self.store.load(KEY)
-        assert task is not None
-        return task
-
-    async def answer(self) -> str:
-        response = await self.store.read_response(KEY, 1)
-        assert response is not None
-        return response.message.body
+    async def _cancel(self, arguments: dict[str, Any]) -> None:
+        assert arguments == {"title": "waves"}
+        self.cancelled.append(current_context().idempotency_key)
 
 
 WRITES = [(number, when) for number in (1, 2, 3, 4) for when in ("before", "after")]
@@ -178,6 +126,56 @@ async def test_a_result_that_comes_before_the_commit_is_found_by_it(adapter: Sto
     assert (await server.task()).waits.early == ()
 
 
+@pytest.mark.parametrize("fate", WRITES[4:7], ids=lambda fate: f"{fate[1]} write {fate[0]}")
+async def test_a_worker_that_dies_after_an_early_result_waits_for_no_other(
+    adapter: StoreAdapter, fate: tuple[int, str]
+) -> None:
+    """The result is the most urgent mail, so its turn comes before the rest of the one that called the action."""
+    server = Server(adapter.store, FakeClock(), idempotent=True, is_early=True)
+    await server.runtime.submit(ANN, Submission(body="go", task_id="task-1"))
+    server.restart(fate)
+    await server.runtime.recover()
+    with pytest.raises(Died):
+        await server.work()
+    server.is_early = False
+    await server.take_over()
+    assert await server.answer() == "render: the film"
+    await server.runtime.submit(ANN, Submission(body="stop", task_id="task-1"))
+    await server.work()
+    assert (await server.task()).waits.early == ()
+    found = await server.store.read_wait(KEY, digest_of(server.tokens[0]))
+    assert isinstance(found, LaterCall)
+    assert found.state is CallState.FINISHED
+    assert server.cancelled == []
+
+
+CANCELLATION = [(1, "before"), (1, "after")]
+"""Of the turn of the mailbox of cancelled calls: its commit."""
+
+
+@pytest.mark.parametrize("fate", CANCELLATION, ids=lambda fate: f"{fate[1]} write {fate[0]}")
+async def test_a_worker_that_dies_while_it_cancels_calls_cancels_them_again(
+    adapter: StoreAdapter, fate: tuple[int, str]
+) -> None:
+    server = Server(adapter.store, FakeClock())
+    await server.begin()
+    await server.runtime.cancel(ANN, KEY.task_id)
+    assert (await server.task()).has_outbound_mail
+    server.restart(fate)
+    await server.runtime.recover()
+    with pytest.raises(Died):
+        await server.work()
+    await server.take_over()
+    assert set(server.cancelled) == {server.key}
+    assert len(server.cancelled) == (2 if fate == (1, "before") else 1)
+    task = await server.task()
+    assert (task.waits.cancel_at, task.has_outbound_mail) == (None, False)
+    assert await server.store.list_waits(KEY, limit=9) == []
+    assert await server.store.list_ready() == []
+    events = [event.kind for event in await server.store.read_events(KEY)]
+    assert events.count(EventKind.ACTION_CANCELLED) == 1
+
+
 async def test_of_results_at_the_same_time_one_counts(adapter: StoreAdapter) -> None:
     server = Server(adapter.store, FakeClock())
     await server.begin()
@@ -196,6 +194,7 @@ async def test_what_is_stored_of_a_call(durable: StoreAdapter) -> None:
     await server.begin()
     assert (await server.task()).status is TaskStatus.RUNNING
     assert await server.store.count_running(KEY.instance, upto=9) == 0
+    assert (await server.store.usage_of(KEY.instance)).asleep == 1
     listed = await server.store.list_tasks(KEY.instance, status=TaskStatus.RUNNING)
     assert [task.key for task in listed.tasks] == [KEY]
     assert (await server.store.list_tasks(KEY.instance, status=TaskStatus.PAUSED)).tasks == []

@@ -81,15 +81,15 @@ async def test_nothing_is_inherited_from_a_task_that_is_gone(store: Store, make:
 
 async def test_the_bytes_of_an_instance_are_those_of_its_tasks(durable: StoreAdapter, make: Maker) -> None:
     store = durable.store
-    assert await store.stored_bytes(ANN) == 0
+    assert (await store.usage_of(ANN)).bytes == 0
     tasks = [await stopped(store, make, key) for key in (KEY, OTHER, TaskKey(BOB, "task-1"))]
     total = sum(task.stored_bytes for task in tasks[:2])
     assert total > 600_000
-    assert await store.stored_bytes(ANN) == total
+    assert (await store.usage_of(ANN)).bytes == total
     await store.delete(tasks[0])
-    assert await store.stored_bytes(ANN) == tasks[1].stored_bytes
+    assert (await store.usage_of(ANN)).bytes == tasks[1].stored_bytes
     store = await durable.reopen()
-    assert await store.stored_bytes(ANN) == tasks[1].stored_bytes
-    assert await store.stored_bytes(BOB) == tasks[2].stored_bytes
+    assert (await store.usage_of(ANN)).bytes == tasks[1].stored_bytes
+    assert (await store.usage_of(BOB)).bytes == tasks[2].stored_bytes
     await store.commit(make.change(tasks[1], Mail("alpha", body="y" * 5000), transition=Transition.RESUME))
-    assert await store.stored_bytes(ANN) >= tasks[1].stored_bytes
+    assert (await store.usage_of(ANN)).bytes >= tasks[1].stored_bytes

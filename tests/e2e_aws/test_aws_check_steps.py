@@ -11,7 +11,7 @@ from aws_swarm import make_project
 from support.engines.aws import ROOT
 from support.processes.local_aws import needs_ministack
 
-from mail.cli.aws_check_steps import Run, kill, perform_all, plan, restore, smoke
+from mail.cli.aws_check_steps import Run, kill, perform_all, plan, restore, smoke, work
 from mail.cli.smoke import Check
 from mail.local_aws.deployment import Template
 from mail.local_aws.ministack import LocalAccount, Ministack, credentials
@@ -86,6 +86,10 @@ class LocalRun(Run):
 
     system: LocalAws
 
+    @property
+    def code(self) -> Path:
+        return self.folder / "swarm"
+
     async def deploy(self, parameters: Mapping[str, str], back: Mapping[str, str] | None = None) -> None:
         await self.system.deploy({**self.back, **parameters})
         self.back = back or {}
@@ -100,15 +104,19 @@ async def test_turns_are_taken_over_and_resume_on_a_restored_table(
 ) -> None:
     (swarm,) = json.loads(TEXTS.joinpath("check.json.txt").read_text())
     template = make_project(tmp_path, swarm, {"mail_check": TEXTS.joinpath("check.py.txt").read_text()})
-    run = LocalRun(tmp_path, "mail-check")
+    run = LocalRun(tmp_path, "mail")
     async with LocalAws(template) as run.system:
         for name, value in credentials(run.system.endpoint).items():
             monkeypatch.setenv(name, value)
         own = (await run.outputs())["TableName"]
-        for step in (smoke, kill, restore):
+        for step in (smoke, kill, work):
             await step(run)
+        log = (tmp_path / "aws-check.log").read_text(encoding="utf-8")
+        assert "the worker takes turns" in log
+        assert "the worker stops" in log
+        await restore(run)
         used = {each.environment["MAIL_TABLE"] for each in run.system.stack.functions.values()}
-        assert used == {(await run.outputs())["TableName"]} == {"mail-check-restored"}
+        assert used == {(await run.outputs())["TableName"]} == {"mail-restored"}
         await run.deploy({})
         assert (await run.outputs())["TableName"] == own
         await smoke(run)

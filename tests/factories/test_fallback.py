@@ -38,6 +38,7 @@ from mail.adapters.sqlite.backend import SQLiteDocuments
 from mail.core.decisions import fallback
 from mail.core.decisions.fallback import opened, tried
 from mail.core.engine.permits import ModelPermits
+from mail.core.engine.watch import Submitted
 from mail.core.protocol.calls import ToolFormat
 from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.task.events import EventKind
@@ -48,13 +49,13 @@ from mail.core.task.stored import read_checkpoint, write_checkpoint
 from mail.core.task.task import TaskStatus
 from mail.core.task.turn_state import Checkpoint
 from mail.core.turns.context import TURN
-from mail.errors import ConfigurationError, ModelRefusal, ModelUnavailable
+from mail.errors import ConfigurationError, ModelRefusal, ModelUnavailable, StoreUnavailable
 from mail.factories import LiteLLMSupervisorFunction
 from mail.factories.fallback import CAUSES, read_fallback
 from mail.factories.options import choose_connection, options_of_fallback
 from mail.factories.retry import Cause, RetryPolicy, Stop
 from mail.factories.retry import Failure as Failed
-from mail.testing.rig import Rig
+from mail.testing.rig import Outcome, Rig
 
 DEEPSEEK = "deepseek/deepseek-chat"
 DONE = reply(thinking("Enough."), call("task_complete", finish_message="Sunny."))
@@ -321,6 +322,21 @@ async def test_another_task_leaves_a_broken_model_alone(stub: LLMStub) -> None:
     assert len(outcome.of(EventKind.MODEL_SWITCHED)) == 1
 
 
+async def test_another_process_leaves_a_broken_model_alone(stub: LLMStub) -> None:
+    stub.script(*[server_error()] * 2, to=of(CLAUDE))
+    stub.script(DONE, DONE, to=of(GPT))
+    swarm = swarm_of(Dialect(CLAUDE, "responses"), fallback=GPT)
+    async with Rig(swarm) as rig, Rig(swarm) as other:
+        other.runtime.permits = ModelPermits(SQLiteDocuments(rig.database), other.clock, {})
+        await rig.ask("One")
+        outcome = await other.ask("Two")
+        known = breaker(other, CLAUDE)
+    assert [request.body["model"] for request in stub.requests].count(of(CLAUDE)) == 2
+    (event,) = outcome.of(EventKind.MODEL_SWITCHED)
+    assert known is not None
+    assert event.extra.as_json()["until"] == known.until
+
+
 @pytest.mark.parametrize("failure", [bad_request(), bad_key()])
 async def test_what_another_model_would_refuse_as_well_is_final(stub: LLMStub, failure: Failure) -> None:
     stub.script(failure)
@@ -340,12 +356,14 @@ async def test_the_error_lists_what_all_models_said(stub: LLMStub) -> None:
         await agent([prompt()])
 
 
-async def test_the_last_model_gets_all_its_retries(stub: LLMStub) -> None:
+async def test_the_last_model_gets_all_its_retries(stub: LLMStub, caplog: pytest.LogCaptureFixture) -> None:
     stub.otherwise = lambda _: server_error()
     agent = supervisor(Dialect(GPT, "responses"), fallback=[CLAUDE])
     with pytest.raises(ModelUnavailable, match=r"; .*on all 6 attempts"):
         await agent([prompt()])
     assert Counter(request.body["model"] for request in stub.requests) == {of(GPT): 2, of(CLAUDE): 6}
+    assert f"{GPT}: HTTP 500, attempt 1 of 2" in caplog.text
+    assert f"{CLAUDE}: HTTP 500, attempt 1 of 6" in caplog.text
 
 
 # ---------------------------------------------------------------------------------- histories across providers
@@ -395,6 +413,15 @@ async def test_histories_cross_providers(
 
 
 # ------------------------------------------------------------------------------------------------ under failures
+
+
+async def outcome_of(rig: Rig, submitted: Submitted) -> Outcome:
+    """Wait for the answer as a client does, which asks again where a busy machine keeps the store from replying."""
+    while True:
+        try:
+            return await rig.outcome(submitted, seconds=7_000)
+        except StoreUnavailable:
+            await asyncio.sleep(1.0)
 
 
 MANY = [pytest.mark.soak, pytest.mark.timeout(7_200)]
@@ -447,7 +474,7 @@ async def test_no_task_fails_while_its_first_model_fails_at_random(
         async with Rig(swarm, store=adapter.store, clock=SYSTEM_CLOCK, concurrency=16) as rig:
             rig.runtime.permits = ModelPermits(adapter.records._documents, SYSTEM_CLOCK, {})
             asked = [await rig.submit(f"Work on task-{n:03}") for n in range(tasks)]
-            outcomes = await asyncio.gather(*(rig.outcome(each, seconds=7_000) for each in asked))
+            outcomes = await asyncio.gather(*(outcome_of(rig, each) for each in asked))
     finally:
         await adapter.close()
     assert {(outcome.task.status, outcome.answer) for outcome in outcomes} == {

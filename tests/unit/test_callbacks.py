@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mail.actions.timing import read_timing
-from mail.core.decisions.waits import MOST_DUE
+from mail.core.decisions.waits import MOST_DUE, fall_due
 from mail.core.task.callbacks import (
     LATER,
     MAX_CALLS_IN_A_TURN,
@@ -217,6 +217,30 @@ class TestTime:
             outcome = await rig.outcome(submitted)
         assert outcome.answer == "render: ERROR: nothing had been heard of it for 600 seconds"
 
+    async def test_short_heartbeats_cost_a_commit_a_minute_and_delay_no_deadline(self) -> None:
+        studio = Studio()
+        async with studio_of(studio, heartbeat=10.0, finish_within=100.0) as rig:
+            submitted = await rig.submit("render")
+            await until_asleep(rig, submitted.key)
+            before = await rig.task(submitted.key)
+            for _ in range(9):
+                rig.clock.advance(5)  # type: ignore[attr-defined]
+                await rig.runtime.callbacks.report(studio.tokens[0])
+                await rig.pass_time(5)
+            after = await rig.task(submitted.key)
+            assert after.version <= before.version + 2
+            assert after.waits.due == NOW + 100
+            await rig.pass_time(10)
+            assert (await rig.outcome(submitted)).answer.startswith("render: ERROR")
+
+    async def test_calls_that_were_not_read_do_not_expire(self) -> None:
+        studio = Studio()
+        async with studio_of(studio) as rig:
+            submitted = await rig.submit("render")
+            await until_asleep(rig, submitted.key)
+            task = await rig.task(submitted.key)
+            assert fall_due(task, rig.swarm, None, NOW + 4 * DAY, rig.clock) is None
+
     async def test_many_calls_expire_a_few_at_a_time(self) -> None:
         studio = Studio()
         rule = lambda view: [call("render")] * 30 if view.mail.sender_type == "user" else [wait("more")]  # noqa: E731
@@ -228,9 +252,15 @@ class TestTime:
                 while (await rig.task(submitted.key)).waits.open_calls < 60:  # noqa: ASYNC110 - of a store
                     await asyncio.sleep(0.001)
             await rig.pass_time(3 * DAY)
-            assert (await rig.task(submitted.key)).waits.open_calls == 60 - MOST_DUE
             await rig.pass_time(0)
             assert (await rig.task(submitted.key)).waits.open_calls == 0
+            told = [event.message for event in await rig.store.read_events(submitted.key) if event.message]
+            lines = [
+                len(message.message.body.splitlines())
+                for message in told
+                if message.message.subject == "::action_error::"
+            ]
+            assert lines == [MOST_DUE, 60 - MOST_DUE]
 
     async def test_a_report_has_a_limit(self) -> None:
         studio = Studio()

@@ -11,9 +11,12 @@ from mail.core.decisions.caller_limits import CallerLimits
 from mail.core.decisions.submit import Submission, admit
 from mail.core.engine.caller_limits import LimitGuard
 from mail.core.protocol.address import Principal
+from mail.core.task.callbacks import LATER, Later
+from mail.core.task.ports import CallerUsage
+from mail.core.task.swarm import ActionCore
 from mail.core.task.task import TaskKey, TaskStatus, Transition
 from mail.errors import MailboxFull, RateLimited, StorageFull, TooManyTasks
-from mail.testing.agents import Call, View, build_swarm, complete, request, respond, wait
+from mail.testing.agents import Call, View, build_swarm, call, complete, request, respond, wait
 from mail.testing.changes import Mail, Maker
 from mail.testing.rig import Rig
 
@@ -107,6 +110,50 @@ class TestDepth:
             assert (await rig.ask()).answer == "answered"
 
 
+class TestWaitingTasks:
+    @pytest.fixture
+    async def sleepy(self) -> AsyncIterator[Rig]:
+        async def film(arguments: dict[str, object]) -> Later:
+            return LATER
+
+        def rule(view: View) -> list[Call]:
+            return [call("film")] if view.mail.body == "film" else [complete("done")]
+
+        action = ActionCore("film", film, finish_within=60.0)
+        async with Rig(build_swarm({"director": rule}, actions={"film": action})) as rig:
+            yield rig
+
+    async def sleep(self, rig: Rig, task_id: str) -> None:
+        await rig.submit("film", task_id=task_id)
+        while not (await rig.task(waiting(rig, task_id))).is_asleep:  # noqa: ASYNC110 - of a store
+            await asyncio.sleep(0.001)
+
+    async def test_a_task_past_the_limit_is_refused_and_others_continue(self, sleepy: Rig) -> None:
+        sleepy.runtime.caller_limits = CallerLimits(waiting_tasks=2)
+        for task_id in ("1", "2"):
+            await self.sleep(sleepy, task_id)
+        for _ in range(2):
+            with pytest.raises(TooManyTasks, match="2 of your tasks wait for results that come later, of 2"):
+                await sleepy.submit("film", task_id="3")
+        assert await sleepy.store.load(waiting(sleepy, "3")) is None
+        assert (await sleepy.ask("stop", task_id="1")).answer == "done"
+        await self.sleep(sleepy, "3")
+
+    async def test_the_store_is_asked_when_there_may_be_no_room(self, sleepy: Rig) -> None:
+        asked: list[str] = []
+        usage_of = sleepy.store.usage_of
+
+        async def count(instance: str) -> CallerUsage:
+            asked.append(instance)
+            return await usage_of(instance)
+
+        sleepy.store.usage_of = count  # type: ignore[method-assign]
+        sleepy.runtime.caller_limits = CallerLimits(waiting_tasks=3)
+        for n in range(6):
+            await sleepy.ask("stop", task_id=f"{n}")
+        assert len(asked) == 2
+
+
 class TestStoredBytes:
     @pytest.fixture(autouse=True)
     def ask_each_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,13 +200,13 @@ class TestStoredBytes:
         monkeypatch.setattr("mail.core.engine.caller_limits.COUNTED_EVERY", 32)
         desk.gate.set()
         asked: list[str] = []
-        count = rig.store.stored_bytes
+        count = rig.store.usage_of
 
-        async def counted(instance: str) -> int:
+        async def counted(instance: str) -> CallerUsage:
             asked.append(instance)
             return await count(instance)
 
-        monkeypatch.setattr(rig.store, "stored_bytes", counted)
+        monkeypatch.setattr(rig.store, "usage_of", counted)
         rig.runtime.caller_limits = CallerLimits(caller_bytes=10**9)
         await rig.ask(task_id="t")
         assert asked == [str(rig.user)]

@@ -19,7 +19,7 @@ from mail.core.task.context import Cut
 from mail.core.task.costs import Usage
 from mail.core.task.events import EventKind
 from mail.core.task.leases import Lease
-from mail.core.task.swarm import SwarmCore
+from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.turn_state import Checkpoint
 from mail.core.turns.context import current_context, report_usage
@@ -375,3 +375,54 @@ async def test_a_request_of_an_earlier_generation_does_not_keep_a_copy_busy() ->
         first = await rig.ask()
         again = await rig.ask("again", task_id=first.key.task_id)
         assert (first.answer, again.answer) == ("early", "in time")
+
+
+async def test_the_request_of_a_copy_that_failed_is_redriven_to_one_that_is_free() -> None:
+    failures = ["once"]
+
+    def supervisor(view: View) -> Any:
+        match len(view.messages):
+            case 1:
+                return [request("researcher", "a"), wait()]
+            case 2:
+                return [complete(view.mail.body)]
+        return [complete(f"then {view.mail.body}")]
+
+    def researcher(view: View) -> Any:
+        if failures:
+            raise RuntimeError(failures.pop())
+        return [respond("supervisor", f"b after {len(view.messages)}")]
+
+    swarm = build_swarm(
+        {"supervisor": supervisor, "researcher": build_agent(researcher, targets=["supervisor"], copies=1)}
+    )
+    async with Rig(swarm) as rig:
+        outcome = await rig.ask()
+        assert "has failed" in outcome.answer
+        [redriven] = await rig.runtime.dead_letters.redrive(rig.user, outcome.key)
+        assert redriven.letter.mailbox == "researcher~1"
+        again = await rig.ask("and?", task_id=outcome.key.task_id)
+        [sent] = [each for each in await rig.store.read_events(again.key) if each.is_redrive]
+        assert sent.extra.as_json()["copies"] == ["researcher~1"]
+
+
+async def test_a_copy_waits_for_the_approval_of_its_call() -> None:
+    async def pay(args: dict[str, Any]) -> str:
+        return "paid"
+
+    def researcher(view: View) -> Any:
+        if view.results:
+            return [respond("supervisor", f"{view.messages[0].body}: {view.results[-1]}")]
+        return [call("pay")] if view.mail.body == "question 0" else [respond("supervisor", "nothing to pay")]
+
+    swarm = swarm_of(
+        researcher, asked=2, copies=1, actions={"pay": ActionCore("pay", pay, needs_approval=True)}
+    )
+    async with Rig(swarm) as rig:
+        paused = await rig.ask()
+        assert paused.task.generation.breakpoint is not None
+        assert paused.task.generation.breakpoint.agent == "researcher~1"
+        assert paused.task.queued == ("researcher",)
+        task_id = paused.key.task_id
+        done = await rig.ask("", task_id=task_id, approvals=[{"decision": "approve"}])
+        assert done.answer == "nothing to pay; question 0: SUCCESS: paid"

@@ -336,6 +336,21 @@ class TestStoreTrouble:
         assert called == ["agent", "action", "agent"]
         assert not list(refusals)
 
+    @pytest.mark.parametrize("asked", [[], [call("remind_me")]], ids=["plain", "reads its reminders"])
+    async def test_a_refused_commit_is_repeated(self, asked: list[Any]) -> None:
+        refusals = iter(["refused", "refused"])
+
+        def plan(number: int, name: str) -> Any:
+            return StoreUnavailable() if name == "before store.commit" and next(refusals, "") else 0.0
+
+        swarm = build_swarm({"supervisor": lambda view: [*asked, complete("paid")]})
+        async with Rig(swarm, concurrency=0) as rig:
+            submitted = await rig.submit()
+            unsteady = Runtime(rig.swarm, FaultyPort(rig.store, "store", Points(plan)), rig.queue, rig.clock)
+            await unsteady.run_turn(submitted.key, "supervisor")
+            assert (await rig.outcome(submitted)).answer == "paid"
+        assert not list(refusals)
+
     async def test_a_checkpoint_that_is_not_stored_in_time_does_not_fail_the_agent(self) -> None:
         """The store doesn't answer until the turn's time ends: the turn is repeated, and its agent reads no error."""
         slow = iter([9.0])

@@ -16,9 +16,9 @@ from mail.core.protocol.json_schema import model_of
 from mail.core.protocol.tool_schemas import pydantic_model_to_tool
 from mail.core.task.callbacks import Later
 from mail.core.task.files import File
-from mail.core.task.swarm import ActionFunction
+from mail.core.task.swarm import ActionFunction, CancelFunction
 from mail.core.turns.context import TURN, current_context
-from mail.errors import ToolCallFault
+from mail.errors import ConfigurationError, ToolCallFault
 
 MAX_SHOWN = 2000
 """Maximum number of characters of a schema that an error message repeats to an agent."""
@@ -82,6 +82,40 @@ def typed_action(
         return await as_result(name, await run(*by_position, **by_name))
 
     return call, parameters, arguments
+
+
+def as_cancel_function(
+    name: str, function: Callable[..., Any], parameters: Mapping[str, Any]
+) -> CancelFunction:
+    """Wrap a function as `on_cancel` of the action `name`, whose arguments have the schema `parameters`.
+
+    It may take an `ActionContext`, and the arguments of the call: a dictionary or model of all, or those that it names.
+    Raises ConfigurationError if it names others.
+    """
+    if not callable(function):
+        raise ConfigurationError(f"action {name!r}: on_cancel: {function!r} is not a function")
+    run, signature = as_async(function), signature_of(function)
+    typed = typed_arguments(f"{name}: on_cancel", function, signature) if signature.is_typed else None
+    fields = {} if typed is None else {each.alias: each for each in typed.model.model_fields.values()}
+    known = parameters.get("properties", {})
+    if unknown := [field for field, each in fields.items() if each.is_required() and field not in known]:
+        raise ConfigurationError(
+            f"action {name!r}: on_cancel takes {unknown[0]!r}, which is no argument of it"
+        )
+
+    async def call(arguments: dict[str, Any]) -> object:
+        context = {} if signature.context is None else {signature.context: current_context()}
+        if typed is not None:
+            takes_all = typed.model.model_config.get("extra") == "allow"
+            wanted = arguments if takes_all else {k: v for k, v in arguments.items() if k in fields}
+            by_position, by_name = typed.unpack(typed.model.model_validate(wanted))
+            return await run(*by_position, **by_name, **context)
+        if not signature.by_position:
+            return await run(**context)
+        given = arguments if signature.model is None else signature.model.model_validate(arguments)
+        return await (run(**context, **{signature.by_position[0].name: given}) if context else run(given))
+
+    return call
 
 
 async def as_result(name: str, result: Any) -> str | Later:

@@ -7,7 +7,7 @@ from typing import Any, Self, TypedDict, Unpack, get_origin, overload
 
 from pydantic import BaseModel, ValidationError
 
-from mail.actions.functions import as_action_function, as_async, typed_action
+from mail.actions.functions import as_action_function, as_async, as_cancel_function, typed_action
 from mail.actions.signatures import Signature, signature_of
 from mail.actions.timing import Finishes, read_timing
 from mail.api.tracebacks import without_frames
@@ -15,7 +15,6 @@ from mail.core.protocol.calls import ToolFormat
 from mail.core.protocol.error_text import describe
 from mail.core.protocol.json_schema import model_of
 from mail.core.protocol.tool_schemas import pydantic_model_to_tool
-from mail.core.task.callbacks import Later
 from mail.core.task.swarm import ActionCore, ActionFunction, Form
 from mail.core.turns.context import lend_deps
 from mail.errors import ConfigurationError
@@ -38,6 +37,7 @@ class _RunOptions(_Repeating, total=False):
     finishes: Finishes
     timeout: float | str | None
     heartbeat: float | str | None
+    on_cancel: Callable[..., Any] | None
 
 
 class ActionOptions(_RunOptions, total=False):
@@ -63,6 +63,9 @@ class MAILAction:
         finishes: `later` if it may return `LATER` when its work has begun: then the result comes to its `ctx.callback`
             (`ActionContext.callback`), within the `timeout`, such as `3d`, which it must have.
         heartbeat: seconds, or text such as `10m`, without a report on such a call after which it has failed.
+        on_cancel: a function that ends the work of such a call when its task ends before. It is called at least once,
+            with the arguments of the call that it names, or a dictionary of all, and an `ActionContext` whose
+            `idempotency_key` is that of the call.
         retries: the number of further attempts after one that has failed or timed out, with growing delays; at most
             10, and only for an action that is `idempotent` or `read_only`.
         needs_approval: whether a person must approve a call before it runs: each, or those for which a function of
@@ -90,6 +93,7 @@ class MAILAction:
         finishes: Finishes = "now",
         timeout: float | str | None = None,
         heartbeat: float | str | None = None,
+        on_cancel: Callable[..., Any] | None = None,
         retries: int = 0,
         needs_approval: NeedsApproval = False,
         approval_timeout: float | None = None,
@@ -102,6 +106,7 @@ class MAILAction:
         self.read_only = read_only
         self.sequential = sequential
         self.timeout, self.finish_within, self.heartbeat = read_timing(name, finishes, timeout, heartbeat)
+        self.on_cancel = None if on_cancel is None else as_cancel_function(name, on_cancel, parameters)
         self.retries = retries
         self.needs_approval = needs_approval
         self.approval_timeout = approval_timeout
@@ -171,6 +176,7 @@ class MAILAction:
         action.sequential = core.sequential
         action.timeout, action.retries = core.timeout, core.retries
         action.finish_within, action.heartbeat = core.finish_within, core.heartbeat
+        action.on_cancel = core.on_cancel
         action.needs_approval = core.needs_approval
         action.approval_timeout = core.approval_timeout
         action.function = core.function
@@ -193,6 +199,7 @@ class MAILAction:
         finishes: Finishes = "now",
         timeout: float | str | None = None,
         heartbeat: float | str | None = None,
+        on_cancel: Callable[..., Any] | None = None,
         **options: Unpack[_Repeating],
     ) -> Self:
         """Return an action whose arguments are the parameters of a function, by their type hints and defaults.
@@ -209,6 +216,7 @@ class MAILAction:
             parameters,
             model=arguments.model,
             **read_timing(name, finishes, timeout, heartbeat)._asdict(),
+            on_cancel=None if on_cancel is None else as_cancel_function(name, on_cancel, parameters),
             **options,
         )
         if not core.description:
@@ -245,13 +253,20 @@ class MAILAction:
                 f"action {self.name!r} needs dependencies of type {wanted.__name__}, "
                 f"not {type(deps).__name__}: give them to the swarm as deps"
             )
-        run, action = self.function, copy(self)
+        action = copy(self)
 
-        async def call(arguments: dict[str, Any]) -> str | Later:
-            lend_deps(deps)
-            return await run(arguments)
+        def lend[T](
+            run: Callable[[dict[str, Any]], Awaitable[T]],
+        ) -> Callable[[dict[str, Any]], Awaitable[T]]:
+            async def call(arguments: dict[str, Any]) -> T:
+                lend_deps(deps)
+                return await run(arguments)
 
-        action.function = call
+            return call
+
+        action.function = lend(self.function)
+        if self.on_cancel is not None:
+            action.on_cancel = lend(self.on_cancel)
         return action
 
     def to_core(self) -> ActionCore:
@@ -267,6 +282,7 @@ class MAILAction:
             timeout=self.timeout,
             finish_within=self.finish_within,
             heartbeat=self.heartbeat,
+            on_cancel=self.on_cancel,
             retries=self.retries,
             form=self._form,
             reads_mail=self._reads_mail,

@@ -135,7 +135,13 @@ def embedded(swarm: SwarmCore, *, database: Store | str = IN_MEMORY) -> LocalSys
     backend = open_backend(storage, swarm.name, SYSTEM_CLOCK, use="program")
     if not isinstance(database, str):
         backend = replace(backend, store=database)
-    unlimited = {"running_tasks": 0, "mailbox_depth": 0, "task_bytes": 0, "caller_bytes": 0}
+    unlimited = {
+        "running_tasks": 0,
+        "waiting_tasks": 0,
+        "mailbox_depth": 0,
+        "task_bytes": 0,
+        "caller_bytes": 0,
+    }
     config = ServerConfig.model_validate({"limits": unlimited}, context=AS_GIVEN)
     return System(with_protocol(swarm), backend, config, clock=SYSTEM_CLOCK, is_embedded=True)
 

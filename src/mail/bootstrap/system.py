@@ -124,6 +124,7 @@ class System[Q: TurnQueue]:
             unreachable_seconds=config.interswarm.unreachable_seconds,
             caller_limits=CallerLimits(
                 running_tasks=limits.running_tasks or None,
+                waiting_tasks=limits.waiting_tasks or None,
                 mailbox_depth=limits.mailbox_depth or None,
                 task_bytes=limits.task_bytes or None,
                 caller_bytes=limits.caller_bytes or None,

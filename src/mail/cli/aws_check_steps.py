@@ -80,22 +80,36 @@ class Run:
     back: Mapping[str, str] = field(default_factory=dict)
     token: str = ""
 
+    @property
+    def code(self) -> Path:
+        """The folder with the swarm, as functions and the containers of workers have it."""
+        return self.folder / ".build" / "swarm"
+
     async def command(self, *words: str) -> None:
         """Run a program in the folder, and log what it prints."""
+        async with self.program(*words, folder=self.folder):
+            pass
+
+    @asynccontextmanager
+    async def program(self, *words: str, folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+        """Run a program meanwhile, and log what it prints; wait for its end."""
         region = os.environ.get("AWS_DEFAULT_REGION") or os.environ.get("AWS_REGION", "")
         environment = {**os.environ, **({"AWS_DEFAULT_REGION": region} if region else {})}
         path = self.folder / "aws-check.log"
         with path.open("ab") as log:
             try:
                 process = await asyncio.create_subprocess_exec(
-                    *words, cwd=self.folder, env=environment, stdin=asyncio.subprocess.DEVNULL,
+                    *words, cwd=folder, env=environment, stdin=asyncio.subprocess.DEVNULL,
                     stdout=log, stderr=log,
                 )  # fmt: skip
             except FileNotFoundError:
                 raise Failed(f"{words[0]} was not found; see the requirements in docs/deploy.md") from None
-            if await process.wait():
-                last = path.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
-                raise Failed(f"{' '.join(words[:2])}: {last} ({path})")
+            try:
+                yield process
+            finally:
+                if await process.wait():  # also the reason of what has failed meanwhile
+                    last = path.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
+                    raise Failed(f"{' '.join(words[:2])}: {last} ({path})")
 
     async def deploy(self, parameters: Mapping[str, str], back: Mapping[str, str] | None = None) -> None:
         """Deploy with these parameters, and with the former values of those that were switched before."""
@@ -233,6 +247,18 @@ async def kill(run: Run) -> None:
         raise Failed(f"the turn was taken over after {seconds:.0f} s, not within {TAKEOVER_SECONDS}")
 
 
+async def work(run: Run) -> None:
+    await run.deploy({"Turns": "workers"}, {"Turns": "lambda"})
+    words = (sys.executable, "-m", "mail.cli", "worker", "--stack", run.stack)
+    async with run.program(*words, folder=run.code) as worker:
+        try:
+            await smoke(run)
+        finally:
+            with suppress(ProcessLookupError):  # it has failed
+                worker.terminate()
+    await run.deploy({})  # functions run turns again
+
+
 async def rollout(run: Run) -> None:
     await run.deploy({"Rollout": GRADUALLY})
     async with run.requests():
@@ -363,6 +389,7 @@ def plan(values: Mapping[str, str]) -> tuple[list[Step], dict[str, str]]:
         Step("smoke", 1, "`mail smoke` on both addresses", smoke),
         Step("kill", 1, f"a killed turn is taken over within {TAKEOVER_SECONDS} s", kill),
         *parameters,
+        Step("worker", 8, "turns run in `mail worker` on this machine, as in a container", work),
         Step("rollout", 15, "a gradual update, under requests", rollout),
         Step("rollback", 15, "a version that fails is rolled back by its alarms", rollback),
         Step("restore", 25, "a task resumes on a restored table", restore),

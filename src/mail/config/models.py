@@ -53,6 +53,7 @@ _VARIABLES: Mapping[str, tuple[str, str]] = {
     "MAIL_REQUESTS_PER_SECOND": ("limits", "requests_per_second"),
     "MAIL_REQUEST_BURST": ("limits", "request_burst"),
     "MAIL_RUNNING_TASKS": ("limits", "running_tasks"),
+    "MAIL_WAITING_TASKS": ("limits", "waiting_tasks"),
     "MAIL_MAILBOX_DEPTH": ("limits", "mailbox_depth"),
     "MAIL_TASK_BYTES": ("limits", "task_bytes"),
     "MAIL_CALLER_BYTES": ("limits", "caller_bytes"),

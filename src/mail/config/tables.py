@@ -79,6 +79,7 @@ class LimitsConfig(Table):
         requests_per_second: the average rate of requests.
         request_burst: the number of requests in a burst; without a limit, the rate is not limited either.
         running_tasks: the number of running tasks.
+        waiting_tasks: the number of tasks in which everything waits for results that come later.
         mailbox_depth: the number of messages that may wait for an agent in a task when a caller adds one.
         task_bytes: the number of bytes that a task may store.
         caller_bytes: the number of bytes that all tasks of a caller may store.
@@ -90,6 +91,7 @@ class LimitsConfig(Table):
     requests_per_second: float = Field(default=50.0, ge=0)
     request_burst: int = Field(default=200, ge=0)
     running_tasks: int = Field(default=100, ge=0)
+    waiting_tasks: int = Field(default=100_000, ge=0)
     mailbox_depth: int = Field(default=1000, ge=0)
     task_bytes: int = Field(default=64 * 1024 * 1024, ge=0)
     caller_bytes: int = Field(default=10 * 1024**3, ge=0)

@@ -139,8 +139,6 @@ class Converse:
         match error:
             case NoIdentity():
                 failure = Failure(Cause.NO_KEY, variables=NO_IDENTITY)
-            case JSONDecodeError():
-                failure = failures.no_reply(request)
             case Refused(status=424):  # the model failed, not the request
                 failure = Failure(Cause.OUTAGE, 424, place=error.place)
             case Refused():

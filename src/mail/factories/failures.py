@@ -7,6 +7,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from json import JSONDecodeError
 from typing import Any
 
 from mail.core.protocol.retry_after import read_retry_after
@@ -50,7 +51,7 @@ class CallFailed(Exception):
 def of_reply(error: Exception, request: ModelRequest) -> Failure | None:
     """Return the failure of a reply that is unusable; None for any other error."""
     match error:
-        case CallFailed(cause=Cause.NO_REPLY):
+        case CallFailed(cause=Cause.NO_REPLY) | JSONDecodeError():
             return no_reply(request)
         case CallFailed():
             return Failure(error.cause)

@@ -140,7 +140,8 @@ async def _attempt(
         await permits.refuse(request.llm, limits_told(reply.headers), closed)
     if sent is not None and request.cache_key is not None:
         now = asyncio.get_running_loop().time()
-        _report_break(request, usage, _prefixes.note(request.cache_key, sent, usage, now), call)
+        history = f"{request.cache_key} {TURN.get().agent}"  # copies of an agent share a key
+        _report_break(request, usage, _prefixes.note(history, sent, usage, now), call)
     call.reply = partial(_reply_as_chat, reply.entries)
     call.finish, call.replied = _FINISH.get(reply.finish, reply.finish), reply.model
     try:

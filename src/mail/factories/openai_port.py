@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from inspect import signature
-from json import JSONDecodeError
 from typing import Any
 
 from mail.errors import AgentUnavailable
@@ -115,8 +114,6 @@ class OpenAISDK:
             match error:
                 case MissingVariables():
                     failure = Failure(Cause.NO_KEY, variables=error.variables)
-                case JSONDecodeError():
-                    failure = failures.no_reply(request)
                 case openai.APIStatusError():
                     failure = _of_status(error, error.status_code, request)
                 case openai.APIError():  # an event of a stream; OpenRouter's code is a status

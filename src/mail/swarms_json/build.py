@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
-from mail.actions.functions import as_action_function, as_async, typed_action
+from mail.actions.functions import as_action_function, as_async, as_cancel_function, typed_action
 from mail.actions.signatures import signature_of
 from mail.actions.timing import Timing, read_timing
 from mail.core.protocol.error_text import did_you_mean
@@ -430,6 +430,14 @@ def build_action(action: ActionSpec, resolve: Resolve, where: str = "") -> Actio
     Without `parameters`, those of a typed function are its arguments; without a description, its docstring describes
     it.
     """
+    core = _build_action(action, resolve, where)
+    if action.on_cancel is None:
+        return core
+    found = resolve(action.on_cancel)
+    return replace(core, on_cancel=as_cancel_function(action.name, found, core.parameters))
+
+
+def _build_action(action: ActionSpec, resolve: Resolve, where: str) -> ActionCore:
     found = None if action.function is None else resolve(action.function)
     given = action.model_fields_set
     states_parameters = "parameters" in given

@@ -155,6 +155,12 @@ class ActionSpec(Spec):
         exclude_if=is_none,
         description="Seconds, or text such as 10m, without a report after which a call that finishes later has failed.",
     )
+    on_cancel: str | None = Field(
+        default=None,
+        exclude_if=is_none,
+        description="A Python function that ends the work of a call that finishes later when its task ends before, as "
+        "python::package.module:name.",
+    )
     retries: int = Field(
         default=0,
         exclude_if=_is_empty,

@@ -104,7 +104,7 @@ class DynamoDBAdapter:
         if self.engine == "moto" and _EMPTY:
             self.table = _EMPTY.pop()
         else:
-            assert await create_table(self.client, self.table)
+            await create_table(self.client, self.table)
         await self.reopen()
 
     async def close(self) -> None:

@@ -32,8 +32,8 @@ from mail.adapters.aws.schema import DEAD_INDEX, RUNNING_INDEX, TASKS_INDEX
 from mail.adapters.aws.table import DynamoDBTable, key_of
 from mail.adapters.shared.cursors import foreign_cursor
 from mail.core.task.leases import DueTask
-from mail.core.task.ports import TaskPage, WakeUp, wake_ups
-from mail.core.task.task import Task, TaskKey, TaskStatus, listings_of
+from mail.core.task.ports import CallerUsage, TaskPage, WakeUp, wake_ups
+from mail.core.task.task import ASLEEP, Task, TaskKey, TaskStatus, listings_of
 from mail.errors import MAILError
 
 CHECKSUM_LENGTH = 16
@@ -129,17 +129,22 @@ class TaskIndex:
         due = [DueTask(task, decode_leases(item)) for task, item in tasks if float(item["due"]["N"]) <= until]
         return due, [item["PK"]["S"] for item in items if DELETING in item]
 
-    async def stored_bytes(self, instance: str) -> int:
-        """Return the bytes of an instance's tasks when they last began or stopped, by the index."""
+    async def usage_of(self, instance: str) -> CallerUsage:
+        """Return what an instance's tasks took up when they last began or stopped, by the index."""
         condition, values = "#instance = :instance", {":instance": string(instance)}
         pages = self._table.query(
             IndexName=TASKS_INDEX,
             KeyConditionExpression=condition,
-            ProjectionExpression="#bytes",
-            ExpressionAttributeNames=names(f"{condition} #bytes"),
+            ProjectionExpression="#bytes, #status",
+            ExpressionAttributeNames=names(f"{condition} #bytes #status"),
             ExpressionAttributeValues=values,
         )
-        return sum([int(row["bytes"]["N"]) async for page in pages for row in page if "bytes" in row])
+        stored = asleep = 0
+        async for page in pages:
+            for row in page:
+                stored += int(row["bytes"]["N"]) if "bytes" in row else 0
+                asleep += row["status"]["S"] == ASLEEP
+        return CallerUsage(stored, asleep)
 
     async def count_running(self, instance: str, *, upto: int) -> int:
         """Count an instance's running tasks, `upto` at most, by the index.

@@ -66,7 +66,7 @@ from mail.core.task.leases import (
     Lease,
     WebhookClaim,
 )
-from mail.core.task.mailboxes import goes_out, hook_of
+from mail.core.task.mailboxes import goes_out, has_no_messages
 from mail.core.task.ports import Busy, Idle
 from mail.core.task.stored import read_checkpoint, write_checkpoint
 from mail.core.task.task import Task, TaskKey, TaskStatus
@@ -399,7 +399,7 @@ class Leases:
 
     async def _take(self, key: TaskKey, mailbox: str, lease: Lease, now: float, over: str = "") -> Item:
         """Lease a mailbox; return the item of its task as it was before. A park with the token `over` doesn't count."""
-        condition = MAY_CLAIM if hook_of(mailbox) is not None else MAY_CLAIM + AND_HAS_MAIL
+        condition = MAY_CLAIM if has_no_messages(mailbox) else MAY_CLAIM + AND_HAS_MAIL
         values = {
             ":lease": encode_lease(lease),
             ":now": number(now),

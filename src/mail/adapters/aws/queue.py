@@ -28,7 +28,7 @@ from mail.adapters.aws.client import AwsClient, Refused, back_off
 from mail.core.engine.heartbeat import OnRenewal
 from mail.core.protocol.message import Tier
 from mail.core.protocol.values import Value, value
-from mail.core.task.mailboxes import goes_out
+from mail.core.task.mailboxes import is_sent
 from mail.core.task.ports import Store, WakeUp
 from mail.core.task.task import TaskKey
 from mail.core.turns.context import CURRENT_TASK
@@ -104,7 +104,7 @@ def encode_wake_up(wake_up: WakeUp) -> str:
         "mailbox": wake_up.mailbox,
         "seq": wake_up.seq,
     }
-    if wake_up.not_before and wake_up.mailbox and not goes_out(wake_up.mailbox):
+    if wake_up.not_before and wake_up.mailbox and not is_sent(wake_up.mailbox):
         body["tier"] = wake_up.tier
     return json.dumps(body)
 
@@ -287,7 +287,7 @@ class SQSQueue:
 
 def _is_of_turn(wake_up: WakeUp, now: float) -> bool:
     """Return whether a wake-up is for an agent, and for now: a FIFO queue can't delay single messages."""
-    return bool(wake_up.mailbox) and not goes_out(wake_up.mailbox) and wake_up.not_before <= now
+    return bool(wake_up.mailbox) and not is_sent(wake_up.mailbox) and wake_up.not_before <= now
 
 
 def _outbound_entry(entry_id: str, wake_up: WakeUp, now: float) -> dict[str, Any]:

@@ -116,7 +116,7 @@ class DynamoDBStore:
         self.read_commit, self.read_snapshot = reader.read_commit, reader.read_snapshot
         self.read_inbox, self.read_events = reader.read_inbox, reader.read_events
         self.list_tasks, self.list_dead, self.list_ready = index.list_tasks, index.list_dead, index.list_ready
-        self.count_running, self.stored_bytes = index.count_running, index.stored_bytes
+        self.count_running, self.usage_of = index.count_running, index.usage_of
         self.count_active_instances = index.count_active_instances
 
     async def open_turn(

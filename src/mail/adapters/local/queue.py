@@ -7,7 +7,7 @@ from time import time
 from mail.adapters.shared.backend import Workers
 from mail.core.engine.fairness import RoundRobin
 from mail.core.protocol.message import Tier
-from mail.core.task.mailboxes import goes_out
+from mail.core.task.mailboxes import is_sent
 from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskKey
 
@@ -93,7 +93,7 @@ class LocalQueue:
 
     def put(self, wake_up: WakeUp) -> None:
         """Publish one wake-up immediately."""
-        (self.outbound if goes_out(wake_up.mailbox) else self.turns).put(wake_up)
+        (self.outbound if is_sent(wake_up.mailbox) else self.turns).put(wake_up)
 
     def _wake(self, wake_up: WakeUp) -> None:
         self._delayed.discard(wake_up)

@@ -28,7 +28,7 @@ from mail.adapters.postgres.store import PostgresStore
 from mail.adapters.shared.backend import Workers
 from mail.core.protocol.message import Tier
 from mail.core.task.change import Turn
-from mail.core.task.mailboxes import goes_out
+from mail.core.task.mailboxes import is_sent
 from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskKey
 from mail.errors import StoreUnavailable
@@ -128,7 +128,7 @@ class PostgresQueue:
         for wake_up in wake_ups:
             rows.setdefault((task_number(wake_up.key), wake_up.mailbox, wake_up.tier), wake_up)
         published = list(rows.values())
-        is_delivery = [goes_out(wake_up.mailbox) for wake_up in published]
+        is_delivery = [is_sent(wake_up.mailbox) for wake_up in published]
         values: dict[str, object] = {
             "swarm": self._swarm,
             "task": [task for task, _, _ in rows],
@@ -145,7 +145,7 @@ class PostgresQueue:
         if True in is_delivery:
             self._notifier.notify(self._topics[True], is_urgent=True)
         if False in is_delivery:
-            if self._can_run([wake_up for wake_up in published if not goes_out(wake_up.mailbox)]):
+            if self._can_run([wake_up for wake_up in published if not is_sent(wake_up.mailbox)]):
                 self._is_secret = True
                 self._notifier.notify_here(self._topics[False])
             else:

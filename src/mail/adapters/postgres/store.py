@@ -48,7 +48,7 @@ from mail.core.task.change import Commit, InboxEntry, Snapshot, TaskChange, Turn
 from mail.core.task.context import Portion
 from mail.core.task.events import Event
 from mail.core.task.leases import Claim, DueTask, ExpiredLease, Lease, WebhookClaim
-from mail.core.task.ports import FIRST, Busy, Idle, TaskPage, WakeUp, wake_ups
+from mail.core.task.ports import FIRST, Busy, CallerUsage, Idle, TaskPage, WakeUp, wake_ups
 from mail.core.task.stored import read_message, read_task, read_wait, write_wait
 from mail.core.task.task import Task, TaskKey, TaskStatus, listings_of
 from mail.core.task.turn_state import Checkpoint
@@ -426,11 +426,13 @@ class PostgresStore:
         )
         return int(count)
 
-    async def stored_bytes(self, instance: str) -> int:
-        ((stored,),) = await self._sql.fetch(
-            "SELECT coalesce(sum(bytes), 0) FROM mail.tasks WHERE instance = %s", (instance,)
+    async def usage_of(self, instance: str) -> CallerUsage:
+        ((stored, asleep),) = await self._sql.fetch(
+            "SELECT coalesce(sum(bytes), 0), count(*) FILTER (WHERE status = 'asleep') FROM mail.tasks"
+            " WHERE instance = %s",
+            (instance,),
         )
-        return int(stored)
+        return CallerUsage(int(stored), int(asleep))
 
     async def delete(self, task: Task) -> None:
         values = {"task": task_number(task.key), "expected": task.version}

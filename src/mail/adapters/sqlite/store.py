@@ -54,7 +54,7 @@ from mail.core.task.context import Portion
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.events import Event
 from mail.core.task.leases import Claim, DueTask, ExpiredLease, Lease, WebhookClaim, due_of
-from mail.core.task.ports import FIRST, Busy, Idle, TaskPage, WakeUp, wake_ups
+from mail.core.task.ports import FIRST, Busy, CallerUsage, Idle, TaskPage, WakeUp, wake_ups
 from mail.core.task.stored import (
     TaskEncoder,
     read_checkpoint,
@@ -595,13 +595,15 @@ class SQLiteStore:
         ((count,),) = self._read("SELECT count(DISTINCT instance) FROM tasks WHERE status = 'running'")
         return int(count)
 
-    async def stored_bytes(self, instance: str) -> int:
-        ((stopped,),) = self._read(
-            "SELECT coalesce(sum(bytes), 0) FROM tasks WHERE instance = ? AND status <> 'running'",
+    async def usage_of(self, instance: str) -> CallerUsage:
+        ((stopped, asleep),) = self._read(
+            "SELECT coalesce(sum(bytes), 0), count(*) FILTER (WHERE status = 'asleep') FROM tasks"
+            " WHERE instance = ? AND status <> 'running'",
             (instance,),
         )
         running = self._read("SELECT id FROM tasks WHERE instance = ? AND status = 'running'", (instance,))
-        return int(stopped) + sum([task.stored_bytes async for _, task in self._tasks(running)])
+        running_bytes = sum([task.stored_bytes async for _, task in self._tasks(running)])
+        return CallerUsage(int(stopped) + running_bytes, int(asleep))
 
     async def delete(self, task: Task) -> None:
         await self._database.write_in_turn(partial(self._delete, task))

@@ -12,7 +12,7 @@ from mail.core.engine.telemetry import Observer, ended_as, is_beginning
 from mail.core.task.change import TaskChange
 from mail.core.task.costs import add_models
 from mail.core.task.leases import Claim
-from mail.core.task.mailboxes import goes_out
+from mail.core.task.mailboxes import is_sent
 
 RAN = {
     TurnReport.Outcome.COMMITTED: "Turns",
@@ -65,7 +65,7 @@ class TurnMetrics(TaskMetrics):
         if report.outcome not in RAN:
             self.woken_for_nothing(turn.mailbox)
             return
-        if goes_out(turn.mailbox):
+        if is_sent(turn.mailbox):
             write_metrics({"DeliveryAttempts": 1, "DeliverySeconds": seconds})
             return
         agent = {"AgentSeconds": report.agent_seconds, "Conflicts": report.conflicts}

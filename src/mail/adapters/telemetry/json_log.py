@@ -8,7 +8,7 @@ from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.telemetry import Observer, ended_as, is_beginning
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.leases import Claim
-from mail.core.task.mailboxes import goes_out
+from mail.core.task.mailboxes import is_sent
 from mail.core.turns.context import log_fields
 
 logger = logging.getLogger("mail.activity")
@@ -56,7 +56,7 @@ class ActivityLog(Observer):
 
     def turn_ended(self, turn: Claim, report: TurnReport, seconds: float) -> None:
         outcome = (report.outbound or report.outcome).value
-        what = "delivery" if goes_out(turn.mailbox) else "turn"
+        what = "delivery" if is_sent(turn.mailbox) else "turn"
         about: dict[str, object] = {"outcome": outcome, "seconds": round(seconds, 6)}
         if report.conflicts:
             about["conflicts"] = report.conflicts

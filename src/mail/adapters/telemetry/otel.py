@@ -27,7 +27,7 @@ from mail.core.protocol.traceparent import TRACEPARENT
 from mail.core.task.change import Turn
 from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.leases import Claim
-from mail.core.task.mailboxes import goes_out
+from mail.core.task.mailboxes import agent_of, goes_out
 from mail.core.turns.activity import ModelCall, TurnActivity
 from mail.core.turns.usage import UsageMeter
 
@@ -172,7 +172,7 @@ class OpenTelemetryTracer(Tracer):
     def turn(self, turn: Claim) -> AbstractContextManager[Span]:
         if goes_out(turn.mailbox) or not isinstance(turn, Turn):
             return super().turn(turn)  # its span is that of the delivery
-        name = f"turn {turn.mailbox}"
+        name = f"turn {agent_of(turn.mailbox)}"
         return self._span(name, SpanKind.CONSUMER, _about(turn), _context(turn.task.traceparent))
 
     @contextmanager
@@ -180,10 +180,10 @@ class OpenTelemetryTracer(Tracer):
         before, done = meter.spent, len(activity.spans)
         attributes: dict[str, Value] = {
             "gen_ai.operation.name": "invoke_agent",
-            "gen_ai.agent.name": turn.mailbox,
+            "gen_ai.agent.name": agent_of(turn.mailbox),
             "gen_ai.conversation.id": turn.task.task_id,
         }
-        with self._span(f"invoke_agent {turn.mailbox}", SpanKind.INTERNAL, attributes) as span:
+        with self._span(f"invoke_agent {agent_of(turn.mailbox)}", SpanKind.INTERNAL, attributes) as span:
             try:
                 yield span
             finally:

@@ -13,7 +13,7 @@ from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.telemetry import Observer, ended_as, is_beginning
 from mail.core.task.change import TaskChange
 from mail.core.task.leases import Claim
-from mail.core.task.mailboxes import hook_of, peer_of
+from mail.core.task.mailboxes import agent_of, hook_of, peer_of
 
 SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 """The bounds of the histograms' buckets. A turn takes milliseconds, or minutes with a language model."""
@@ -132,7 +132,7 @@ class PrometheusMetrics(Observer):
             self._attempts.labels(swarm, outcome).inc()
             self._delivery_seconds.labels(swarm).observe(seconds)
             return
-        agent = self._agent(turn.mailbox)
+        agent = self._agent(agent_of(turn.mailbox))
         self._turns.labels(agent, report.outcome.value).inc()
         self._turn_seconds.labels(agent).observe(seconds)
         self._agent_seconds.labels(agent).observe(report.agent_seconds)
@@ -152,7 +152,7 @@ class PrometheusMetrics(Observer):
     def turn_failed(self, turn: Claim, report: TurnReport, error: BaseException) -> None:
         swarm = _destination(turn.mailbox)
         if swarm is None:
-            agent = self._agent(turn.mailbox)
+            agent = self._agent(agent_of(turn.mailbox))
             self._failed_turns.labels(agent).inc()
             self._count_models(agent, report)
         else:

@@ -8,7 +8,7 @@ from mail.core.engine.telemetry import Observer, ended_as, is_beginning
 from mail.core.task.change import TaskChange
 from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.leases import Claim
-from mail.core.task.mailboxes import goes_out
+from mail.core.task.mailboxes import is_sent
 
 logger = logging.getLogger("mail.activity")
 
@@ -55,7 +55,7 @@ class TextLog(Observer):
             return
         outcome = report.outbound or report.outcome
         told = "" if outcome is TurnReport.Outcome.COMMITTED else f" ({outcome.value.replace('_', ' ')})"
-        what = "delivery to" if goes_out(turn.mailbox) else "turn of"
+        what = "delivery to" if is_sent(turn.mailbox) else "turn of"
         log.info(
             "task %s: %s %s took %s%s%s",
             turn.task.task_id,

@@ -334,8 +334,8 @@ def _report(draft: Draft, turn: Turn, call: PausedCall, receipt: Receipt | None,
     if receipt is not None and receipt.callback is not None:
         about = (call.name, call.call_id)
         if receipt.state is Receipt.State.WAITING:
-            return let_wait(draft, agent, *about, receipt.callback, turn.task.seq)
-        close(draft, agent, *about, receipt, turn.task.seq)
+            return let_wait(draft, agent, *about, receipt.callback, arguments)
+        close(draft, agent, *about, receipt)
     is_done, content = _outcome(receipt, failure)
     kind, words = (EventKind.ACTION_COMPLETE, "complete") if is_done else (EventKind.ACTION_ERROR, "error")
     draft.emit(kind, f"action {words} (caller = {agent}):\n{content}", ActionExtra(agent=agent))

@@ -4,12 +4,14 @@
     result, failure, or no sign of life in time ──► mail to the agent, in the same commit as the end of the call
 
 A result may come before the turn of its call is committed: it is mail already, and the turn finds it noted. The end of
-a task cancels its open calls.
+a task cancels its open calls. Those whose actions have `on_cancel` are then the mail of a mailbox of their own
+(`CANCELLED_CALLS`): the records that wait under an earlier epoch.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from mail.core.protocol.clock import Clock, format_time
 from mail.core.task.callbacks import Callback, CallResult, CallState, LaterCall
@@ -17,10 +19,14 @@ from mail.core.task.change import TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.extras import ActionExtra, WaitExtra
+from mail.core.task.leases import Claim
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import ENDED, Task
-from mail.core.task.turn_state import Receipt
+from mail.core.task.turn_state import Checkpoint, Receipt
+from mail.core.task.webhooks import RETRY_SECONDS
 from mail.errors import CallbackClosed, Subject
+
+_UNDER_WAY = (Receipt.State.STARTED, Receipt.State.WAITING)
 
 ENDED_MEANWHILE = "the task ended before this call could wait for its result, which nobody will read"
 
@@ -44,13 +50,16 @@ def check_open(task: Task, call: LaterCall) -> None:
         raise CallbackClosed(f"task {task.task_id!r} no longer waits for {call.name}: it has ended since")
 
 
-def let_wait(draft: Draft, agent: str, name: str, call_id: str, callback: Callback, seq: int) -> str:
+def let_wait(
+    draft: Draft, agent: str, name: str, call_id: str, callback: Callback, arguments: Mapping[str, Any]
+) -> str:
     """Let a call wait, unless its result has come already; return what its agent reads in place of a result."""
-    made = _record(draft, agent, name, call_id, callback, seq)
-    if draft.has_ended:
-        draft.keep_wait(replace(made, state=CallState.DROPPED))
-        return f"ERROR: {ENDED_MEANWHILE}"
+    made = _record(draft, agent, name, call_id, callback, arguments)
     if not _take_early(draft, made):
+        cancellation = draft.cancellation
+        if draft.has_ended or (cancellation is not None and callback.seq <= cancellation.seq):
+            _drop(draft, made)
+            return f"ERROR: {ENDED_MEANWHILE}"
         extra = WaitExtra(agent=agent, tool_call_id=call_id, tool_name=name, finish_by=callback.finish_by)
         draft.emit(EventKind.ACTION_WAITING, f"agent {agent} will get the result of {name} later", extra)
         draft.keep_wait(made)
@@ -61,11 +70,21 @@ def let_wait(draft: Draft, agent: str, name: str, call_id: str, callback: Callba
     )
 
 
-def close(draft: Draft, agent: str, name: str, call_id: str, receipt: Receipt, seq: int) -> None:
+def drop_calls(draft: Draft, agent: str, checkpoint: Checkpoint) -> None:
+    """Cancel the calls of a turn that is discarded, so that their actions learn it."""
+    for call, receipt in zip(checkpoint.calls, checkpoint.receipts, strict=True):
+        if receipt is None or receipt.callback is None or receipt.state not in _UNDER_WAY:
+            continue
+        made = _record(draft, agent, call.tool_name, call.tool_call_id, receipt.callback, call.tool_args)
+        if made.key and (made.digest, made.message) not in draft.waits.early:
+            _drop(draft, made)
+
+
+def close(draft: Draft, agent: str, name: str, call_id: str, receipt: Receipt) -> None:
     """End the record of a call that might have finished later, and has ended within its turn."""
     assert receipt.callback is not None
     failed = receipt.state is Receipt.State.FAILED
-    made = _record(draft, agent, name, call_id, receipt.callback, seq)
+    made = _record(draft, agent, name, call_id, receipt.callback, {})
     if not _take_early(draft, made):
         draft.keep_wait(_ended(made, CallResult(receipt.content, has_failed=failed)))
 
@@ -86,7 +105,7 @@ def finish(
     if call.state is CallState.WAITING:
         draft.waits = calls.removed(ended)
     else:
-        draft.waits = replace(calls, early=(*calls.early, (ended.agent, ended.digest)))
+        draft.waits = replace(calls, early=(*calls.early, (ended.digest, ended.message)))
     if result.has_failed:
         _announce_failures(draft, call.agent, [(call, result.text)])
     else:
@@ -110,16 +129,96 @@ def expire_calls(draft: Draft, late: Sequence[LaterCall]) -> None:
         _announce_failures(draft, agent, failures)
 
 
-def _record(draft: Draft, agent: str, name: str, call_id: str, callback: Callback, seq: int) -> LaterCall:
+def is_cancelled(task: Task, call: LaterCall) -> bool:
+    """Return whether the action of a waiting call must learn that it is cancelled."""
+    return bool(call.key) and call.epoch < task.waits.epoch and task.waits.cancel_at is not None
+
+
+def in_order(calls: Iterable[LaterCall]) -> list[LaterCall]:
+    """Return cancelled calls in the order in which their actions are to learn it."""
+    return sorted(calls, key=lambda call: (_cancel_at(call), call.digest))
+
+
+def due_to_cancel(calls: Iterable[LaterCall], now: float) -> list[LaterCall]:
+    """Return those of these calls whose actions are to learn it now, and not after a pause."""
+    return [call for call in calls if _cancel_at(call) <= now]
+
+
+def settle_cancelled(
+    task: Task,
+    swarm: SwarmCore,
+    claim: Claim,
+    calls: Iterable[LaterCall],
+    problems: Mapping[str, str],
+    clock: Clock,
+    *,
+    is_final: bool = False,
+) -> TaskChange:
+    """End a claim on the mailbox of cancelled calls, which are all that the claim has found there.
+
+    `problems` says why `on_cancel` has failed, by the digests of the calls for which it was called: an empty text if it
+    has not. It is called again after a pause, unless it `is_final`.
+    """
+    draft = Draft(task, swarm, clock)
+    draft.end_claim(claim)
+    left = [_cancel_at(call) for call in calls if call.digest not in problems]
+    for call in calls:
+        problem = problems.get(call.digest)
+        if problem == "":
+            draft.emit(
+                EventKind.ACTION_CANCELLED,
+                f"action cancelled (caller = {call.agent}):\n{call.name}",
+                _extra(call),
+            )
+            draft.keep_wait(replace(call, state=CallState.DROPPED))
+        elif problem is not None:
+            failed = replace(call, attempts=call.attempts + 1, heard=draft.time_in(0.0))
+            if is_final or call.attempts >= len(RETRY_SECONDS):
+                why = f"on_cancel of {call.name} has failed {_times(failed.attempts)}, and is given up: {problem}"
+                text = f"action error (caller = {call.agent}):\n{why}"
+                draft.emit(EventKind.ACTION_ERROR, text, _extra(call))
+                failed = replace(failed, state=CallState.DROPPED)
+            else:
+                left.append(_cancel_at(failed))
+            draft.keep_wait(failed)
+    if task.waits.cancel_at == 0.0 and task.version != claim.task.version:
+        left.append(0.0)  # others may have been cancelled since
+    draft.waits = replace(task.waits, cancel_at=min(left, default=None))
+    return draft.seal()
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _cancel_at(call: LaterCall) -> float:
+    return call.heard + RETRY_SECONDS[call.attempts - 1] if call.attempts else 0.0
+
+
+def _drop(draft: Draft, call: LaterCall) -> None:
+    """Cancel a call that has not waited yet."""
+    if not call.key:
+        draft.keep_wait(replace(call, state=CallState.DROPPED))
+        return
+    draft.keep_wait(replace(call, epoch=draft.waits.epoch - 1))
+    draft.waits = replace(draft.waits, cancel_at=0.0)
+
+
+def _record(
+    draft: Draft, agent: str, name: str, call_id: str, callback: Callback, arguments: Mapping[str, Any]
+) -> LaterCall:
     return LaterCall(
         digest=callback.digest,
         agent=agent,
         name=name,
         call_id=call_id,
         state=CallState.WAITING,
-        seq=seq,
+        seq=callback.seq,
+        message=callback.message,
         finish_by=callback.finish_by,
         heartbeat=callback.heartbeat,
+        key=callback.key,
+        arguments=arguments if callback.key else {},
         heard=draft.time_in(0.0),
         epoch=draft.waits.epoch,
     )
@@ -127,7 +226,7 @@ def _record(draft: Draft, agent: str, name: str, call_id: str, callback: Callbac
 
 def _take_early(draft: Draft, call: LaterCall) -> bool:
     """Return whether a call has ended before its turn is committed, and forget that."""
-    noted, calls = (call.agent, call.digest), draft.waits
+    noted, calls = (call.digest, call.message), draft.waits
     if noted not in calls.early:
         return False
     draft.waits = replace(calls, early=tuple(each for each in calls.early if each != noted))

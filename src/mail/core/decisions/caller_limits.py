@@ -4,8 +4,9 @@ from mail.core.protocol.values import value
 from mail.core.task.callbacks import LaterCall
 from mail.core.task.change import TaskChange
 from mail.core.task.mailboxes import peer_of
+from mail.core.task.ports import CallerUsage
 from mail.core.task.task import Task
-from mail.errors import MailboxFull, StorageFull, TaskFull
+from mail.errors import MailboxFull, StorageFull, TaskFull, TooManyTasks
 
 
 @value
@@ -17,12 +18,14 @@ class CallerLimits:
         mailbox_depth: how many messages may wait in a mailbox when a caller adds one.
         task_bytes: how much a task may store; a turn that would store more ends the task (`mail.core.decisions.turn`).
         caller_bytes: how much all tasks of one instance may store, before it may add more.
+        waiting_tasks: how many of them may be asleep, before it may start another one.
     """
 
     running_tasks: int | None = None
     mailbox_depth: int | None = None
     task_bytes: int | None = None
     caller_bytes: int | None = None
+    waiting_tasks: int | None = None
 
     def check_size(self, before: Task | None, change: TaskChange) -> None:
         """Raise TaskFull if the change lets a task run that stores too much; it may always be cancelled."""
@@ -44,12 +47,17 @@ class CallerLimits:
             "send a shorter message, or start a new task"
         )
 
-    def check_stored(self, stored: int, instance: str) -> None:
-        """Raise StorageFull if an instance stores so much that it may add nothing."""
-        if self.caller_bytes is not None and stored >= self.caller_bytes:
+    def check_usage(self, usage: CallerUsage, instance: str, *, starts: bool) -> None:
+        """Raise StorageFull if an instance may add nothing, and TooManyTasks if it `starts` a task and may not."""
+        if starts and self.waiting_tasks is not None and usage.asleep >= self.waiting_tasks:
+            raise TooManyTasks(
+                f"{usage.asleep} of your tasks wait for results that come later, of {self.waiting_tasks} that may; "
+                "wait until some have ended, or cancel some"
+            )
+        if self.caller_bytes is not None and usage.bytes >= self.caller_bytes:
             raise StorageFull(
-                f"the tasks of {instance} store {stored} bytes, of {self.caller_bytes} that they may store; delete "
-                "some, such as with: mail task delete ID"
+                f"the tasks of {instance} store {usage.bytes} bytes, of {self.caller_bytes} that they may store; "
+                "delete some, such as with: mail task delete ID"
             )
 
     def check_depth(self, before: Task | None, change: TaskChange) -> None:

@@ -8,6 +8,7 @@
 
 from collections.abc import Mapping
 
+from mail.core.decisions.callbacks import drop_calls
 from mail.core.protocol.address import Principal, create_system_address
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.values import value
@@ -102,6 +103,8 @@ def discard(
     usage, models = task.unpaid(turn.mailbox, turn.entry.seq, usage, models)
     if usage:
         draft.charge(turn.mailbox, usage, models)
+    if kept is not None:
+        drop_calls(draft, turn.mailbox, kept)
     if kept is not None and kept.usage:
         paid = Prepaid(seq=turn.entry.seq, usage=kept.usage, models=kept.models)
         draft.prepaid = {**task.prepaid, turn.mailbox: paid}

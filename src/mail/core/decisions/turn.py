@@ -591,7 +591,7 @@ class Settlement:
         """Return the complete change."""
         generation, calls = self.draft.generation, self.draft.waits
         if calls.early:  # of calls that this turn has lost
-            early = tuple(each for each in calls.early if each[0] != self.name)
+            early = tuple(each for each in calls.early if each[1] != self.turn.entry.seq)
             self.draft.waits = replace(calls, early=early)
         faults = generation.faults
         count = faults.get(self.name, 0) + 1 if self._faults else 0
@@ -749,8 +749,8 @@ class Settlement:
         if receipt.callback is not None:
             about = (call.tool_name, call.tool_call_id)
             if receipt.state is Receipt.State.WAITING:
-                return let_wait(self.draft, self.name, *about, receipt.callback, self.turn.task.seq)
-            close(self.draft, self.name, *about, receipt, self.turn.task.seq)
+                return let_wait(self.draft, self.name, *about, receipt.callback, call.tool_args)
+            close(self.draft, self.name, *about, receipt)
         attempts = receipt.attempts if receipt.attempts > 1 else None
         took = ActionExtra(agent=self.name, seconds=receipt.seconds, attempts=attempts)
         if receipt.state is Receipt.State.DONE:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
 
-from mail.core.decisions.callbacks import expire_calls, takes_result
+from mail.core.decisions.callbacks import expire_calls, is_cancelled, takes_result
 from mail.core.decisions.stalls import prevent_stall
 from mail.core.decisions.timers import is_open as is_timer_open
 from mail.core.decisions.timers import post, remind
@@ -29,6 +29,9 @@ from mail.core.task.waits import Wait
 
 MOST_DUE = 40
 """How many open calls and timers end in one commit."""
+
+CHECK_SECONDS = 60.0
+"""Seconds between two looks for missed heartbeats in a task, so that they cost no more than a commit a minute."""
 
 
 def is_open(task: Task, wait: Wait) -> bool:
@@ -47,17 +50,26 @@ def fall_due(
     """
     if waits is None or not task.waits.is_due(now):
         return None
-    due = [wait for wait in waits if wait.due <= now][:MOST_DUE]
+    open_ones = [wait for wait in waits if not (isinstance(wait, LaterCall) and is_cancelled(task, wait))]
+    due = [wait for wait in open_ones if wait.due <= now][:MOST_DUE]
     ends = [*takewhile(lambda wait: not (is_open(task, wait) and _is_message(wait)), due)]
     if not ends and due and isinstance(first := due[0], Timer):
         ends, draft = [first], post(task, swarm, first, clock)
     else:
         draft = Draft(task, swarm, clock)
         _end(draft, ends)
-    following = next((wait.due for wait in waits if wait not in ends), None)
+    left = [_look_at(wait, now) for wait in open_ones if wait not in ends]
+    following = min(left, default=None if len(open_ones) == len(waits) else now + CHECK_SECONDS)
     draft.waits = draft.waits.until(following)
     prevent_stall(draft)
     return draft.seal()
+
+
+def _look_at(wait: Wait, now: float) -> float:
+    """Return when to look at something that waits; for a missed heartbeat not before a while."""
+    if isinstance(wait, LaterCall) and wait.due > now:
+        return min(wait.finish_by, max(wait.due, now + CHECK_SECONDS))
+    return wait.due
 
 
 def _is_message(wait: Wait) -> bool:

@@ -132,7 +132,7 @@ class ActionRunner:
                     continue
             is_changed = True
             if receipt is None and action is not None and action.finish_within is not None:
-                refusal = self._callbacks.refusal(checkpoint, [action for _, action in group])
+                refusal = self._callbacks.refusal(checkpoint, action, call, [action for _, action in group])
                 if refusal is not None:
                     checkpoint = self._with(checkpoint, index, refusal)
                     continue
@@ -189,7 +189,7 @@ class ActionRunner:
         if not group:
             return checkpoint
         for index, action in group:
-            begun = self._callbacks.begin(action, checkpoint.receipts[index])
+            begun = self._callbacks.begin(action, checkpoint, index)
             checkpoint = self._with(checkpoint, index, begun)
         for index, _ in group:  # before the receipts, as a receipt without its record would wait for nobody
             await self._callbacks.store(checkpoint, index)
@@ -225,8 +225,7 @@ class ActionRunner:
 
     async def _run_action(self, action: ActionCore, checkpoint: Checkpoint, index: int) -> Receipt | Parking:
         call, begun = checkpoint.calls[index], checkpoint.receipts[index]
-        place = f"{'approved' if checkpoint.approved else 'called'} {index}"
-        begin_call(call.tool_call_id, place, self._callbacks.address(begun))
+        begin_call(call.tool_call_id, checkpoint.place(index), self._callbacks.address(begun))
         with ActionRun(self._activity, call) as run:
             receipt = await self._call(action, call, run)
             if isinstance(receipt, Parking):
@@ -238,7 +237,7 @@ class ActionRunner:
             state, content = receipt.state, receipt.content
             receipt = replace(waiting(begun.callback), state=state, content=content)
         files = TURN.get().files
-        added = 0 if files is None else files.added_by(place)
+        added = 0 if files is None else files.added_by(checkpoint.place(index))
         if self._shorten is not None:
             receipt = await self._shorten(call, receipt)
         if added:

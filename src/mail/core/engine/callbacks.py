@@ -6,14 +6,17 @@ report ─► the record
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from mail.core.decisions.callbacks import check_open, finish
 from mail.core.engine.admission import Admission
 from mail.core.engine.commit import load_task
 from mail.core.engine.wiring import Wiring
+from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.values import value
 from mail.core.task.callbacks import (
+    MAX_ARGUMENTS,
     MAX_CALLS_IN_A_TURN,
     MAX_OPEN_CALLS,
     MAX_PROGRESS,
@@ -27,10 +30,11 @@ from mail.core.task.callbacks import (
 )
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.ports import Store
+from mail.core.task.size import json_size
 from mail.core.task.swarm import ActionCore
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.turn_state import Checkpoint, Receipt
-from mail.core.turns.context import CURRENT_TASK, NO_CALLBACK, CallbackAddress
+from mail.core.turns.context import CURRENT_TASK, NO_CALLBACK, CallbackAddress, key_of_call
 from mail.errors import BadRequest, CallbackNotFound
 
 PATH = "/callbacks/"
@@ -47,22 +51,31 @@ class TurnCallbacks:
         self._base_url = base_url
         self._tokens: dict[str, str] = {}
 
-    def refusal(self, checkpoint: Checkpoint, about_to_begin: Sequence[ActionCore]) -> Receipt | None:
-        """Return the receipt of a call that can't begin, as too many wait; None if it can."""
+    def refusal(
+        self,
+        checkpoint: Checkpoint,
+        action: ActionCore,
+        call: AgentToolCall,
+        about_to_begin: Sequence[ActionCore],
+    ) -> Receipt | None:
+        """Return the receipt of a call that can't begin, as too many wait or too much would be stored with it."""
         begun = sum(receipt is not None and receipt.callback is not None for receipt in checkpoint.receipts)
         begun += sum(action.finish_within is not None for action in about_to_begin)
         if begun >= MAX_CALLS_IN_A_TURN:
             why = f"one turn can begin {MAX_CALLS_IN_A_TURN} calls that finish later; call it again in your next turn"
         elif self._turn.task.waits.open_calls + begun >= MAX_OPEN_CALLS:
             why = f"{MAX_OPEN_CALLS} calls of this task wait for their results; await some of them first"
+        elif action.on_cancel is not None and (size := json_size(call.tool_args)) > MAX_ARGUMENTS:
+            why = f"its arguments have {size} bytes, and may have {MAX_ARGUMENTS}"
         else:
             return None
         return Receipt(state=Receipt.State.FAILED, content=f"it was not run: {why}")
 
-    def begin(self, action: ActionCore, before: Receipt | None) -> Receipt:
+    def begin(self, action: ActionCore, checkpoint: Checkpoint, index: int) -> Receipt:
         """Return the receipt of a call that begins now, or is repeated; it has a callback if it may finish later."""
         if action.finish_within is None:
             return Receipt(state=Receipt.State.STARTED)
+        call, before = checkpoint.calls[index], checkpoint.receipts[index]
         callback = None if before is None else before.callback
         if callback is None or not callback.token:
             token = new_token(*self._turn.task.key, self._clock.new_id())
@@ -70,6 +83,9 @@ class TurnCallbacks:
                 digest=digest_of(token),
                 finish_by=self._clock.now().timestamp() + action.finish_within,
                 heartbeat=action.heartbeat,
+                seq=self._turn.task.seq,
+                message=self._turn.entry.seq,
+                key=key_of_call(call.tool_call_id, checkpoint.place(index)) if action.on_cancel else "",
                 token=token if action.may_repeat else "",
             )
         else:
@@ -89,9 +105,12 @@ class TurnCallbacks:
             name=call.tool_name,
             call_id=call.tool_call_id,
             state=CallState.STARTED,
-            seq=self._turn.task.seq,
+            seq=callback.seq,
+            message=callback.message,
             finish_by=callback.finish_by,
             heartbeat=callback.heartbeat,
+            key=callback.key,
+            arguments=call.tool_args if callback.key else {},
             heard=self._clock.now().timestamp(),
         )
         await self._store.put_wait(self._turn.task.key, record)
@@ -107,8 +126,7 @@ class TurnCallbacks:
 
 def waiting(callback: Callback) -> Receipt:
     """Return the receipt of a call that waits for its result; nobody needs its token here any more."""
-    kept = Callback(digest=callback.digest, finish_by=callback.finish_by, heartbeat=callback.heartbeat)
-    return Receipt(state=Receipt.State.WAITING, callback=kept)
+    return Receipt(state=Receipt.State.WAITING, callback=replace(callback, token=""))
 
 
 @value

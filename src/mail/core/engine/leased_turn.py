@@ -144,9 +144,14 @@ class LeasedTurn(ABC):
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def commit(self, decide: Callable[[Task], TaskChange | None]) -> Coroutine[None, None, TaskChange | None]:
-        """Commit what `decide` makes of the turn's task; None if it decides to change nothing."""
-        return self._committer.commit(decide, self.turn.task, write=self._write)
+    def commit(
+        self,
+        decide: Callable[[Task], TaskChange | None],
+        task: Task | None = None,
+        reload: Callable[[], Awaitable[Task]] | None = None,
+    ) -> Coroutine[None, None, TaskChange | None]:
+        """Commit what `decide` makes of the turn's task, or of a later `task`; None if it decides to change nothing."""
+        return self._committer.commit(decide, task or self.turn.task, reload=reload, write=self._write)
 
     def _write(self, change: TaskChange) -> Coroutine[None, None, None]:
         return self._insist(self._store.commit, change)

@@ -355,7 +355,7 @@ class AgentTurn[T: Turn](LeasedTurn):
 
         try:
             if isinstance(output, Checkpoint) and reads_reminders(output.calls):
-                return await self._committer.commit(decide, await reload(), reload=reload)
+                return await self.commit(decide, await reload(), reload)
             return await self.commit(decide)
         except StoreUnavailable:
             if isinstance(output, Checkpoint):

@@ -25,6 +25,7 @@ from mail.core.engine.attempts import (
     left_by,
     seq_of,
 )
+from mail.core.engine.cancelled_calls import CancelledCalls
 from mail.core.engine.commit import load_task
 from mail.core.engine.copies import HandOver
 from mail.core.engine.heartbeat import SKEW, Heartbeat, OnRenewal
@@ -38,7 +39,7 @@ from mail.core.engine.webhooks import WebhookTurn
 from mail.core.engine.wiring import Wiring
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.leases import Claim, ExpiredLease, Lease, Park, WebhookClaim
-from mail.core.task.mailboxes import goes_out, hook_of
+from mail.core.task.mailboxes import CANCELLED_CALLS, goes_out, has_no_messages, is_sent
 from mail.core.task.ports import Busy, Idle, WakeUp, wake_ups
 from mail.core.task.task import Task, TaskKey
 from mail.core.turns.activity import TurnActivity
@@ -132,8 +133,8 @@ class Turns:
 
     async def _claim(
         self, key: TaskKey, mailbox: str, seconds: float, attempt: int = 0
-    ) -> WebhookTurn | TurnReport.Outcome:
-        """Lease the mailbox of a webhook."""
+    ) -> WebhookTurn | CancelledCalls | TurnReport.Outcome:
+        """Lease the mailbox of a webhook, or that of cancelled calls."""
         wiring = self._wiring
         now = wiring.now()
         CURRENT_TASK.set(key.task_id)
@@ -144,7 +145,7 @@ class Turns:
             return await self._not_leased(mailbox, claim)
         if claim.replaced is not None:
             self._note_replaced(claim, claim.replaced)
-        return WebhookTurn(claim, wiring)
+        return (CancelledCalls if mailbox == CANCELLED_CALLS else WebhookTurn)(claim, wiring)
 
     def new_lease(self) -> Lease:
         """Return a lease for a turn that waits for a worker of this process, to be renewed after `lease_seconds`."""
@@ -205,7 +206,7 @@ class Turns:
         if failed >= MAX_ATTEMPTS:
             return await self._set_aside(leased, failed)
         left = await self._hand_back(leased.turn, earlier)
-        is_outbound = goes_out(mailbox)
+        is_outbound = is_sent(mailbox)
         if is_outbound or left.worker == self._name:  # the process has not ended
             failed = 0
         begin = asyncio.get_running_loop().time()
@@ -303,8 +304,8 @@ class Turns:
         wiring = self._wiring
         is_outbound = goes_out(mailbox)
         if attempt is None:
-            attempt = 0 if is_outbound else 1
-        if is_outbound and hook_of(mailbox) is not None:
+            attempt = 0 if is_sent(mailbox) else 1
+        if is_outbound and has_no_messages(mailbox):
             return await self._claim(key, mailbox, lease_seconds, attempt)
         opened = await self.lease(key, mailbox, lease_seconds, attempt, seq)
         if isinstance(opened, TurnReport.Outcome):
@@ -439,7 +440,7 @@ class Turns:
         may_run = task.generation.limit_notice is None or turn.mailbox == wiring.swarm.closing_agent(
             task.entrypoint
         )
-        if tier is not None and (hook_of(turn.mailbox) is not None or (task.is_running and may_run)):
+        if tier is not None and (has_no_messages(turn.mailbox) or (task.is_running and may_run)):
             not_before = task.not_before(turn.mailbox)
             await publish(
                 wiring.queue,

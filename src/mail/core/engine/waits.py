@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 
 from mail.core.decisions.waits import is_open
 from mail.core.task.ports import FIRST, WaitRecords
-from mail.core.task.task import Task
+from mail.core.task.task import Task, TaskKey
 from mail.core.task.waits import Wait
 
 PAGE = 41
@@ -13,11 +13,19 @@ PAGE = 41
 
 async def open_waits(store: WaitRecords, task: Task) -> AsyncGenerator[Wait]:
     """Yield the open calls and timers of a task, by the time when they are due."""
-    after, is_last = FIRST, task.waits.due is None
+    if task.waits.due is None:
+        return
+    async for wait in stored_waits(store, task.key):
+        if is_open(task, wait):
+            yield wait
+
+
+async def stored_waits(store: WaitRecords, key: TaskKey) -> AsyncGenerator[Wait]:
+    """Yield what is stored of a task that waits, those included that the end of the task has cancelled."""
+    after, is_last = FIRST, False
     while not is_last:
-        waits = await store.list_waits(task.key, after=after, limit=PAGE)
+        waits = await store.list_waits(key, after=after, limit=PAGE)
         for wait in waits:
-            if is_open(task, wait):
-                yield wait
+            yield wait
         is_last = len(waits) < PAGE
         after = (waits[-1].due, waits[-1].id) if waits else after

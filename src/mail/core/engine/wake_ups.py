@@ -8,7 +8,7 @@ from datetime import datetime
 from mail.core.decisions.webhooks import called_by
 from mail.core.task.change import TaskChange
 from mail.core.task.leases import AHEAD_SECONDS
-from mail.core.task.mailboxes import agent_of, hook_mailbox
+from mail.core.task.mailboxes import CANCELLED_CALLS, agent_of, hook_mailbox
 from mail.core.task.ports import TurnQueue, WakeUp, look_at, wake_ups
 from mail.core.task.task import Task
 from mail.errors import StoreUnavailable
@@ -48,6 +48,8 @@ def after_turn(change: TaskChange) -> list[WakeUp]:
         touched = {mailbox: None, agent_of(mailbox): None, **touched}
     if change.task.webhooks:
         touched |= dict.fromkeys(map(hook_mailbox, called_by(change)))
+    if change.task.waits.cancel_at == 0.0:
+        touched[CANCELLED_CALLS] = None
     return wake_ups(change.task, touched)
 
 

@@ -6,10 +6,11 @@ else. The task knows how many wait (`mail.core.task.waits`).
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import field, replace
 from enum import Enum, StrEnum
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 from mail.core.protocol.values import value
 
@@ -24,6 +25,9 @@ LONGEST_WAIT = 366 * 86_400.0
 
 MAX_PROGRESS = 1_000
 """Characters of a report on the progress of a call."""
+
+MAX_ARGUMENTS = 65_536
+"""Bytes of the arguments of a call whose action has `on_cancel`, as they are stored with the call."""
 
 
 class Later(Enum):
@@ -47,20 +51,26 @@ class Callback:
         digest: the digest of the token (`digest_of`).
         finish_by: when the call fails without a result, in seconds since the epoch.
         heartbeat: seconds without a heartbeat after which it fails; None if it needs none.
+        seq, message: the seq of the task when the turn of the call was opened, and that of the message of the turn.
         token: the token itself, until a call has begun that may be repeated: it is repeated with the same one.
+        key: the idempotency key of the call, if its action has `on_cancel`; else empty.
     """
 
     digest: str
     finish_by: float
     heartbeat: float | None = None
+    seq: int = 0
+    message: int = 0
     token: str = ""
+    key: str = ""
 
 
 class CallState(StrEnum):
     """How far a call has come.
 
-    STARTED: its turn is not committed; WAITING: it waits for its result; EXPIRED: that did not come in time, nor did a
-    heartbeat; DROPPED: its task had ended before its turn was committed.
+    STARTED: its turn is not committed; WAITING: it waits for its result, or, under an earlier epoch, is cancelled;
+    EXPIRED: that did not come in time, nor did a heartbeat; DROPPED: its action need not learn any more that it is
+    cancelled.
     """
 
     STARTED = "started"
@@ -77,12 +87,14 @@ class LaterCall:
 
     Attributes:
         agent, name, call_id: who called which action, and the id of the tool call.
-        seq: the seq of the task when the turn of the call was opened.
+        seq, message: as in `Callback`.
         epoch: that of the task's waits when it began to wait.
         finish_by, heartbeat: as in `Callback`.
         heard: when it began or sent its last heartbeat, in seconds since the epoch.
         progress: what it has reported last.
         result: the digest of the result that it has ended with.
+        key: as in `Callback`, and then the `arguments` of the call.
+        attempts: how often `on_cancel` has failed, the last time when it was `heard` of.
     """
 
     digest: str
@@ -91,12 +103,16 @@ class LaterCall:
     call_id: str
     state: CallState
     seq: int
+    message: int = 0
     finish_by: float
     heartbeat: float | None = None
     heard: float = 0.0
     epoch: int = 0
     progress: str = ""
     result: str = ""
+    key: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    attempts: int = 0
 
     @property
     def id(self) -> str:

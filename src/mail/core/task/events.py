@@ -49,6 +49,7 @@ class EventKind(StrEnum):
     ACTION_COMPLETE = "action_complete"
     ACTION_ERROR = "action_error"
     ACTION_WAITING = "action_waiting"
+    ACTION_CANCELLED = "action_cancelled"
     TASK_COMPLETE_CALL = "task_complete_call"
     TASK_COMPLETE_CALL_DUPLICATE = "task_complete_call_duplicate"
     BREAKPOINT_TOOL_CALL = "breakpoint_tool_call"
@@ -94,6 +95,7 @@ EXTRAS: dict[EventKind, tuple[type[Extra], ...]] = {
     EventKind.ACTION_COMPLETE: (ActionExtra,),
     EventKind.ACTION_ERROR: (ActionExtra,),
     EventKind.ACTION_WAITING: (WaitExtra,),
+    EventKind.ACTION_CANCELLED: (ActionExtra,),
     EventKind.BREAKPOINT_TOOL_CALL: (PauseExtra,),
     EventKind.BREAKPOINT_ACTION_COMPLETE: (DecisionExtra,),
     EventKind.TEXT_ANSWER: (TextExtra,),

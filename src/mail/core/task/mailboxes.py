@@ -1,4 +1,7 @@
-"""Names of mailboxes: an agent's is its name, that of its copy `name~1`, a peer's `@swarm`, a webhook's `!id`."""
+"""Names of mailboxes: an agent's is its name, that of its copy `name~1`, a peer's `@swarm`, a webhook's `!id`.
+
+`!cancelled` is that of the calls that the end of a task has cancelled.
+"""
 
 from collections.abc import Iterable
 
@@ -9,6 +12,10 @@ _OUTBOUND_MARKS = frozenset((_PEER_MARK, _HOOK_MARK))
 
 ALL_PEERS = _PEER_MARK
 """The mailbox for mail to every known swarm; a worker copies such mail to the mailbox of each."""
+
+
+CANCELLED_CALLS = f"{_HOOK_MARK}cancelled"
+"""The mailbox of the calls whose actions must learn that they are cancelled; no webhook has this id."""
 
 
 def peer_mailbox(swarm: str) -> str:
@@ -28,7 +35,12 @@ def hook_mailbox(hook_id: str) -> str:
 
 def hook_of(mailbox: str) -> str | None:
     """Return the id of the webhook that a mailbox belongs to; None for an agent's or a peer's."""
-    return mailbox[len(_HOOK_MARK) :] if mailbox.startswith(_HOOK_MARK) else None
+    return mailbox[len(_HOOK_MARK) :] if has_no_messages(mailbox) and mailbox != CANCELLED_CALLS else None
+
+
+def has_no_messages(mailbox: str) -> bool:
+    """Return whether what waits in a mailbox is no message: it is a webhook's, or that of cancelled calls."""
+    return mailbox.startswith(_HOOK_MARK)
 
 
 def copies_of(agent: str, count: int) -> tuple[str, ...]:
@@ -44,6 +56,11 @@ def agent_of(mailbox: str) -> str:
 def goes_out(mailbox: str) -> bool:
     """Return whether a mailbox leads outside; such mail is delivered even when the task has stopped."""
     return mailbox[:1] in _OUTBOUND_MARKS
+
+
+def is_sent(mailbox: str) -> bool:
+    """Return whether what leads outside is sent by the server, and not by the swarm's own code."""
+    return goes_out(mailbox) and mailbox != CANCELLED_CALLS
 
 
 def any_goes_out(mailboxes: Iterable[str]) -> bool:

@@ -86,6 +86,19 @@ class Idle:
 
 
 @value
+class CallerUsage:
+    """What the tasks of an instance take up.
+
+    Attributes:
+        bytes: how many they store (`Task.stored_bytes`).
+        asleep: how many of them are asleep (`Task.is_asleep`).
+    """
+
+    bytes: int = 0
+    asleep: int = 0
+
+
+@value
 class TaskPage:
     """A page of tasks, newest first; `cursor` leads to the next page, None on the last.
 
@@ -333,8 +346,8 @@ class Store(Contents, WaitRecords, Protocol):
         """Return how many instances have a running task."""
         ...
 
-    async def stored_bytes(self, instance: str) -> int:
-        """Return how many bytes the tasks of an instance store (`Task.stored_bytes`); may be slightly out of date."""
+    async def usage_of(self, instance: str) -> CallerUsage:
+        """Return what the tasks of an instance take up; it may be slightly out of date."""
         ...
 
     async def delete(self, task: Task) -> None:

@@ -148,6 +148,9 @@ Form = Callable[[dict[str, Any], FormContext], FormResult]
 
 
 ActionFunction = Callable[[dict[str, Any]], Awaitable[str | Later]]
+
+CancelFunction = Callable[[dict[str, Any]], Awaitable[object]]
+"""Called with the arguments of a call that was cancelled."""
 """Takes the call's arguments and returns its result as text, or LATER; the agent is notified of any exception."""
 
 MAX_RETRIES = 10
@@ -178,6 +181,7 @@ class ActionCore:
         retries: the number of further attempts after one that has failed or timed out.
         finish_within: seconds within which a call must finish that returns LATER; None if it finishes in its turn.
         heartbeat: seconds without a heartbeat after which such a call fails; None if it needs none.
+        on_cancel: is called with the arguments of such a call when its task ends before it does; None for nothing.
 
     Raises ConfigurationError for an invalid timeout, and for retries of an action that may not be repeated.
     """
@@ -198,8 +202,13 @@ class ActionCore:
     retries: int = 0
     finish_within: float | None = None
     heartbeat: float | None = None
+    on_cancel: CancelFunction | None = None
 
     def __post_init__(self) -> None:
+        if self.on_cancel is not None and self.finish_within is None:
+            raise ConfigurationError(
+                f"action {self.name!r}: on_cancel is only for actions with finishes='later'"
+            )
         timeout, retries = self.timeout, self.retries
         if timeout is not None and (isinstance(timeout, bool) or not 0 < timeout < inf):
             raise ConfigurationError(f"action {self.name!r}: timeout must be a number of seconds above 0")
@@ -467,7 +476,8 @@ class SwarmCore:
 
     def agent(self, mailbox: str) -> AgentCore:
         """Return the agent of a mailbox; an agent that always fails if this version of the swarm lacks it."""
-        return self.agents.get(agent_of(mailbox)) or AgentCore(function=_gone)
+        agents = self.agents
+        return agents.get(mailbox) or agents.get(agent_of(mailbox)) or AgentCore(function=_gone)
 
     def has(self, mailbox: str) -> bool:
         """Return whether a mailbox belongs to an agent of this version of the swarm."""

@@ -26,7 +26,7 @@ from mail.core.task.fallback import Switch
 from mail.core.task.idempotency import Remembered
 from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
 from mail.core.task.limits import Limits
-from mail.core.task.mailboxes import any_goes_out, goes_out, hook_mailbox, hook_of, peer_of
+from mail.core.task.mailboxes import CANCELLED_CALLS, any_goes_out, goes_out, hook_mailbox, hook_of, peer_of
 from mail.core.task.schedules import ScheduleState
 from mail.core.task.turn_state import Breakpoint, PausedCall, Prepaid, Resumption
 from mail.core.task.waits import NO_WAITS, Waits
@@ -363,8 +363,8 @@ class Task:
 
     @property
     def has_outbound_mail(self) -> bool:
-        """Whether mail waits for another swarm or a webhook; it is delivered even when the task has stopped."""
-        if any_goes_out(self.pending):
+        """Whether mail waits for another swarm, a webhook or `on_cancel`: that of a task which has stopped, too."""
+        if any_goes_out(self.pending) or self.waits.cancel_at is not None:
             return True
         return bool(self.webhooks) and any(hook.is_waiting for hook in self.webhooks.values())
 
@@ -389,6 +389,8 @@ class Task:
         counts = self.pending.get(mailbox)
         if counts is not None:
             return next(compress(_TIERS, counts), None)
+        if mailbox == CANCELLED_CALLS:
+            return None if self.waits.cancel_at is None else Tier.AGENT
         if not self.webhooks or (hook_id := hook_of(mailbox)) is None:
             return None
         hook = self.webhooks.get(hook_id)
@@ -400,12 +402,12 @@ class Task:
         With `among`, only these mailboxes.
         """
         if among is None:
-            among = (*self.pending, *map(hook_mailbox, self.webhooks))
+            among = (*self.pending, *map(hook_mailbox, self.webhooks), CANCELLED_CALLS)
         agents_run = self.status is TaskStatus.RUNNING and not self.manual
         return [
             (mailbox, tier)
             for mailbox in among
-            if (mailbox in self.pending or self.webhooks)
+            if (mailbox in self.pending or self.webhooks or mailbox == CANCELLED_CALLS)
             and (tier := self.head_tier(mailbox)) is not None
             and (agents_run or goes_out(mailbox))
             and mailbox not in self.queued
@@ -413,6 +415,8 @@ class Task:
 
     def not_before(self, mailbox: str) -> float:
         """Return when a mailbox may be processed, in seconds since the epoch; 0 for immediately."""
+        if mailbox == CANCELLED_CALLS:
+            return self.waits.cancel_at or 0.0
         if not (self.peers or self.webhooks) or not goes_out(mailbox):
             return 0.0
         if (hook_id := hook_of(mailbox)) is not None:

@@ -135,6 +135,10 @@ class Checkpoint:
         over = (Receipt.State.DONE, Receipt.State.FAILED, Receipt.State.WAITING)
         return sum(receipt is not None and receipt.state in over for receipt in self.receipts)
 
+    def place(self, index: int) -> str:
+        """Return the place of the call at `index` among those of its turn, which a repeated call keeps."""
+        return f"{'approved' if self.approved else 'called'} {index}"
+
     def with_receipt(self, index: int, receipt: Receipt | None) -> "Checkpoint":
         """Return the checkpoint with the receipt of the call at `index`; None takes it back."""
         return replace(self, receipts=(*self.receipts[:index], receipt, *self.receipts[index + 1 :]))

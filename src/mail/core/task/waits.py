@@ -24,8 +24,9 @@ class Waits:
         messages: the number of messages that callers have posted for later.
         due: a time before which none of them is due; None if there are none.
         epoch: counts the ends of the task; calls and reminders of an earlier epoch are cancelled.
-        early: the agent and the digest of each call that has ended before its turn was committed.
+        early: the digest of each call that has ended before its turn was committed, and the message of that turn.
         warned: whether a supervisor knows that completing the task cancels them.
+        cancel_at: when the actions of cancelled calls are to learn that, in seconds since the epoch; None if all have.
     """
 
     calls: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -33,8 +34,9 @@ class Waits:
     messages: int = 0
     due: float | None = None
     epoch: int = 0
-    early: tuple[tuple[str, str], ...] = ()
+    early: tuple[tuple[str, int], ...] = ()
     warned: bool = False
+    cancel_at: float | None = None
 
     @property
     def open_calls(self) -> int:
@@ -72,11 +74,14 @@ class Waits:
     def dropped(self, *, messages: bool) -> "Waits":
         """Return what the end of their task leaves: at most the `messages` of callers."""
         kept = 0 if messages else self.messages
-        return Waits(messages=kept, due=self.due if kept else None, epoch=self.epoch + 1)
+        left = Waits(messages=kept, due=self.due if kept else None, epoch=self.epoch + 1)
+        return replace(left, early=self.early, cancel_at=self.cancel_at)
 
     def until(self, due: float | None) -> "Waits":
         """Return them when the first of them is due; None says that there are none, whatever was counted."""
-        return Waits(epoch=self.epoch, early=self.early) if due is None else replace(self, due=due)
+        if due is not None:
+            return replace(self, due=due)
+        return Waits(epoch=self.epoch, early=self.early, cancel_at=self.cancel_at)
 
     def in_words(self) -> str:
         """List those that end with the task: `2 calls of render (researcher); a reminder (chief)`."""

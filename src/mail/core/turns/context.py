@@ -90,7 +90,8 @@ class TurnContext:
         tracer: traces the calls of models; None if nothing is traced.
         traceparent: the trace of the task; empty without one.
         call_id: the id of the tool call that runs the current action, as its model has chosen it.
-        call_place: the place of that call among the turn's, which a repeated call keeps.
+        call_place: the place of that call among the turn's (`Checkpoint.place`).
+        call_key: its idempotency key, if it was called in an earlier turn; else that follows from its place.
         callback: where its result goes if it finishes later.
         deps: the dependencies of the swarm whose action runs.
         time_limit: that of the attempt at the current action.
@@ -117,6 +118,7 @@ class TurnContext:
     switch: Switch | None = None
     call_id: str = ""
     call_place: str = ""
+    call_key: str = ""
     callback: CallbackAddress = NO_CALLBACK
     deps: Any = None
     time_limit: TimeLimit | None = None
@@ -184,10 +186,14 @@ def idempotency_key() -> str:
     to the systems that the action changes, so that a repeated call changes nothing.
     """
     turn = TURN.get()
-    if not turn.call_place:
-        return ""
+    return turn.call_key or (key_of_call(turn.call_id, turn.call_place) if turn.call_place else "")
+
+
+def key_of_call(call_id: str, place: str) -> str:
+    """Return the `idempotency_key` of a call of the running turn."""
+    turn = TURN.get()
     message = (turn.agent, turn.message_seq, turn.message_id)
-    identity = (turn.caller, CURRENT_TASK.get(), *message, turn.call_place, turn.call_id)
+    identity = (turn.caller, CURRENT_TASK.get(), *message, place, call_id)
     return sha256(json.dumps(identity).encode()).hexdigest()
 
 
