@@ -33,10 +33,11 @@ Fate = dict[str, Any]
 
 
 class Zygote:
-    """A process that has everything imported, and forks for each run. All runs are in one kind of `world`."""
+    """A process that has everything imported, and forks for each run. All runs are in one `world` and of one `life`."""
 
-    def __init__(self, world: str, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, world: str, environment: Mapping[str, str] | None = None, life: str = "") -> None:
         self.world = world
+        self._life = life
         self._environment = environment or {}
         self._points: list[str] = []
 
@@ -60,7 +61,7 @@ class Zygote:
         """Live through these fates, then until the end. See `crash_zygote` for what else can be ordered."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        whole = {"world": self.world, "fates": fates, "seed": 0, **order}
+        whole = {"world": self.world, "life": self._life, "fates": fates, "seed": 0, **order}
         self._process.stdin.write(json.dumps(whole) + "\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()

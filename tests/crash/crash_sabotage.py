@@ -19,6 +19,8 @@ from mail.adapters.postgres.schema import task_number
 from mail.adapters.postgres.store import PostgresStore
 from mail.adapters.sqlite.database import commit_id
 from mail.adapters.sqlite.store import SQLiteStore
+from mail.core.decisions import callbacks
+from mail.core.engine.cancelled_calls import CancelledCalls
 from mail.core.engine.recovery import Recovery, Swept
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.leases import Lease
@@ -235,6 +237,28 @@ def stolen_leases() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def forgotten_cancellations() -> Iterator[None]:
+    """That an action knows of its cancelled call is stored before it does."""
+
+    async def settle_first(self: CancelledCalls, seconds: float) -> TaskChange | None:
+        calls, due = await self._read()
+        change = await self._settle(calls, due, [""] * len(due))
+        for each in due:
+            await self._cancel(each, seconds)
+        return change
+
+    with patch.object(CancelledCalls, "run", settle_first):
+        yield
+
+
+@contextmanager
+def forgotten_early_results() -> Iterator[None]:
+    """A turn doesn't see that the result of its call has come already."""
+    with patch.object(callbacks, "_take_early", lambda draft, call: False):
+        yield
+
+
 SABOTAGES: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "torn commits": torn_commits,
     "forgotten checkpoints": forgotten_checkpoints,
@@ -249,4 +273,6 @@ SABOTAGES: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "unordered pipelines": unordered_pipelines,
     "living dead": living_dead,
     "stolen leases": stolen_leases,
+    "forgotten cancellations": forgotten_cancellations,
+    "forgotten early results": forgotten_early_results,
 }

@@ -8,6 +8,7 @@ died, and which points the last one passed. What can be ordered:
     again     whether the last fate befalls all, until one survives
     heirs     whether the leases of the dead still hold
     twins     instead of fates: for each of two processes at once, what befalls it and those that take its place
+    life      "later" for the scenario of `crash_later`; by default that of `crash_scenario`
     sabotage  a bug of `crash_sabotage`
     patience  seconds after which the scenario hangs
     seed      of what is left to chance
@@ -30,6 +31,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from crash_later import LaterLife
 from crash_points import read_lines
 from crash_process import Life
 from crash_sabotage import SABOTAGES
@@ -124,9 +126,10 @@ def run(order: Order) -> Answer:
 def _run_chain(order: Order, folder: Path, world: World) -> Answer:
     """One life after the other."""
     deaths: list[str] = []
-    kind, lease_seconds = (Heir, 0.0) if order.get("heirs") else (Life, world.lease_seconds)
+    first = LaterLife if order.get("life") == "later" else Life
+    kind, lease_seconds = (Heir, 0.0) if order.get("heirs") else (first, world.lease_seconds)
     for number, fate in enumerate(_fates(order)):
-        life = (kind if deaths else Life)(
+        life = (kind if deaths else first)(
             folder,
             world,
             clock=AheadClock(len(deaths) * lease_seconds),

@@ -1,0 +1,70 @@
+"""Actions that finish later: the server is killed at every point, and no call is lost, none ends twice.
+
+`crash_later` has the scenario; MAIL_CRASH_ENGINES is as in `test_crash_stores`.
+"""
+
+import os
+import random
+from collections.abc import Iterator
+
+import pytest
+from crash_runs import (
+    PARTS,
+    RUNS,
+    SAMPLE,
+    SEED,
+    Zygote,
+    die_at_every_point,
+    label_of,
+    random_point,
+    some_lives,
+)
+from support.engines.aws import aws_environment, endpoint
+from support.engines.dynamodb import SERVERS
+from support.engines.postgres import has_postgres, postgres_server
+
+ENGINES = [name for name in os.environ.get("MAIL_CRASH_ENGINES", "ministack").split(",") if name in SERVERS]
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres", *(f"dynamodb-{name}" for name in ENGINES)])
+def zygote(request: pytest.FixtureRequest) -> Iterator[Zygote]:
+    world, _, engine = request.param.partition("-")
+    environment = aws_environment(endpoint(engine)) if engine else {}
+    if world == "postgres":
+        if not has_postgres():
+            pytest.skip("PostgreSQL is not installed")
+        environment = {"MAIL_CRASH_POSTGRES": postgres_server().url()}
+    with Zygote(world, environment, life="later") as process:
+        yield process
+
+
+def test_the_points_of_calls_are_among_them(zygote: Zygote) -> None:
+    seen = {label_of(point) for point in zygote.points}
+    for when in ("before", "after"):
+        for where in ("action", "on_cancel", "store.put_wait", "store.claim", "store.list_waits"):
+            assert f"{when} {where}" in seen
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_dying_at_every_point(zygote: Zygote, part: int) -> None:
+    if zygote.world == "sqlite":
+        for point in range(1 + part, len(zygote.points) + 1, PARTS * SAMPLE):
+            zygote.must_survive({"point": point})
+    else:
+        die_at_every_point(zygote, part)
+
+
+def test_dying_again_and_again_at_random(zygote: Zygote) -> None:
+    chance, last = random.Random(f"{SEED} later"), len(zygote.points)
+    for number in range(max(2, RUNS // 20)):
+        fates = [random_point(chance, last) for _ in range(some_lives(chance))]
+        zygote.must_survive(*fates, seed=SEED + number)
+
+
+@pytest.mark.parametrize("sabotage", ["forgotten cancellations", "forgotten early results"])
+def test_the_suite_finds_bugs(sabotage: str) -> None:
+    chance = random.Random(sabotage)
+    with Zygote("sqlite", life="later") as zygote:
+        last = len(zygote.points)
+        fates = ({"point": 1 + int(last * chance.random())} for _ in range(300))
+        zygote.must_notice(sabotage, ({"fates": [fate], "patience": 2} for fate in fates))
