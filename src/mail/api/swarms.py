@@ -43,7 +43,7 @@ from mail.swarms_json.build import (
 )
 from mail.swarms_json.load import DEFAULT_SOURCE, load_swarm, load_swarm_json
 from mail.swarms_json.references import resolver
-from mail.swarms_json.specs import SwarmOptions, SwarmSpec
+from mail.swarms_json.specs import OnUpdate, SwarmOptions, SwarmSpec
 from mail.swarms_json.validation import check_swarm, validate_swarm_from_swarms_json
 from mail.utils.parsing import target_address_is_interswarm
 
@@ -87,6 +87,7 @@ class _Swarm[Agent: (MAILAgent, MAILAgentTemplate)]:
     name = Setting[str]()
     version = Setting[str]()
     code = Setting[str]()
+    on_update = Setting[OnUpdate]()
     entrypoint = Setting[str]()
     enable_interswarm = Setting[bool]()
     breakpoint_tools = Setting[list[str]]()
@@ -218,6 +219,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
         print_llm_streams: False silences every agent that prints its model's output.
         database: the store of the tasks: a `Store`, or a value of `[server.storage] database`. In memory by default.
         code: the version of the swarm's code, such as a commit, which is recorded with the tasks' turns.
+        on_update: whether running tasks `switch` to this version, or `finish` on the one that they began with.
         failing_call_limit: how often the same call of an action may fail with the same error before its agent's turn
             fails; 0 for no limit, None for the default.
         model_limits: the limits of providers, such as `{"anthropic/*": {"requests_per_minute": 60}}`.
@@ -577,6 +579,7 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
         public: whether it is visible to other swarms.
         enable_db_agent_histories: has no effect; histories are always kept in the store.
         code: the version of the swarm's code, such as a commit, which is recorded with the tasks' turns.
+        on_update: whether running tasks `switch` to this version, or `finish` on the one that they began with.
         failing_call_limit: how often the same call of an action may fail with the same error before its agent's turn
             fails; 0 for no limit, None for the default.
         strict_tools: whether text of an agent without a tool call is an error, instead of an answer.

@@ -350,12 +350,12 @@ def current_swarm(
 ) -> CurrentSwarm:
     """Make the runtime's swarm replaceable; `entry` is the entry that it was built from."""
 
-    def build(loaded: SwarmSpec) -> SwarmCore:
+    def build(entry: SwarmSpec, is_loaded: bool) -> SwarmCore:
         swarm = build_swarm(
-            loaded,
+            entry,
             task_message_limit=config.settings.task_message_limit,
             failing_call_limit=config.settings.failing_call_limit,
-            allowed_prefixes=config.settings.allowed_imports,
+            allowed_prefixes=config.settings.allowed_imports if is_loaded else None,
             print_llm_streams=config.settings.print_llm_streams,
         )
         return _as_configured(swarm, config.swarm)

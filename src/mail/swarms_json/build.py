@@ -92,7 +92,7 @@ def build_swarm(
         task_message_limit=task_message_limit,
         failing_call_limit=failing_call_limit,
     )
-    kept = without_secrets(entry.model_dump(mode="json"))
+    kept = without_secrets(entry.model_dump(mode="json", exclude={"on_update"}))
     return replace(swarm, entry=kept, is_loaded=allowed_prefixes is not None)
 
 
@@ -201,6 +201,7 @@ def assemble(
         name=spec.name,
         version=spec.version,
         code=spec.code,
+        finishes=spec.on_update == "finish",
         entrypoint=spec.entrypoint,
         agents={
             agent.name: agent.but(
@@ -276,6 +277,7 @@ def describe_swarm(swarm: SwarmCore) -> SwarmSpec:
         name=swarm.name,
         version=swarm.version,
         code=swarm.code,
+        on_update="finish" if swarm.finishes else "switch",
         entrypoint=swarm.entrypoint,
         agents=[AgentSpec.of_core(name, agent) for name, agent in swarm.agents.items()],
         actions=[

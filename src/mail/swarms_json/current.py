@@ -9,6 +9,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
@@ -18,7 +19,7 @@ from mail.core.task.documents import LoadedSwarm
 from mail.core.task.swarm import SwarmCore
 from mail.errors import BadRequest, ConfigurationError, SwarmInvalid
 from mail.swarms_json.load import load_swarm_json
-from mail.swarms_json.secrets import HIDDEN, hidden_in, without_secrets
+from mail.swarms_json.secrets import HIDDEN, hidden_in, with_secrets, without_secrets
 from mail.swarms_json.specs import SwarmSpec
 from mail.swarms_json.validation import validate_swarm_from_swarms_json
 
@@ -33,7 +34,7 @@ class CurrentSwarm:
 
     Args:
         configured: the swarm of the server's own configuration.
-        build: builds a swarm from a loaded entry; restricts its imports. Raises ConfigurationError.
+        build: builds a swarm from an entry; restricts the imports of one that was loaded. Raises ConfigurationError.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class CurrentSwarm:
         runtime: Runtime,
         documents: ServerDocuments,
         configured: SwarmSpec,
-        build: Callable[[SwarmSpec], SwarmCore],
+        build: Callable[[SwarmSpec, bool], SwarmCore],
     ) -> None:
         self._runtime = runtime
         self._documents = documents
@@ -53,6 +54,8 @@ class CurrentSwarm:
         self._text: str | None = None
         self._loaded: str | None = None
         self._fresh_until = 0.0
+        if runtime.versions is not None:
+            runtime.versions.build = self._build_again
 
     @property
     def entry(self) -> SwarmSpec:
@@ -65,7 +68,7 @@ class CurrentSwarm:
         return self._loaded
 
     async def load(self, text: str) -> SwarmSpec:
-        """Replace the swarm, in every process of the server; running tasks continue with it.
+        """Replace the swarm, in every process of the server; running tasks follow its rule (`SwarmSpec.on_update`).
 
         It must keep the name of the present swarm, under which tasks are stored. Raises BadRequest for a swarm that
         can't be built; then the present one stays.
@@ -127,8 +130,20 @@ class CurrentSwarm:
 
     async def _built(self, entry: SwarmSpec) -> SwarmCore:
         """Build a swarm in a thread: imports run code, and references may fetch URLs."""
-        return await asyncio.to_thread(self._build, entry)
+        return await asyncio.to_thread(self._build, entry, True)
+
+    async def _build_again(self, version: SwarmCore) -> SwarmCore:
+        """Build an earlier version, with its prompts and the present secrets. Raises ConfigurationError."""
+        entry = with_secrets(version.entry, self._entry.model_dump(mode="json"))
+        for agent in entry["agents"]:
+            prompt, params = version.agents[agent["name"]].system_prompt, agent["agent_params"]
+            if prompt is not None and "system" in params:
+                params["system"] = prompt
+        spec = validate_swarm_from_swarms_json(entry)
+        return replace(await asyncio.to_thread(self._build, spec, version.is_loaded), kept_as=version.digest)
 
     def _adopt(self, entry: SwarmSpec, core: SwarmCore, text: str | None, loaded: str | None = None) -> None:
         self._entry, self._text, self._loaded = entry, text, loaded
+        if self._runtime.versions is not None:
+            self._runtime.versions.note(self._runtime.swarm)
         self._runtime.swarm = core

@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from mail.errors import ConfigurationError
+
 HIDDEN = "(hidden)"
 
 _SECRET = re.compile(
@@ -25,6 +27,39 @@ _IN_TEXT = re.compile(
     re.IGNORECASE,
 )
 """Secrets inside a text, whatever its name."""
+
+
+def with_secrets(kept: Any, present: Any, *path: str) -> Any:
+    """Return kept JSON with the present values in place of those that were hidden.
+
+    Items of lists belong together by their names. Raises ConfigurationError if there is no present value.
+    """
+    match kept:
+        case dict():
+            known = present if isinstance(present, dict) else {}
+            return {name: with_secrets(each, known.get(name), *path, name) for name, each in kept.items()}
+        case list():
+            others = present if isinstance(present, list) else []
+            named = {each["name"]: each for each in others if isinstance(each, dict) and "name" in each}
+            return [
+                with_secrets(
+                    each,
+                    named.get(each.get("name"))
+                    if isinstance(each, dict)
+                    else others[n]
+                    if n < len(others)
+                    else None,
+                    *path,
+                    str(n),
+                )
+                for n, each in enumerate(kept)
+            ]
+        case str() if HIDDEN in kept:
+            if present is None:
+                raise ConfigurationError(f"{'.'.join(path)} looked like a secret, and was not kept")
+            return present
+        case _:
+            return kept
 
 
 def as_options(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -48,6 +48,8 @@ Duration = (
 )
 """Seconds, or text such as `3d`."""
 
+OnUpdate = Literal["switch", "finish"]
+
 Factory = str | Callable[..., Any]
 """A callable that builds an agent's function, or its import string."""
 
@@ -361,6 +363,12 @@ class SwarmSpec(Spec):
         exclude_if=_is_empty,
         description="The version of its code, such as a commit, which is recorded with the tasks' turns.",
     )
+    on_update: OnUpdate = Field(
+        default="switch",
+        exclude_if=lambda given: given == "switch",
+        description="Whether running and paused tasks `switch` to this version from their next turn on, or `finish` "
+        "their runs on the version that they began with.",
+    )
     entrypoint: str = Field(description="The agent that users write to; it needs enable_entrypoint.")
     agents: list[AgentSpec] = Field(
         min_length=1, description="At least one of them needs can_complete_tasks."
@@ -433,6 +441,7 @@ class SwarmOptions(TypedDict, total=False):
     """The settings of a swarm that MAIL 1.3.6 didn't have, as keyword arguments in Python; see `SwarmSpec`."""
 
     code: str
+    on_update: OnUpdate
     failing_call_limit: int | None
     model_limits: dict[str, ModelLimits] | dict[str, dict[str, int]]
     strict_tools: bool

@@ -317,8 +317,25 @@ def settle_approved(
         history.append(tool_result(waiting.tool_format, call.call_id, result))
     draft.approved_calls = tuple(each for each in task.approved_calls if each is not waiting)
     draft.generation = draft.generation.on(swarm.digest)
+    gone = None if failure else _gone(swarm, waiting, receipts)
+    if gone is not None and draft.is_running:
+        draft.fail(f"{gone} The task was ended.")
     draft.remember(waiting.agent, history)
     return draft.seal()
+
+
+def _gone(swarm: SwarmCore, waiting: Breakpoint, receipts: Mapping[str, Receipt | None]) -> str | None:
+    """Return which agent or action an approved call no longer has, in words; None if it has both."""
+    agent = swarm.agent(waiting.agent) if swarm.has(waiting.agent) else None
+    for call in waiting.calls:
+        if call.approval is None or not call.approval.is_approved or receipts.get(call.call_id) is not None:
+            continue
+        of = f"the call of {call.name} by agent {waiting.agent!r} was approved, but the swarm no longer has this"
+        if agent is None:
+            return f"{of} agent."
+        if agent.tool_source is None and not swarm.runs_as_action(agent, call.name):
+            return f"{of} action of it."
+    return None
 
 
 def _report(draft: Draft, turn: Turn, call: PausedCall, receipt: Receipt | None, failure: str) -> str:

@@ -114,7 +114,8 @@ def finish(
             f"action complete (caller = {call.agent}):\n{result.text}",
             _extra(call),
         )
-        draft.announce(_reader(draft, call), Subject.ACTION_COMPLETE, f"{call.name}: {result.text}")
+        if not _end_if_gone(draft, call):
+            draft.announce(_reader(draft, call), Subject.ACTION_COMPLETE, f"{call.name}: {result.text}")
     return draft.seal()
 
 
@@ -241,12 +242,25 @@ def _ended(call: LaterCall, result: CallResult) -> LaterCall:
 def _announce_failures(draft: Draft, agent: str, failures: Sequence[tuple[LaterCall, str]]) -> None:
     for call, why in failures:
         draft.emit(EventKind.ACTION_ERROR, f"action error (caller = {agent}):\n{why}", _extra(call))
+    if _end_if_gone(draft, failures[0][0]):
+        return
     lines = [f"{call.name}: ERROR: {why}" for call, why in failures]
     draft.tell(_reader(draft, failures[0][0]), Subject.ACTION_ERROR, "\n".join(lines))
 
 
 def _extra(call: LaterCall) -> ActionExtra:
     return ActionExtra(agent=call.agent, tool_call_id=call.call_id)
+
+
+def _end_if_gone(draft: Draft, call: LaterCall) -> bool:
+    """End a running task as failed if the swarm no longer has the agent of a call that has ended; return whether."""
+    if draft.swarm.has(call.agent) or not draft.is_running:
+        return False
+    draft.fail(
+        f"{call.name}, which agent {call.agent!r} had called, has ended, but the swarm no longer has this agent. "
+        "The task was ended."
+    )
+    return True
 
 
 def _reader(draft: Draft, call: LaterCall) -> str:

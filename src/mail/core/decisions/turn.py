@@ -862,7 +862,8 @@ class Settlement:
         reader = self.task.entrypoint
         if sender.address_type == "agent" and sender.address != self.name:
             reader = sender.address if waiting else self.draft.writer_of(self.turn.entry.message)
-        if reader == self.name and self.draft.is_running and not self.is_late:
+        is_gone = not self.swarm.has(self.name) and sender.address_type != "agent"
+        if (reader == self.name or is_gone) and self.draft.is_running and not self.is_late:
             self.draft.fail(text)
         else:
             self.draft.tell(reader, Subject.AGENT_ERROR, text)

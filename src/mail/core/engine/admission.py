@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from typing import cast
 
 from mail.core.decisions.cancel import cancel
 from mail.core.decisions.delete import check_deletable
@@ -114,7 +115,7 @@ class Admission:
                         task.generation.output_schema is not None,
                     )
                     return None
-            change = admit(task, wiring.swarm, caller, submission, wiring.clock)
+            change = admit(task, wiring.swarm_of(task), caller, submission, wiring.clock)
             if unknown is not None:
                 raise SwarmNotFound(f"swarm {unknown!r} is not registered here")
             if hooks := webhooks if task is not None else (*webhooks, *registered):
@@ -207,9 +208,8 @@ class Admission:
                     entrypoints_only=wiring.entrypoints_only,
                 )
                 return self._traced(first, traceparent)
-            change = receive(
-                task, wiring.swarm, message, wiring.clock, entrypoints_only=wiring.entrypoints_only
-            )
+            swarm = wiring.swarm_of(task)
+            change = receive(task, swarm, message, wiring.clock, entrypoints_only=wiring.entrypoints_only)
             return None if change is None else self._traced(change, traceparent)
 
         task = await load()
@@ -252,7 +252,7 @@ class Admission:
         CURRENT_TASK.set(key.task_id)
         before = await load_task(wiring.store, key)
         change = await self.adopt(
-            before, lambda task: cancel(task, wiring.swarm, caller, reason, wiring.clock)
+            before, lambda task: cancel(task, wiring.swarm_of(task), caller, reason, wiring.clock)
         )
         return await load_task(wiring.store, key) if change is None else change.task
 
@@ -278,7 +278,7 @@ class Admission:
         wiring = self._wiring
         CURRENT_TASK.set(task.task_id)
         return None is not await self.adopt(
-            task, lambda task: remove(task, wiring.swarm, webhook_id, caller, wiring.clock)
+            task, lambda task: remove(task, wiring.swarm_of(task), webhook_id, caller, wiring.clock)
         )
 
     async def fork(
@@ -348,6 +348,11 @@ class Admission:
         mailbox or too many running tasks.
         """
         wiring = self._wiring
+        if wiring.swarm.finishes and task is not None:
+            await wiring.prepare(task)
+            reload = self._preparing(
+                reload or cast("Callable[[], Awaitable[T]]", partial(load_task, wiring.store, task.key))
+            )
 
         @asynccontextmanager
         async def guard(before: Task | None, change: TaskChange) -> AsyncIterator[None]:
@@ -371,6 +376,16 @@ class Admission:
                 woken += looks(change.task, wiring.now())
             await publish(wiring.queue, woken)
         return change
+
+    def _preparing[T: Task | None](self, load: Callable[[], Awaitable[T]]) -> Callable[[], Awaitable[T]]:
+        """Return what loads a task and then reads the version on which it finishes its run."""
+
+        async def prepared() -> T:
+            task = await load()
+            await self._wiring.prepare(task)
+            return task
+
+        return prepared
 
     def _traced(self, change: TaskChange, given: str = "") -> TaskChange:
         """Add the task to the trace of its first request, unless it belongs to a trace already.

@@ -123,7 +123,9 @@ class DeadLetters:
         def decide(task: Task) -> TaskChange | None:
             nonlocal redriven
             choose(task, seq)
-            change, redriven = redrive(task, dead_letters, self._wiring.swarm, caller, self._wiring.clock)
+            change, redriven = redrive(
+                task, dead_letters, self._wiring.swarm_of(task), caller, self._wiring.clock
+            )
             return change
 
         change = await self._admission.adopt(task, decide)
@@ -139,7 +141,7 @@ class DeadLetters:
         def decide(task: Task) -> TaskChange | None:
             nonlocal discarded
             choose(task, seq)
-            change, discarded = discard(task, wanted, self._wiring.swarm, caller, self._wiring.clock)
+            change, discarded = discard(task, wanted, self._wiring.swarm_of(task), caller, self._wiring.clock)
             return change
 
         await self._admission.adopt(task, decide)

@@ -47,7 +47,7 @@ class PeerTurn(LeasedTurn):
     turn: Turn
 
     def __init__(self, turn: Turn, wiring: Wiring) -> None:
-        super().__init__(turn, wiring.swarm, wiring.store, wiring.clock)
+        super().__init__(turn, wiring.swarm_of(turn.task), wiring.store, wiring.clock)
         self._unreachable_seconds = wiring.unreachable_seconds
         self._peers = wiring.peers
         self._tracer = wiring.tracer

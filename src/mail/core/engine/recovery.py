@@ -123,12 +123,13 @@ class Recovery:
             """Return the present task, and read what may be due in it: later, as its version guards that."""
             nonlocal waits
             task = task or await load_task(wiring.store, due.task.key)
+            await wiring.prepare(task)
             if task.waits.is_due(now):
                 waits = await wiring.store.list_waits(task.key, limit=MOST_DUE + 1)
             return task
 
         change = await Committer(wiring.store).commit(
-            lambda task: expire(task, wiring.swarm, None, wiring.clock, waits),
+            lambda task: expire(task, wiring.swarm_of(task), None, wiring.clock, waits),
             await load(due.task),
             reload=load,
         )

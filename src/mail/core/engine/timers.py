@@ -32,7 +32,7 @@ class Timers:
 
         change = await self._admission.adopt(
             await load(),
-            lambda task: cancel_timer(task, wiring.swarm, timer, timer_id, caller, wiring.clock),
+            lambda task: cancel_timer(task, wiring.swarm_of(task), timer, timer_id, caller, wiring.clock),
             reload=load,
         )
         return change.task

@@ -41,6 +41,7 @@ from mail.core.task.change import TaskChange, Turn
 from mail.core.task.leases import Claim, ExpiredLease, Lease, Park, WebhookClaim
 from mail.core.task.mailboxes import CANCELLED_CALLS, goes_out, has_no_messages, is_sent
 from mail.core.task.ports import Busy, Idle, WakeUp, wake_ups
+from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.core.turns.activity import TurnActivity
 from mail.core.turns.context import CURRENT_TASK, TURN
@@ -311,15 +312,29 @@ class Turns:
         if isinstance(opened, TurnReport.Outcome):
             return opened
         turn, known = opened
-        if is_outbound:
-            return PeerTurn(turn, wiring)
-        if turn.task.manual:
+        if turn.task.manual and not is_outbound:
             await wiring.store.release(turn)
             return TurnReport.Outcome.IDLE
         swarm = wiring.swarm
+        if swarm.finishes:
+            try:
+                swarm = await self._version_of(turn)
+            except MAILError:
+                await wiring.store.release(turn)
+                raise
+        if is_outbound:
+            return PeerTurn(turn, wiring)
         if swarm.copies and swarm.hands_over(mailbox, turn.task.entrypoint):
             return HandOver(turn, swarm, wiring.store, wiring.clock)
-        return AgentTurn(turn, known, wiring, AUTOMATIC, self.live)
+        return AgentTurn(turn, known, wiring, AUTOMATIC, self.live, swarm)
+
+    async def _version_of(self, turn: Turn) -> SwarmCore:
+        """Return the version of the swarm on which a turn runs; for a delivery, one whose agents may not run."""
+        wiring = self._wiring
+        if wiring.versions is None or goes_out(turn.mailbox):
+            await wiring.prepare(turn.task)
+            return wiring.swarm_of(turn.task)
+        return await wiring.versions.to_run(turn.task, wiring.swarm)
 
     def execute(
         self,
@@ -437,9 +452,8 @@ class Turns:
         await wiring.store.release(turn)
         task = await load_task(wiring.store, turn.task.key)
         tier = None if turn.mailbox in task.queued else task.head_tier(turn.mailbox)
-        may_run = task.generation.limit_notice is None or turn.mailbox == wiring.swarm.closing_agent(
-            task.entrypoint
-        )
+        closing_agent = wiring.swarm_of(task).closing_agent(task.entrypoint)
+        may_run = task.generation.limit_notice is None or turn.mailbox == closing_agent
         if tier is not None and (has_no_messages(turn.mailbox) or (task.is_running and may_run)):
             not_before = task.not_before(turn.mailbox)
             await publish(

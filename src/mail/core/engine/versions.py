@@ -1,6 +1,7 @@
 """The versions of the swarm: each is kept with the documents of the server before a task first refers to it."""
 
 import logging
+from collections.abc import Awaitable, Callable
 from math import inf
 
 from mail.core.protocol.clock import Clock
@@ -8,10 +9,14 @@ from mail.core.task.callbacks import LONGEST_WAIT
 from mail.core.task.documents import Document, Kind, PutIf
 from mail.core.task.ports import Documents
 from mail.core.task.swarm import SwarmCore
-from mail.core.task.versions import pack, read_specification, unpack
+from mail.core.task.task import Task
+from mail.core.task.versions import pack, read_specification, unpack, version_to_finish
 from mail.errors import ConfigurationError, PayloadTooLarge
 
 logger = logging.getLogger(__name__)
+
+MOST_VERSIONS = 8
+"""Earlier versions that a process has at hand."""
 
 REFRESH_SECONDS = 86_400.0
 """Seconds after which a process that still uses a version keeps it for longer, where documents expire."""
@@ -19,6 +24,9 @@ REFRESH_SECONDS = 86_400.0
 
 class Versions:
     """Keeps versions, and reads them.
+
+    Attributes:
+        build: builds a version that was read so that its agents run; raises ConfigurationError.
 
     Args:
         retention: seconds after which tasks are deleted in which nothing happens; None for never. A version is kept
@@ -30,6 +38,9 @@ class Versions:
         self._clock = clock
         self._retention = retention
         self._kept: dict[str, float] = {}
+        self._built: dict[str, SwarmCore | None] = {}
+        self._read: dict[str, SwarmCore | None] = {}
+        self.build: Callable[[SwarmCore], Awaitable[SwarmCore]] | None = None
 
     def needs(self, swarm: SwarmCore) -> bool:
         """Return whether a version must be kept before a task refers to it: once per process, and each day."""
@@ -62,3 +73,58 @@ class Versions:
             logger.warning("version %s can't be read", digest, exc_info=True)
             return None
         return version if version.digest == digest else None  # code of agents can write these documents
+
+    def note(self, swarm: SwarmCore) -> None:
+        """Remember a version that another one replaces here, so that its tasks can finish on it."""
+        self._built[swarm.digest] = swarm
+
+    async def prepare(self, task: Task, present: SwarmCore) -> None:
+        """Read the version on which a task finishes its run, for `known`."""
+        digest = version_to_finish(task, present)
+        if digest is None or self._built.get(digest) or digest in self._read:
+            return
+        found = await self.read(digest)
+        if found is None or found.entry is None or self.build is None:
+            why = "is not kept" if found is None else "was built in Python, by a program that has changed"
+            logger.warning(
+                "version %s of swarm %s %s: tasks that began with it switch to version %s",
+                *(digest, present.name, why, present.digest),
+            )
+            found = None
+        self._read[digest] = found
+        if len(self._read) > MOST_VERSIONS:
+            del self._read[next(iter(self._read))]
+
+    def known(self, task: Task, present: SwarmCore) -> SwarmCore:
+        """Return the version by which to decide on a task; the present one if it can't finish on its own."""
+        digest = version_to_finish(task, present)
+        if digest is None:
+            return present
+        return self._built.get(digest) or self._read.get(digest) or present
+
+    async def to_run(self, task: Task, present: SwarmCore) -> SwarmCore:
+        """Return the version on which to run a turn of a task; the present one if it can't finish on its own."""
+        digest = version_to_finish(task, present)
+        if digest is None:
+            return present
+        if digest not in self._built:
+            await self.prepare(task, present)
+            found = self._read[digest]
+            self._built.setdefault(digest, None if found is None else await self._make(found))
+            if len(self._built) > MOST_VERSIONS:
+                dropped = self._built.pop(next(iter(self._built)))
+                if dropped is not None:
+                    await dropped.aclose()
+        return self._built.get(digest) or present
+
+    async def _make(self, version: SwarmCore) -> SwarmCore | None:
+        assert self.build is not None
+        try:
+            return await self.build(version)
+        except ConfigurationError as error:
+            logger.warning(
+                "version %s of swarm %s can't be built again, so its tasks switch to the present one: %s",
+                *(version.digest, version.name, error),
+            )
+            self._read[version.digest] = None
+            return None

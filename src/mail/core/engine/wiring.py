@@ -18,7 +18,7 @@ from mail.core.task.limits import NO_BUDGET, UNREACHABLE_SECONDS, Budget
 from mail.core.task.permits import PermitSource
 from mail.core.task.ports import Files, LiveLink, Peers, Store, TurnQueue, Webhooks
 from mail.core.task.swarm import SwarmCore
-from mail.core.task.task import TaskKey
+from mail.core.task.task import Task, TaskKey
 
 HOP_LIMIT = 8
 """How many swarms a task may pass through."""
@@ -91,6 +91,17 @@ class Wiring:
             return NO_BUDGET
         own = self.budgets.get(f"{caller.role}:{caller.id}", NO_BUDGET)
         return own.tightened(self.budgets.get(caller.role, NO_BUDGET))
+
+    async def prepare(self, task: Task | None) -> None:
+        """Read the version of the swarm on which a task finishes its run, before a decision on it (`swarm_of`)."""
+        if task is not None and self.swarm.finishes and self.versions is not None:
+            await self.versions.prepare(task, self.swarm)
+
+    def swarm_of(self, task: Task | None) -> SwarmCore:
+        """Return the version of the swarm by which to decide on a task; its agents may not run here."""
+        if task is None or not self.swarm.finishes or self.versions is None:
+            return self.swarm
+        return self.versions.known(task, self.swarm)
 
     def now(self) -> float:
         """Return the time in seconds since the epoch."""

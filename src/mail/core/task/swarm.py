@@ -369,6 +369,7 @@ class SwarmCore:
         code: what it says about the version of its code, such as a commit; empty if it says nothing.
         entry: the entry of swarms.json that it was built from, without secrets; None if it was built in Python.
         is_loaded: whether an admin has loaded that entry over HTTP.
+        finishes: whether tasks finish their runs on the version that they began with, when this one replaces it.
         kept_as: its digest, if it is an earlier version that was read or built again.
         breakpoint_tools: tools whose call pauses the task until the user returns the result.
         task_message_limit: steps a task may take before its supervisor must finish it.
@@ -401,6 +402,7 @@ class SwarmCore:
     code: str = ""
     entry: Mapping[str, Any] | None = None
     is_loaded: bool = False
+    finishes: bool = False
     kept_as: str = ""
     copies: Mapping[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
 
@@ -548,7 +550,7 @@ def digest_of(specification: str) -> str:
 
 _NOT_SPECIFIED = (
     *("agents", "actions", "model_limits", "description", "keywords", "public", "protocol", "output_check"),
-    "kept_as",
+    *("finishes", "kept_as"),
 )
 """What the specification of a swarm leaves out, as no task is run by it, or has apart."""
 
@@ -576,4 +578,4 @@ def _useless(output: object) -> AgentUnavailable:
 
 
 async def _gone(_history: History, _choice: ToolChoice) -> tuple[str | None, list[AgentToolCall]]:
-    raise LookupError("the swarm no longer has an agent with this name")
+    raise AgentUnavailable("the swarm no longer has an agent with this name")

@@ -214,7 +214,7 @@ async def check_swarm(
 async def load_swarm(
     request: Request, caller: Admin, body: Annotated[PostSwarmsLoad, Depends(_load_body)]
 ) -> JSON:
-    """Replace the swarm with another version, for all tasks from their next turns on. Only for admins.
+    """Replace the swarm with another version; running tasks do what its `on_update` says. Only for admins.
 
     It may refer to modules that the server's settings allow, and to public URLs. A browser's session can't load one.
     """

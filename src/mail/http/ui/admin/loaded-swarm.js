@@ -51,7 +51,7 @@ function Editor({ swarm, reload }) {
     const isLoaded = await perform(
       say,
       () => loadSwarm(text),
-      ({ swarm_name: name }) => `${name} is loaded. Tasks continue with it from their next turn.`,
+      ({ swarm_name: name }) => `${name} is loaded. Running tasks do what its on_update says.`,
     );
     if (isLoaded) await reload();
   };
@@ -133,7 +133,7 @@ function Editor({ swarm, reload }) {
           onConfirm=${() => void load()}>
           <p>
             It replaces the swarm that runs, in every process of this server. Running tasks continue with it from their
-            next turn.
+            next turn, unless its on_update is "finish".
           </p>
           <p>It stays until another one is loaded or the configured swarm changes.</p>
         </${Confirm}>
