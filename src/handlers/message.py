@@ -1,6 +1,9 @@
-"""What changes tasks: `POST /message`, `/task/cancel`, `/task/fork`, `/callbacks/{token}`, `DELETE /task`, `/files`."""
+"""What changes tasks: `POST` or `DELETE` messages, tasks, their timers and forks, `/callbacks/{token}`, `/files`."""
 
 from handlers.http_api import serve
-from mail.http.routes import callbacks, cancel, delete, files, fork, message
+from mail.http.routes import callbacks, cancel, delete, files, fork, message, timers
 
-handler = serve(message.router, cancel.router, fork.router, delete.router, callbacks.router, files.router)
+handler = serve(
+    *(message.router, cancel.router, fork.router, delete.router),
+    *(timers.router, callbacks.router, files.router),
+)

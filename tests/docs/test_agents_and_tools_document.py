@@ -25,7 +25,8 @@ async def test_every_piece(capsys: pytest.CaptureFixture[str]) -> None:
 def test_every_tool_with_its_arguments(name: str) -> None:
     row = re.search(rf"^\| `{name}` \| ([^|]*) \|", TEXT, re.MULTILINE)
     assert row is not None
-    assert re.findall(r"`(\w+)`", row[1]) == list(MAIL_TOOLS[name].model_fields)
+    fields_of = MAIL_TOOLS[name].model_fields
+    assert re.findall(r"`(\w+)`", row[1]) == [each.alias or key for key, each in fields_of.items()]
 
 
 def test_every_setting_and_limit() -> None:
@@ -34,7 +35,8 @@ def test_every_setting_and_limit() -> None:
             "function",
             "tool_format",
             "mcp_servers",
-        ):  # `mcp` names these, as the tool source
+            "options",
+        ):  # `mcp` and the factory have these
             assert f"| `{'mcp' if field.name == 'tool_source' else field.name}` |" in TEXT
     assert (FAULTS_IN_A_ROW, TURNS_PER_STEP) == (5, 20)
     assert "five turns in a row" in TEXT

@@ -135,6 +135,18 @@ def test_a_copy_that_ends_is_free_for_the_first_request_that_waits() -> None:
     assert handed.task.generation.turns == answered.task.generation.turns
 
 
+def test_a_copy_with_a_reminder_takes_no_other_request() -> None:
+    swarm = swarm_of(quiet, asked=0, copies=1)
+    asked = asking(swarm, request("researcher", "a"), request("researcher", "b"))
+    later = call("remind_me", note="look again", **{"in": "2h"})
+    change = settled(swarm, asked.task, asked.deliveries[0], later, respond("supervisor", "soon"))
+    assert change.task.queued == ("researcher",)
+    [answer] = change.deliveries
+    read = settled(swarm, change.task, answer, call("web_search_call"))
+    assert read.task.pending.keys() == {"researcher"}
+    assert read.task.is_asleep
+
+
 def test_nothing_is_handed_over_while_all_copies_are_at_work() -> None:
     asked = asking(SWARM, *[request("researcher", f"{n}") for n in range(4)])
     turn = turn_of(asked.task, asked.deliveries[3])

@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from contextlib import aclosing
 from copy import copy
 from dataclasses import replace
+from datetime import datetime
 from functools import wraps
 from hashlib import sha256
 from pathlib import Path
@@ -32,8 +33,10 @@ from mail.api.runtime import ANSWER_SECONDS, UserRole
 from mail.api.swarms import DEFAULT_USER, UNVERSIONED, MAILSwarm, MAILSwarmTemplate
 from mail.api.tracebacks import without_frames, without_frames_async, without_frames_iterating
 from mail.core.decisions.breakpoints import ways_to_answer
+from mail.core.decisions.submit import Submission
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.calls import ToolFormat
+from mail.core.protocol.clock import read_time
 from mail.core.protocol.output_schema import OutputSchema, read_object, schema_of
 from mail.core.task.callbacks import CallResult
 from mail.core.task.documents import IN_MEMORY
@@ -554,6 +557,27 @@ class Swarm(Generic[Output]):
         await self.running.runtime.engine.callbacks.finish(token, ended)
 
     finish = _blocking(afinish)
+
+    @without_frames_async
+    async def apost_later(
+        self, text: str, not_before: datetime | float | str, *, task_id: str | None = None
+    ) -> str:
+        """Have a message posted later, and return the id of its task, which sleeps until then.
+
+        It is posted while the swarm works, as a server or in `async with`, also in another process with the database.
+
+        Args:
+            not_before: when: a time with its zone, ISO 8601 text, or seconds since the epoch.
+            task_id: the task to continue then, or the id of a new one.
+
+        Raises BadRequest, and ValueError for a time without a zone.
+        """
+        time = read_time(not_before.isoformat() if isinstance(not_before, datetime) else not_before)
+        runtime = self.running.runtime
+        submission = Submission(body=text, task_id=task_id, not_before=time)
+        return (await runtime.engine.submit(runtime.principal, submission)).key.task_id
+
+    post_later = _blocking(apost_later)
 
     @without_frames_async
     async def areport(self, token: str, progress: str | None = None) -> None:

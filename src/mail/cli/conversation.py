@@ -3,13 +3,14 @@
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from time import time
 from typing import TYPE_CHECKING, Any
 
 from mail.cli.command import Command, Namespace, joined, option, positional, switch
 from mail.cli.files import PATH, upload
 from mail.cli.repl.words import split
 from mail.cli.session import NOT_FOUND, Session, Status, TaskAsks, UsageError, how_to_reply
-from mail.cli.values import Agent, Task
+from mail.cli.values import Agent, Duration, Task
 from mail.cli.views.questions import Question
 from mail.errors import MAILError
 
@@ -204,8 +205,11 @@ async def _send(session: Session, given: Namespace) -> None:
     from mail.client.messaging import MessageOptions
 
     files = [(await upload(session, path))["id"] for path in given.file]
-    options = MessageOptions(entrypoint=given.entrypoint, task_id=given.task_id, files=files)
-    if not given.no_wait:
+    not_before = given.at if given.delay is None else time() + given.delay
+    options = MessageOptions(
+        entrypoint=given.entrypoint, task_id=given.task_id, files=files, not_before=not_before
+    )
+    if not given.no_wait and not_before is None:
         await send(session, given.body, options)
         return
     with session.sending(options) as chosen:
@@ -287,6 +291,14 @@ COMMANDS = (
                 type=PATH,
                 help="A file that goes with the message; may be repeated.",
             ),
+            option(
+                "--in",
+                "delay",
+                metavar="DURATION",
+                type=Duration(),
+                help="Post it later, such as in 90s, 15m, 2h or 3d; as --no-wait.",
+            ),
+            option("--at", metavar="TIME", help="Post it at a time: ISO 8601 with its zone; as --no-wait."),
             switch("--no-wait", help="Print the task's id and exit; the task runs on the server."),
         ),
     ),

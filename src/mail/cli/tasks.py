@@ -157,6 +157,11 @@ def show_turn(answer: Mapping[str, Any], output: Output) -> None:
     turns.show_turn(answer, output)
 
 
+def show_cancelled_timer(answer: Mapping[str, Any], output: Output) -> None:
+    """Print that a timer is cancelled, and the state of its task."""
+    output.text(f"timer {answer['id']} is cancelled; task {answer['task_id']} is {answer['task_status']}")
+
+
 def show_deleted(answer: Mapping[str, Any], output: Output) -> None:
     """Print that a task was deleted, and how much it stored."""
     output.text(f"task {answer['task_id']} is deleted; it stored {answer['stored_bytes']:,} bytes")
@@ -274,6 +279,18 @@ COMMANDS = (
         arguments=(
             TASK,
             OWNER,
+        ),
+    ),
+    Command(
+        name="task-cancel-timer",
+        shell_name="task cancel-timer",
+        summary="Cancel a reminder, or a message that was to be posted later.",
+        details="mail task show lists those that wait, with their ids.",
+        operation="cancel_timer",
+        view=show_cancelled_timer,
+        arguments=(
+            TASK,
+            positional("timer_id", "The id of the timer.", metavar="TIMER"),
         ),
     ),
     Command(

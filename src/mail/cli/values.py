@@ -8,9 +8,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mail.cli.session import Session, reveal
+from mail.core.protocol.clock import read_duration
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
+
+class Duration(click.ParamType[float]):
+    """A duration, such as 90s or 2h; the command gets its seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the seconds."""
+        try:
+            return value if isinstance(value, float) else read_duration(value)
+        except ValueError as error:
+            self.fail(f"it must be {error}", param, ctx)
 
 
 class Reference(click.ParamType[Any]):

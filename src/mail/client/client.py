@@ -233,6 +233,13 @@ class MAILClient(Messaging):
         """
         return await self._ask("delete_task", task_id=task_id, caller=caller)
 
+    async def cancel_timer(self, task_id: str, timer_id: str) -> JSONObject:
+        """Cancel a reminder of a task's agent, or a message that was posted with `not_before`.
+
+        `timers` of `get_task` has those that wait. Raises ServerError with status 404 if its mail has come already.
+        """
+        return await self._ask("cancel_timer", task_id=task_id, timer_id=timer_id)
+
     async def upload_file(
         self,
         file: str | Path | bytes,

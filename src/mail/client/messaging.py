@@ -75,6 +75,7 @@ class MessageOptions:
     output_schema: Mapping[str, Any] | None = None
     approvals: Sequence[Mapping[str, Any]] | None = None
     files: Sequence[str] = ()
+    not_before: float | str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def message(self, operation: str, **fields: Any) -> "SentMessage":
@@ -95,6 +96,7 @@ class MessageOptions:
             "output_schema": self.output_schema,
             "approvals": self.approvals,
             "files": list(self.files) or None,
+            "not_before": self.not_before,
             "kwargs": self.settings or None,
         }
         headers = {} if self.idempotency_key is None else {IDEMPOTENCY_KEY: self.idempotency_key}
@@ -294,6 +296,7 @@ class Messaging(Connection):
         output_schema: Mapping[str, Any] | None = None,
         approvals: Sequence[Mapping[str, Any]] | None = None,
         files: Sequence[str] = (),
+        not_before: float | str | None = None,
         **kwargs: Any,
     ) -> JSONObject:
         """Send a message and wait for the answer.
@@ -322,6 +325,8 @@ class Messaging(Connection):
             approvals: decisions on calls that wait for approval, each with a `decision` (approve, edit, reject) and, if
                 several wait, a `call_id`; `approve` and `reject` build one.
             files: the ids of files that go with the message (`upload_file`).
+            not_before: when the server posts the message: ISO 8601 with its zone, or seconds since the epoch. The
+                answer then comes at once, and has `task_id` and `links`; `cancel_timer` takes the message back.
             kwargs: further settings, such as `breakpoint_tool_call_result`, `max_steps` and `timeout`.
 
         Raises MAILClientError.
@@ -339,6 +344,7 @@ class Messaging(Connection):
             output_schema=output_schema,
             approvals=approvals,
             files=files,
+            not_before=not_before,
             settings=kwargs,
         )
         return await self._post(message if body is None else body, options, show_events=show_events)
@@ -364,6 +370,7 @@ class Messaging(Connection):
         output_schema: Mapping[str, Any] | None = None,
         approvals: Sequence[Mapping[str, Any]] | None = None,
         files: Sequence[str] = (),
+        not_before: float | str | None = None,
         **kwargs: Any,
     ) -> EventStream:
         """Send a message and stream the task's events, up to `task_complete` or `task_error`.
@@ -387,6 +394,7 @@ class Messaging(Connection):
             output_schema=output_schema,
             approvals=approvals,
             files=files,
+            not_before=not_before,
             settings=kwargs,
         )
         return await self._post_stream(message if body is None else body, options)
@@ -505,6 +513,10 @@ class Messaging(Connection):
         return stream
 
     async def _post(self, text: str, options: MessageOptions, *, show_events: bool) -> JSONObject:
+        if options.not_before is not None:
+            sent = options.message("post_message", body=text, show_events=show_events)
+            async with self._deadline(f"POST {sent.path}"):
+                return dict(read_json(await self._retried(sent, self._send)))
         answer = await self._wait_for_answer(
             options.message("post_message", body=text, show_events=show_events)
         )

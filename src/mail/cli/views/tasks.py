@@ -104,6 +104,19 @@ class OpenCall(BaseModel):
         return f"{self.name} of {self.agent}, due by {self.due}{progress}"
 
 
+class PendingTimer(BaseModel):
+    """Mail that comes later."""
+
+    id: str
+    due: str
+    agent: str | None = None
+    text: str = ""
+
+    def __str__(self) -> str:
+        what = "a message" if self.agent is None else f"a reminder of {self.agent}"
+        return f"{what}, at {self.due}: {one_line(self.text)} (timer {self.id})"
+
+
 class TaskView(BaseModel):
     """The fields of a task that are shown. Lists, and servers of other makes, may leave out those with a default."""
 
@@ -123,6 +136,7 @@ class TaskView(BaseModel):
     pending_tool_calls: list[PendingCall] = []
     waiting_for: list[Awaited] = []
     calls: list[OpenCall] | None = None
+    timers: list[PendingTimer] | None = None
     working: list[Worker] | None = None
     dead_letters: list[int] = []
     usage: dict[str, Any] = {}
@@ -199,8 +213,8 @@ def _facts(view: TaskView, output: Output) -> Iterator[tuple[str, str]]:
         yield "usage", f"{counted(total['calls'], 'model call')}, {tokens}, {price(total)}"
     for awaited in view.waiting_for:
         yield "waits for", str(awaited)
-    for open_call in view.calls or ():
-        yield "waits for", str(open_call)
+    for wait in (*(view.calls or ()), *(view.timers or ())):
+        yield "waits for", str(wait)
     for worker in view.working or ():
         yield "working", str(worker)
     for question in () if view.state == "cancelled" else view.questions():

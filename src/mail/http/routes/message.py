@@ -8,12 +8,13 @@ from urllib.parse import quote, urlencode
 
 from fastapi import Depends, Request
 from fastapi.responses import Response
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from mail.core.decisions.approvals import GivenApproval
 from mail.core.decisions.cancel import MAX_REASON
 from mail.core.decisions.submit import DEFAULT_SUBJECT, ResumeFrom, Submission
 from mail.core.engine.watch import SLICE_BYTES, Submitted
+from mail.core.protocol.clock import read_time
 from mail.core.protocol.message import MAILMessage, TaskId
 from mail.core.protocol.output_schema import read_output
 from mail.core.protocol.values import is_none
@@ -159,6 +160,12 @@ class PostMessage(Given):
         exclude_if=is_none,
         description="The ids of files that go with the message, from `POST /files`.",
     )
+    not_before: FiniteFloat | str | None = Field(
+        default=None,
+        exclude_if=is_none,
+        description="When to post the message, at most 366 days ahead: ISO 8601 with its zone, or seconds since the "
+        "epoch. The answer is 202 at once, or a stream that waits. A time that has passed is now.",
+    )
     kwargs: MessageOptions | None = Field(default=None, description="Further settings.")
     webhook: GivenWebhook | None = Field(
         default=None, description="A webhook for the further events of the task."
@@ -198,7 +205,15 @@ class PostMessage(Given):
             deltas=bool(self.deltas),
             output_schema=self.output_schema,
             files=tuple(self.files or ()),
+            not_before=self.time_to_post(),
         )
+
+    def time_to_post(self) -> float | None:
+        """Return when to post the message, in seconds since the epoch; None for now. Raises BadRequest."""
+        try:
+            return None if self.not_before is None else read_time(self.not_before)
+        except ValueError as error:
+            raise BadRequest(f"not_before must be {error}") from error
 
 
 def _given(approvals: list[CallApproval] | CallApproval) -> tuple[GivenApproval, ...]:
@@ -372,6 +387,8 @@ async def post_message(
             items=bool(body.items),
         )
     preference = read_preference(request.headers.getlist("prefer"))
+    if (due := body.time_to_post()) is not None and due > service.runtime.now():
+        return accepted(request, submitted, preference, headers, more)
     message = await await_answer(service, submitted, preference.within(service.wait_limit(request)))
     if message is None:
         return accepted(request, submitted, preference, headers, more)
