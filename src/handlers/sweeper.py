@@ -23,6 +23,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, int]:
 
 async def _sweep() -> dict[str, int]:
     await _system.served.refresh()
+    await _system.declare_schedules()
     swept = await _system.runtime.sweep(ahead=AHEAD_SECONDS, quiet_for=QUIET_SECONDS)
     if swept.waiting:
         logger.warning("published %d lost wake-ups again: mail had been waiting", swept.waiting)

@@ -1,6 +1,6 @@
-"""`GET /tasks`: the caller's tasks, their cost, dead letters and webhooks."""
+"""`GET /tasks`: the caller's tasks, their cost, dead letters and webhooks, and schedules."""
 
 from handlers.http_api import serve
-from mail.http.routes import dead_letters, tasks, usage, webhooks
+from mail.http.routes import dead_letters, schedules, tasks, usage, webhooks
 
-handler = serve(tasks.router, usage.router, dead_letters.router, webhooks.router)
+handler = serve(tasks.router, usage.router, dead_letters.router, webhooks.router, schedules.router)

@@ -215,6 +215,12 @@ class WebhookNotFound(MAILError):
     http_status = 404
 
 
+class ScheduleNotFound(MAILError):
+    """There is no schedule of this name."""
+
+    http_status = 404
+
+
 class TokenNotFound(MAILError):
     """No token has this number."""
 
@@ -263,6 +269,18 @@ class AlreadyDecided(DecisionTooLate):
 
 class CallbackClosed(MAILError):
     """The call takes neither a result nor a heartbeat any more."""
+
+    http_status = 409
+
+
+class ScheduleTaken(MAILError):
+    """There is a schedule of this name already."""
+
+    http_status = 409
+
+
+class ScheduleDeclared(MAILError):
+    """The schedule stands in the server's mail.toml; change it there."""
 
     http_status = 409
 

@@ -4,13 +4,15 @@ import pytest
 from support.engines.dynamodb import LONG, DynamoDBAdapter
 
 from mail.adapters.aws.store import DynamoDBStore
+from mail.core.decisions.schedules import save
 from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.message import Tier
 from mail.core.task.change import Turn
 from mail.core.task.ports import Idle, TaskPage, WakeUp
+from mail.core.task.schedules import Schedule
 from mail.core.task.task import TaskKey, Transition
 from mail.errors import LeaseLost, TaskNotFound, VersionConflict
-from mail.testing.changes import ANN, Mail, Maker, checkpoint
+from mail.testing.changes import ANN, SWARM, Mail, Maker, checkpoint
 from mail.testing.clock import FakeClock
 from mail.testing.contracts import committed, due_tasks, everything
 
@@ -61,6 +63,18 @@ async def test_everything_that_is_written_gets_an_end(
     ends = {item["SK"]["S"][0]: int(item["expires_at"]["N"]) for item in table.items()}
     assert {kind: abs(at - end) <= MARGIN for kind, at in ends.items()} == dict.fromkeys("MAER", True)
     assert ends["M"] > max(ends["A"], ends["E"], ends["R"]), "a task outlives its parts"
+
+
+async def test_a_schedule_stays_though_its_parts_end(
+    table: DynamoDBAdapter, store: DynamoDBStore, make: Maker, clock: Clock
+) -> None:
+    spec = Schedule(name="yearly", cron="0 0 1 1 *", body="look", caller=ANN)
+    change = save(None, SWARM, spec, "admin:ops", clock)
+    assert change is not None
+    await store.commit(change)
+    assert {item["SK"]["S"][0]: "expires_at" in item for item in table.items()} == {"M": False, "E": True}
+    clock.advance(300 * DAY)
+    assert await store.load(change.key) == change.task
 
 
 async def test_without_retention_nothing_ends(table: DynamoDBAdapter, make: Maker) -> None:

@@ -74,7 +74,8 @@ INDEXES = {
     "MessageFunction": {"tasks"},
     "InterswarmFunction": {"tasks"},
     "StreamFunction": {"tasks", "running", "dead"},
-    "SweeperFunction": {"running"},
+    "SweeperFunction": {"running", "tasks"},
+    "OutboundFunction": {"tasks"},
 }
 """From a function to the indexes that it may query."""
 

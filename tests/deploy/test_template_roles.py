@@ -59,7 +59,7 @@ READERS = {
     Kind.LOADED_SWARM: HTTP | QUEUES,
     Kind.PEER: REGISTRARS | DOORS | {"OutboundRole"},
     Kind.FOUND_PEER: REGISTRARS | DOORS | {"OutboundRole"},
-    Kind.WEBHOOK: DOORS | {"TasksRole"},
+    Kind.WEBHOOK: DOORS | {"TasksRole", "OutboundRole", "SweeperRole"},
     Kind.IDEMPOTENCY_KEY: DOORS,
     Kind.PERMITS: {"TurnRole"},
     Kind.SWARM_VERSION: HTTP | QUEUES,

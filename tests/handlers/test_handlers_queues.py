@@ -21,6 +21,7 @@ from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
 from mail.core.protocol.message import Tier
 from mail.core.task.ports import WakeUp, look_at
+from mail.core.task.schedules import Overlap, Schedule, owner_of_schedules
 from mail.core.task.task import TaskKey, TaskStatus
 from mail.testing.agents import build_swarm, turns
 from mail.testing.clock import FakeClock
@@ -392,6 +393,33 @@ def test_what_is_overdue_ends(stage: Stage, by: str) -> None:
     stage.invoke(by, event)
     stage.work_off()
     assert stage.load(by).status is TaskStatus.FAILED
+
+
+@pytest.mark.parametrize("by", ["sweeper", "outbound"])
+def test_a_schedule_that_is_due_begins_its_run(stage: Stage, by: str) -> None:
+    """A sweep finds it, or has sent a message in time; both have the right to begin tasks of its caller."""
+    clock, name = FakeClock(run=random.getrandbits(32)), f"yearly-{by}"
+    swarm = build_swarm({"supervisor": turns([])}, name="example-no-proxy")
+    runtime = Runtime(swarm, stage.table.another(clock=clock), Forgetful(), clock)
+    spec = Schedule(name=name, cron="0 0 1 2 *", body="what is 2**10", caller=ALICE, overlap=Overlap.CANCEL)
+    asyncio.run(runtime.schedules.save(spec, "admin:root", is_new=True))
+    event = stage.event("sweeper")
+    if by == "outbound":
+        (sample,) = stage.event("outbound")["Records"]
+        body = encode_wake_up(look_at(TaskKey(owner_of_schedules("example-no-proxy"), name), 1.0))
+        event = {"Records": [{**sample, "body": body}]}
+    stage.invoke(by, event)
+    stage.work_off()
+    assert stage.load(f"{name}@2026-02-01T00:00Z").status is TaskStatus.COMPLETED
+    request = stage.request("tasks", path=f"/schedules/{name}/run", body={})
+    request["requestContext"]["http"]["method"] = "POST"
+    run = json.loads(stage.invoke("tasks", request)["body"])
+    assert run["state"] == "running"
+    request = stage.request("tasks", path="/schedules")
+    shown = json.loads(stage.invoke("tasks", request)["body"])["schedules"]
+    [runs] = [each["runs"] for each in shown if each["name"] == name]
+    assert [each["state"] for each in runs] == ["running", "completed"]
+    stage.work_off()
 
 
 def test_a_dead_letter_is_listed_and_redriven(stage: Stage) -> None:

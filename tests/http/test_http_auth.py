@@ -52,6 +52,12 @@ PROTECTED = [
     ("POST", "/dead-letters/discard", {"user": 400, "admin": 400, "agent": 403}),
     ("GET", "/swarm", {"user": 200, "admin": 200, "agent": 403}),
     ("GET", "/webhooks", {"user": 200, "admin": 200, "agent": 403}),
+    ("GET", "/schedules", {"user": 200, "admin": 200, "agent": 403}),
+    ("POST", "/schedules", {"user": 400, "admin": 400, "agent": 403}),
+    ("GET", "/schedules/s", {"user": 404, "admin": 404, "agent": 403}),
+    ("POST", "/schedules/s", {"user": 400, "admin": 400, "agent": 403}),
+    ("DELETE", "/schedules/s", {"user": 404, "admin": 404, "agent": 403}),
+    ("POST", "/schedules/s/run", {"user": 404, "admin": 404, "agent": 403}),
 ]
 NO_KEYS = ["", "x", "Bearer", "Basic abc", "Bearer a b", "bearer unknown", "Token t", "Bearer,key"]
 

@@ -15,6 +15,7 @@ from mail.bootstrap import local
 from mail.bootstrap.system import LocalSystem
 from mail.config.models import AS_GIVEN, ServerConfig
 from mail.core.task.interswarm import PeerHealth, PeerRecord
+from mail.core.task.schedules import Schedule
 from mail.core.task.usage import Usage, report_usage
 from mail.core.task.webhooks import WebhookRecord
 from mail.server.uvicorn import serving
@@ -113,6 +114,19 @@ class AdminServer(PageServer):
             created=self._clock.now().isoformat(),
         )
         await system.documents.set_webhook(f"admin:root@{example.name}", hook, limit=10)
+        for name, enabled in (("morning", True), ("evening", False)):
+            await system.runtime.schedules.save(
+                Schedule(
+                    name=name,
+                    cron="30 8 * * mon-fri",
+                    timezone="Europe/Berlin",
+                    body="What is new?",
+                    caller="user:ann",
+                    enabled=enabled,
+                ),
+                "admin:root",
+                is_new=True,
+            )
         expires = self._clock.now().timestamp() + 30 * 24 * 3600
         await issue(system.documents, Caller("agent", "beta"), self._clock, expires=expires)
 

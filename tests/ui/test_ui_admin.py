@@ -1,5 +1,6 @@
 """Signing in by a link, and the pages for administrators, in Chromium."""
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -121,6 +122,7 @@ def test_axe_finds_nothing(
         "Usage and cost",
         "Dead letters",
         "Other swarms",
+        "Schedules",
         "Webhooks",
         "Tokens",
         "Loaded swarm",
@@ -252,6 +254,31 @@ def test_other_swarms_and_webhooks(admin: Callable[[str], "Page"], shoot: Shoot)
     page.get_by_text("Register a webhook").click()
     expect(page.locator(".adding pre")).to_contain_text("mail webhook register")
     expect(page.get_by_role("button", name="Register")).to_have_count(0)
+
+
+def test_schedules_are_run_disabled_and_deleted(
+    admin: Callable[[str], "Page"], shoot: Shoot, busy: AdminServer
+) -> None:
+    page = admin("Schedules")
+    rows = page.get_by_role("table").locator("tbody").get_by_role("row")
+    expect(rows).to_have_count(2)
+    morning, evening = rows.filter(has_text="morning"), rows.filter(has_text="evening")
+    expect(morning).to_contain_text("30 8 * * mon-fri (Europe/Berlin)")
+    expect(evening).to_contain_text("disabled")
+    page.get_by_role("button", name="Run now: morning").click()
+    expect(page.get_by_text("has begun")).to_be_visible()
+    expect(morning.locator(".chip")).to_have_text(re.compile("running|completed"))
+    page.get_by_role("button", name="Disable: morning").click()
+    expect(page.get_by_text("morning is disabled")).to_be_visible()
+    expect(morning).to_contain_text("disabled")
+    page.get_by_role("button", name="Enable: morning").click()
+    expect(morning.locator("time").first).to_be_visible()
+    page.get_by_text("Create a schedule").click()
+    expect(page.locator(".adding pre")).to_contain_text("mail schedule create")
+    shoot("admin-schedules")
+    page.get_by_role("button", name="Delete: evening").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(rows).to_have_count(1)
 
 
 def test_a_key_registers_webhooks(admin_with_key: Callable[[str], "Page"]) -> None:

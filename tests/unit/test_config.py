@@ -104,6 +104,7 @@ class TestDefaults:
                     "unreachable_seconds": 30.0,
                 },
                 "models": {},
+                "schedules": [],
                 "budgets": {},
             },
             "client": {"timeout": 3600.0, "verbose": False},

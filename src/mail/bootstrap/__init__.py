@@ -37,6 +37,7 @@ from mail.bootstrap.telemetry import (
 from mail.config import ServerConfig, StorageConfig, TelemetryConfig
 from mail.config.database import AUTO
 from mail.config.models import AS_GIVEN
+from mail.core.decisions.schedules import check_schedule
 from mail.core.engine.action_threads import ACTION_THREADS
 from mail.core.engine.documents import ServerDocuments
 from mail.core.engine.permits import PAUSE_SECONDS
@@ -45,7 +46,7 @@ from mail.core.protocol.error_text import describe
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.ports import Store
 from mail.core.task.swarm import SwarmCore
-from mail.errors import ConfigurationError
+from mail.errors import BadRequest, ConfigurationError
 from mail.net import InterswarmRouter, SwarmRegistry
 from mail.net.registration import is_loopback
 
@@ -84,6 +85,11 @@ def local(
         swarm, entry = read_swarm(config)
     else:
         swarm = with_protocol(swarm)
+    for schedule in config.schedules:
+        try:
+            check_schedule(schedule, swarm)
+        except BadRequest as error:
+            raise ConfigurationError(f"server.schedules: {schedule.name}: {error.detail}") from error
     auth_endpoints = read_auth_endpoints(environ)
     peers.check(config)
     backend = open_backend(config.storage, swarm.name, clock)

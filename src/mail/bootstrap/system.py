@@ -129,6 +129,7 @@ class System[Q: TurnQueue]:
                 task_bytes=limits.task_bytes or None,
                 caller_bytes=limits.caller_bytes or None,
             ),
+            budgets=config.budgets,
             observers=(*observers, *self.telemetry.observers),
             tracer=self.telemetry.tracer,
             webhooks=webhooks,
@@ -168,6 +169,10 @@ class System[Q: TurnQueue]:
         assert self.router is not None
         return self.router.swarm_registry
 
+    async def declare_schedules(self) -> None:
+        """Let the declared schedules be those of the configuration."""
+        await self.runtime.schedules.declare(self.config.schedules)
+
     @property
     def is_working(self) -> bool:
         """Whether workers run."""
@@ -193,6 +198,8 @@ class System[Q: TurnQueue]:
             await self.served.refresh()
             await self.router.start()
         await self._workers.start()
+        if not self._is_embedded:
+            await self.declare_schedules()
         if not self._is_embedded and any(agent.tool_source for agent in self.swarm.agents.values()):
             self._warming = asyncio.create_task(self.swarm.warm_up())
 

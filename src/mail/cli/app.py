@@ -45,6 +45,7 @@ SECTIONS = {
     "Administer a server": {
         "token": "mail.cli.token",
         "webhook": "mail.cli.webhooks",
+        "schedule": "mail.cli.schedules",
         "action": "mail.cli.callbacks",
         "dead-letter": "mail.cli.dead_letters",
         "db-init": "mail.cli.database",
@@ -63,6 +64,7 @@ GROUPS = {
     "task": "List, show, watch, approve, cancel and fork your tasks.",
     "dead-letter": "Manage messages that could not be processed.",
     "webhook": "Manage webhooks for task events.",
+    "schedule": "Manage messages that the server posts at certain times.",
     "action": "Finish calls of actions that finish later.",
     "file": "Upload files for messages, and fetch those of your tasks.",
 }

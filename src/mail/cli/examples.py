@@ -82,6 +82,18 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "mail webhook register https://example.com/hook --event '*'",
     ),
     "webhook delete": ("mail webhook delete 0123456789abcdef",),
+    "schedule list": ("mail schedule list",),
+    "schedule show": ("mail schedule show morning",),
+    "schedule create": (
+        'mail schedule create morning "30 8 * * mon-fri" "What is new?" --timezone Europe/Berlin',
+        'mail schedule create report "0 18 * * fri" "The week, please" --caller user:ann --overlap queue',
+    ),
+    "schedule change": (
+        'mail schedule change morning --cron "0 9 * * *"',
+        "mail schedule change morning --disabled",
+    ),
+    "schedule delete": ("mail schedule delete morning",),
+    "schedule run": ("mail schedule run morning",),
     "action finish": ("mail action finish TOKEN https://films.example/waves",),
     "action fail": ('mail action fail TOKEN "the disk is full"',),
     "action report": ('mail action report TOKEN "half of it"',),

@@ -430,6 +430,66 @@ class MAILClient(Messaging):
         """
         return await self._ask("delete_webhook", webhook_id=webhook_id, caller=caller)
 
+    # -------------------------------------------------------------------------------------------- schedules
+
+    async def get_schedules(self) -> list[JSONObject]:
+        """Return the caller's schedules with their last runs; for admins, those of all callers."""
+        found: list[JSONObject] = (await self._ask("get_schedules"))["schedules"]
+        return found
+
+    async def get_schedule(self, name: str) -> JSONObject:
+        """Return a schedule with its last runs."""
+        return await self._ask("get_schedule", name=name)
+
+    async def create_schedule(
+        self,
+        name: str,
+        cron: str,
+        body: str,
+        *,
+        timezone: str | None = None,
+        entrypoint: str | None = None,
+        subject: str | None = None,
+        caller: str | None = None,
+        overlap: Literal["skip", "queue", "cancel"] | None = None,
+        missed: Literal["once", "skip", "all"] | None = None,
+        enabled: bool | None = None,
+    ) -> JSONObject:
+        """Have the server post a message at the times of a cron expression, as the caller; admins can name another one.
+
+        `overlap` says what happens if the last run has not ended (None: `skip`), `missed` which times are made up for
+        that came while the server was down (None: `once`).
+        """
+        given = {"timezone": timezone, "entrypoint": entrypoint, "subject": subject, "caller": caller}
+        given |= {"overlap": overlap, "missed": missed}
+        return await self._ask("create_schedule", name=name, cron=cron, body=body, enabled=enabled, **given)
+
+    async def change_schedule(
+        self,
+        name: str,
+        *,
+        cron: str | None = None,
+        body: str | None = None,
+        timezone: str | None = None,
+        entrypoint: str | None = None,
+        subject: str | None = None,
+        overlap: Literal["skip", "queue", "cancel"] | None = None,
+        missed: Literal["once", "skip", "all"] | None = None,
+        enabled: bool | None = None,
+    ) -> JSONObject:
+        """Change what is given of a schedule; with `enabled=False`, it runs no more by itself."""
+        given = {"timezone": timezone, "entrypoint": entrypoint, "subject": subject}
+        given |= {"overlap": overlap, "missed": missed}
+        return await self._ask("change_schedule", name=name, cron=cron, body=body, enabled=enabled, **given)
+
+    async def delete_schedule(self, name: str) -> JSONObject:
+        """Delete a schedule; the tasks of its runs stay."""
+        return await self._ask("delete_schedule", name=name)
+
+    async def run_schedule(self, name: str) -> JSONObject:
+        """Begin a run of a schedule now, and return it, with its `task_id`."""
+        return await self._ask("run_schedule", name=name)
+
     # ----------------------------------------------------------------------------------------------- swarms
 
     async def get_swarm(self, *, prompts: bool = False) -> JSONObject:

@@ -34,10 +34,12 @@ from mail.config.tables import (
     TelemetryConfig,
     WebhooksConfig,
     read_origin,
+    read_schedules,
 )
 from mail.core.protocol.error_text import describe, did_you_mean, problems
 from mail.core.task.limits import Budget
 from mail.core.task.permits import ModelLimits
+from mail.core.task.schedules import Schedule
 from mail.errors import ConfigurationError
 
 OFF = "none"
@@ -159,6 +161,9 @@ class ServerConfig(_TopTable):
     models: dict[Annotated[str, Field(min_length=1)], ModelLimits] = Field(
         default_factory=dict,
         description="The limits of providers, by a model's name or a pattern such as `anthropic/*`.",
+    )
+    schedules: Annotated[list[Schedule], AfterValidator(read_schedules)] = Field(
+        default=[], description="Messages that the server posts by itself, at the times of a cron expression."
     )
     budgets: dict[Annotated[str, Field(pattern=BUDGET_KEY)], Budget] = Field(
         default_factory=dict,

@@ -9,7 +9,9 @@ from mail.config.database import AUTO, engine_of, hide_password, read_database
 from mail.core.task.failing_calls import FAILING_CALL_LIMIT
 from mail.core.task.files import MAX_FILE_BYTES
 from mail.core.task.limits import UNREACHABLE_SECONDS
+from mail.core.task.schedules import Schedule
 from mail.core.task.webhooks import RETRY_SECONDS
+from mail.errors import BadRequest
 
 
 class Table(BaseModel):
@@ -182,6 +184,18 @@ def read_origin(text: str) -> str:
     if text != "*" and (url.scheme not in ("http", "https") or not url.netloc or text.lower() != origin):
         raise ValueError(f"{text!r} is not an origin such as http://localhost:3000, without a path")
     return text.lower()
+
+
+def read_schedules(schedules: list[Schedule]) -> list[Schedule]:
+    """Return schedules that can run, with different names. Raises ValueError."""
+    for n, schedule in enumerate(schedules):
+        try:
+            schedule.check()
+        except BadRequest as error:
+            raise ValueError(f"{schedule.name}: {error.detail}") from None
+        if any(schedule.name == other.name for other in schedules[:n]):
+            raise ValueError(f"two schedules have the name {schedule.name!r}; give each another one")
+    return schedules
 
 
 class InterswarmConfig(Table):

@@ -47,6 +47,10 @@ class Act(StrEnum):
     REDRIVE = "redrive dead letters"
     DISCARD = "discard dead letters"
     DISABLE_WEBHOOK = "disable webhook"
+    CREATE_SCHEDULE = "create schedule"
+    CHANGE_SCHEDULE = "change schedule"
+    DELETE_SCHEDULE = "delete schedule"
+    RUN_SCHEDULE = "run schedule"
     REQUEST = "request"
 
 

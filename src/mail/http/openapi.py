@@ -26,6 +26,7 @@ TAGS = [
     {"name": "files", "description": "Upload files for messages, and fetch those of your tasks."},
     {"name": "threads", "description": "Read the messages of your tasks by thread."},
     {"name": "webhooks", "description": "Manage webhooks for task events."},
+    {"name": "schedules", "description": "Manage messages that the server posts at certain times."},
     {"name": "server", "description": "The server, and your identity on it."},
     {"name": "tokens", "description": "Sign in to the page, and manage the server's API tokens."},
     {"name": "swarms", "description": "The swarm that the server runs, and the swarms it knows."},
@@ -37,9 +38,10 @@ _MEANINGS = {
     400: "The request is not valid; `detail` says what to change.",
     401: "The API key is missing or not valid.",
     403: "The key's role may not use this endpoint.",
-    404: "The task, call, dead letter, thread, file, webhook, token or swarm was not found, or the server has this "
-    "feature turned off.",
-    409: "The state of the task at that event is no longer stored, or the call has ended.",
+    404: "The task, call, dead letter, thread, file, webhook, schedule, token or swarm was not found, or the server "
+    "has this feature turned off.",
+    409: "The state of the task at that event is no longer stored, the call has ended, or there is a schedule of this "
+    "name already, or it stands in `mail.toml`.",
     412: "The task is at another generation than `If-Match` says.",
     413: "The request body is too large.",
     422: "This `Idempotency-Key` was used for another request.",

@@ -16,9 +16,7 @@ from mail.core.engine.documents import ServerDocuments
 from mail.core.engine.permits import ModelPermits
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.telemetry import NO_TRACER, Tracer
-from mail.core.protocol.address import Principal
 from mail.core.protocol.values import Value, value
-from mail.core.task.limits import NO_BUDGET, Budget
 from mail.errors import MAILError, Unauthenticated
 from mail.http.account import Account, Holding
 from mail.http.conversations import Conversations
@@ -200,7 +198,6 @@ class Service:
         issues_tokens: whether the server issues its tokens itself, and not an external service.
         served: the runtime's swarm, if it can be dumped and replaced.
         registry: the other swarms, if this server has a registry.
-        budgets: upper limits for tasks, by the role of their owner or by `role:id`.
         page_bytes: the size of tasks after which a page of them ends.
         max_answer_bytes: the largest answer that can be sent, where answers are buffered; None for any size.
         account: what requests hold.
@@ -229,7 +226,6 @@ class Service:
     issues_tokens: bool = True
     served: "CurrentSwarm | None" = None
     registry: Registry | None = None
-    budgets: Mapping[str, Budget] = field(default_factory=dict)
     page_bytes: int = PAGE_BYTES
     max_answer_bytes: int | None = None
     account: Account = field(default_factory=Account)
@@ -245,13 +241,6 @@ class Service:
     def is_observed(self) -> bool:
         """Return whether requests are measured or traced."""
         return bool(self.observers) or self.tracer is not NO_TRACER
-
-    def ceiling(self, caller: Principal) -> Budget:
-        """Return the upper limit for tasks of this caller."""
-        if not self.budgets:
-            return NO_BUDGET
-        own = self.budgets.get(f"{caller.role}:{caller.id}", NO_BUDGET)
-        return own.tightened(self.budgets.get(caller.role, NO_BUDGET))
 
     def holding(self, request: Request) -> Holding:
         """Return what a request holds."""

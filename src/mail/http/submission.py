@@ -119,7 +119,7 @@ async def submit(request: Request, caller: Principal, body: MessageBody) -> Subm
     match = header(request, b"if-match")
     terms = Terms(
         swarm=caller.swarm,
-        ceiling=service.ceiling(caller),
+        ceiling=service.runtime.ceiling(caller),
         task_id=body.task_id,
         expects=None if match is None else _read_generation(match.strip()),
     )

@@ -90,7 +90,6 @@ def make_service(
         issues_tokens=system.issues_tokens,
         served=system.served,
         registry=system.registry,
-        budgets=config.budgets,
         page_bytes=PAGE_BYTES if max_answer_bytes is None else max_answer_bytes // 2,
         max_answer_bytes=max_answer_bytes,
         account=Account(config.limits.memory, config.limits.streams),

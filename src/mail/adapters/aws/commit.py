@@ -336,7 +336,7 @@ class CommitPlan:
         values |= self._index_keys
         if self._change.expected_version == 0 or self._change.response is not None:
             values["bytes"] = number(self._change.task.stored_bytes)
-        if self._expires_at is not None:
+        if self._expires_at is not None and self._change.task.schedule is None:  # a schedule stays
             values["expires_at"] = number(self._expires_at + OUTLIVES_BY)
         return values
 

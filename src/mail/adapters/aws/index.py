@@ -157,8 +157,9 @@ class TaskIndex:
         return 0
 
     async def count_active_instances(self) -> int:
-        """Count the instances with a running task, by the index."""
-        return len({task_key(name).instance for name in await self._running_partitions(None)})
+        """Count the instances with a running task, by the index; that of schedules, which is no principal, is none."""
+        found = {task_key(name).instance for name in await self._running_partitions(None)}
+        return sum(":" in instance for instance in found)
 
     async def _newest(
         self, instance: str | None, status: TaskStatus | None, start: Item | None, at_once: int

@@ -7,7 +7,18 @@ from typing import Any, cast
 import click
 from click.shell_completion import CompletionItem
 
-from mail.cli import callbacks, conversation, dead_letters, messages, swarms, tasks, threads, usage, webhooks
+from mail.cli import (
+    callbacks,
+    conversation,
+    dead_letters,
+    messages,
+    schedules,
+    swarms,
+    tasks,
+    threads,
+    usage,
+    webhooks,
+)
 from mail.cli.command import Command, Namespace, positional
 from mail.cli.output import Output, one_line
 from mail.cli.session import Session, UsageError, reveal
@@ -147,6 +158,7 @@ SECTIONS: dict[str, tuple[Command, ...]] = {
     "Send messages with all options": messages.COMMANDS,
     "The server and its swarms": swarms.COMMANDS,
     "Dead letters and webhooks": (*dead_letters.COMMANDS, *webhooks.COMMANDS),
+    "Schedules": schedules.COMMANDS,
     "Calls of actions": callbacks.COMMANDS,
     "This prompt": _PROMPT,
 }

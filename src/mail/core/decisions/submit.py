@@ -137,6 +137,7 @@ class Submission(Value):
         files: the ids of the files that go with the message.
         continues: the generation whose answer this continues; None for any.
         expects: the generation that the task must be in, or `*` if the task must exist; None for no condition.
+        begins: whether it must begin the task: it is refused if there is one of this id.
         idempotency_key: identifies the submission when it is sent again.
         client_tools: tools that the caller runs, for the generation that this begins.
         notes: data stored with that generation for the caller.
@@ -167,6 +168,7 @@ class Submission(Value):
     files: tuple[str, ...] = ()
     continues: int | None = None
     expects: int | Literal["*"] | None = None
+    begins: bool = False
     idempotency_key: IdempotencyKey | None = None
     client_tools: ClientTools | None = None
     notes: dict[str, Any] = Field(default_factory=dict)
@@ -232,6 +234,8 @@ def enter(
     resumes_breakpoint = submission.resume_from is ResumeFrom.BREAKPOINT_TOOL_CALL
     if not submission.body and submission.message is None and not resumes_breakpoint:
         raise BadRequest("body must not be empty")
+    if submission.begins and task is not None:
+        raise PreconditionFailed(f"there is a task {task.task_id!r} already")
     if submission.expects is not None:
         _check_generation(task, submission, submission.expects)
     if submission.output_schema is not None:

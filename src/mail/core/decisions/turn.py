@@ -227,8 +227,10 @@ def expire(
     """End a task whose time limit has passed, else do what is due in it (`Task.deadline`).
 
     These are requests to other swarms, approvals of a paused task, and open calls and timers: of these, `waits` are the
-    first (`mail.core.decisions.waits.fall_due`). Return None if nothing is due yet.
+    first (`mail.core.decisions.waits.fall_due`). Return None if nothing is due yet, or for a schedule.
     """
+    if task.schedule is not None:
+        return None
     now = clock.now().timestamp()
     change = None
     if task.status is TaskStatus.PAUSED:

@@ -11,6 +11,7 @@ from math import inf
 from mail.core.decisions.turn import expire
 from mail.core.decisions.waits import MOST_DUE
 from mail.core.engine.commit import Committer, load_task
+from mail.core.engine.schedules import Schedules
 from mail.core.engine.turns import Turns
 from mail.core.engine.wake_ups import again, looks, publish
 from mail.core.engine.wiring import Wiring
@@ -56,9 +57,10 @@ class Found:
 class Recovery:
     """Resumes what a crash, a lost wake-up or a deadline has left behind."""
 
-    def __init__(self, wiring: Wiring, turns: Turns) -> None:
+    def __init__(self, wiring: Wiring, turns: Turns, schedules: Schedules) -> None:
         self._wiring = wiring
         self._turns = turns
+        self._schedules = schedules
 
     async def recover(self, *, quiet_for: float = 0.0) -> int:
         """Wake all mailboxes with mail: after a restart, or when wake-ups may have been lost.
@@ -113,6 +115,8 @@ class Recovery:
     async def _look_after(self, due: DueTask, ahead: float, quiet_for: float) -> Found:
         """Do what is due in a task (`Task.deadline`), and otherwise end its leases and parks that have expired."""
         wiring, now = self._wiring, self._wiring.now()
+        if due.task.schedule is not None:
+            due = replace(due, task=await self._schedules.advance(due.task))
         waits: Sequence[Wait] | None = None
 
         async def load(task: Task | None = None) -> Task:

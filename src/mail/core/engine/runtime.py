@@ -16,6 +16,7 @@ from mail.core.engine.dead_letters import DeadLetters
 from mail.core.engine.heartbeat import OnRenewal
 from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.recovery import Recovery
+from mail.core.engine.schedules import Schedules
 from mail.core.engine.timers import Timers
 from mail.core.engine.turns import Turns
 from mail.core.engine.watch import Watch
@@ -37,6 +38,7 @@ class Runtime(Wiring):
         admission: accepts what comes from outside of the turns.
         dead_letters: the dead letters of the swarm's tasks.
         callbacks: takes the results of calls that finish later.
+        schedules: begins runs at the times of schedules.
         timers: cancels timers.
     """
 
@@ -48,7 +50,8 @@ class Runtime(Wiring):
         self.callbacks = Callbacks(self, self.admission)
         self.timers = Timers(self, self.admission)
         watch = Watch(self.store, self.clock, self.pacer, self.turns.live)
-        recovery = Recovery(self, self.turns)
+        self.schedules = Schedules(self, self.admission)
+        recovery = Recovery(self, self.turns, self.schedules)
         self.submit, self.receive = self.admission.submit, self.admission.receive
         self.fork, self.remove_webhook = self.admission.fork, self.admission.remove_webhook
         self.find, self.wait = watch.find, watch.wait

@@ -1,5 +1,6 @@
 """The wiring of the engine: a swarm, the ports that it runs on, and its limits, which all parts of a runtime share."""
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 
 from mail.core.decisions.caller_limits import NO_CALLER_LIMITS, CallerLimits
@@ -13,7 +14,7 @@ from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import Clock
 from mail.core.task.change import TaskChange
 from mail.core.task.files import MAX_FILE_BYTES
-from mail.core.task.limits import UNREACHABLE_SECONDS
+from mail.core.task.limits import NO_BUDGET, UNREACHABLE_SECONDS, Budget
 from mail.core.task.permits import PermitSource
 from mail.core.task.ports import Files, LiveLink, Peers, Store, TurnQueue, Webhooks
 from mail.core.task.swarm import SwarmCore
@@ -36,6 +37,7 @@ class Wiring:
         unreachable_seconds: how long mail is retried if its swarm can't be connected to, and has not answered for an
             hour.
         caller_limits: the limits on what callers keep busy.
+        budgets: the upper limits for tasks, by the role of their owner or by `role:id`.
         observers: observe what happens.
         tracer: traces tasks.
         webhooks: deliver events; without them, no task has webhooks.
@@ -62,6 +64,7 @@ class Wiring:
     entrypoints_only: bool = False
     unreachable_seconds: float = UNREACHABLE_SECONDS
     caller_limits: CallerLimits = NO_CALLER_LIMITS
+    budgets: Mapping[str, Budget] = field(default_factory=dict)
     observers: Observers = ()
     tracer: Tracer = NO_TRACER
     webhooks: Webhooks | None = None
@@ -80,7 +83,14 @@ class Wiring:
 
     def serves(self, key: TaskKey) -> bool:
         """Return whether the task belongs to this swarm; a store may contain tasks of other swarms."""
-        return Principal.parse(key.instance).swarm == self.swarm.name
+        return key.instance.rpartition("@")[2] == self.swarm.name
+
+    def ceiling(self, caller: Principal) -> Budget:
+        """Return the upper limit for tasks of this caller."""
+        if not self.budgets:
+            return NO_BUDGET
+        own = self.budgets.get(f"{caller.role}:{caller.id}", NO_BUDGET)
+        return own.tightened(self.budgets.get(caller.role, NO_BUDGET))
 
     async def prepare(self, task: Task | None) -> None:
         """Read the version of the swarm on which a task finishes its run, before a decision on it (`swarm_of`)."""

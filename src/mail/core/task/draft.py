@@ -40,6 +40,7 @@ from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
 from mail.core.task.leases import Claim
 from mail.core.task.limits import BROADCAST_SECONDS, DEAD_LETTERS, OPEN_REQUESTS, Limits
 from mail.core.task.mailboxes import agent_of, peer_mailbox, peer_of
+from mail.core.task.schedules import ScheduleState
 from mail.core.task.size import message_size
 from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import (
@@ -119,6 +120,7 @@ class Draft:
     dead_letters: tuple[int, ...]
     contexts: dict[str, AgentContext]
     waits: Waits
+    schedule: ScheduleState | None
     queued: tuple[str, ...]
     stored_bytes: int
     history_bytes: int

@@ -28,6 +28,7 @@ from mail.core.task.extras import (
     PauseExtra,
     RedriveExtra,
     RemovedWebhookExtra,
+    ScheduleExtra,
     SwitchExtra,
     TextExtra,
     TimerExtra,
@@ -71,6 +72,8 @@ class EventKind(StrEnum):
     DEAD_LETTER = "dead_letter"
     DEAD_LETTER_REDRIVEN = "dead_letter_redriven"
     DEAD_LETTER_DISCARDED = "dead_letter_discarded"
+    SCHEDULE_CHANGED = "schedule_changed"
+    SCHEDULE_ERROR = "schedule_error"
     TASK_CANCELLED = "task_cancelled"
     IMPORTED = "imported"
     TASK_FORKED = "task_forked"
@@ -104,6 +107,7 @@ EXTRAS: dict[EventKind, tuple[type[Extra], ...]] = {
     EventKind.DEAD_LETTER: (DeadLetterExtra,),
     EventKind.DEAD_LETTER_REDRIVEN: (RedriveExtra,),
     EventKind.DEAD_LETTER_DISCARDED: (DiscardExtra,),
+    EventKind.SCHEDULE_ERROR: (ScheduleExtra,),
     EventKind.TASK_FORKED: (ForkExtra,),
     EventKind.HISTORY_INHERITED: (HistoryExtra,),
     EventKind.TASK_ERROR: (EndExtra,),

@@ -254,6 +254,15 @@ class ForkExtra(Extra):
 
 
 @value(kw_only=True, slots=False)
+class ScheduleExtra(Extra):
+    """Of a schedule: the id and the owner of the task of a failed `run`, and how many have failed in a row."""
+
+    run: str
+    caller: str
+    failures: int
+
+
+@value(kw_only=True, slots=False)
 class HistoryExtra(Extra):
     """Of an agent that begins with an earlier history.
 

@@ -27,6 +27,7 @@ from mail.core.task.idempotency import Remembered
 from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
 from mail.core.task.limits import Limits
 from mail.core.task.mailboxes import CANCELLED_CALLS, any_goes_out, goes_out, hook_mailbox, hook_of, peer_of
+from mail.core.task.schedules import ScheduleState
 from mail.core.task.turn_state import Breakpoint, PausedCall, Prepaid, Resumption
 from mail.core.task.waits import NO_WAITS, Waits
 from mail.core.task.webhooks import TaskWebhook
@@ -257,6 +258,7 @@ class Task:
         dead_letters: the seqs of dead letters that were neither redriven nor discarded, oldest first.
         contexts: of agents whose context is large or cut.
         waits: the calls that wait for results which come later, and timers.
+        schedule: what the task is, if it is a schedule of the server (`mail.core.task.schedules`).
         queued: the agents whose mail waits until one of their copies is free.
         stored_bytes: the size of all that its commits have stored (`mail.core.task.size`), except those of versions
             that did not count it.
@@ -300,6 +302,7 @@ class Task:
     dead_letters: tuple[int, ...] = ()
     contexts: dict[str, AgentContext] = field(default_factory=dict)
     waits: Waits = NO_WAITS
+    schedule: ScheduleState | None = None
     queued: tuple[str, ...] = ()
     stored_bytes: int = 0
     history_bytes: int = 0
@@ -367,8 +370,9 @@ class Task:
 
     @property
     def is_asleep(self) -> bool:
-        """Whether it runs, and nothing happens in it before one of its open calls ends, or a timer is due."""
-        is_waiting = self.waits.due is not None and self.status is TaskStatus.RUNNING
+        """Whether it runs, and nothing happens in it before an open call ends, or a timer or its schedule is due."""
+        has_waits = self.waits.due is not None or self.schedule is not None
+        is_waiting = has_waits and self.status is TaskStatus.RUNNING
         return is_waiting and self.pending.keys() <= {*self.queued}
 
     @property
@@ -422,11 +426,13 @@ class Task:
 
     @property
     def deadline(self) -> float | None:
-        """When the task, a request, an approval or an open call expires, or a timer is due, in seconds since the epoch.
+        """When it, a request, an approval or an open call expires, or a timer or schedule is due; since the epoch.
 
         None for never. Of a paused task, only approvals, open calls and timers are due, and of one that has ended, the
         messages that callers have posted for later.
         """
+        if self.schedule is not None:
+            return self.schedule.due
         earliest = self.waits.due
         if self.status is not TaskStatus.RUNNING:
             if self.status is not TaskStatus.PAUSED:

@@ -76,7 +76,7 @@ async def fork_task(request: Request, caller: AdminOrUser, body: Annotated[PostF
     follow_trace(request)
     await service.refresh()
     principal = caller.principal(service.runtime.swarm.name)
-    ceiling = service.ceiling(principal)
+    ceiling = service.runtime.ceiling(principal)
     original = await service.runtime.store.load(TaskKey(str(principal), body.task_id))
     if original is not None:
         holding = reading(service, request, original)

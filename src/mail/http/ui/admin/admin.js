@@ -6,6 +6,7 @@ import { DeadLetters } from "./dead-letters.js";
 import { LoadedSwarm } from "./loaded-swarm.js";
 import { Registry } from "./registry.js";
 import { AllTasks } from "./all-tasks.js";
+import { Schedules } from "./schedules.js";
 import { Tokens } from "./tokens.js";
 import { Usage } from "./usage.js";
 import { Webhooks } from "./webhooks.js";
@@ -16,6 +17,7 @@ const PAGES = [
   { id: "dead-letters", name: "Dead letters", of: DeadLetters },
   { id: "swarm", name: "Loaded swarm", of: LoadedSwarm },
   { id: "swarms", name: "Other swarms", of: Registry },
+  { id: "schedules", name: "Schedules", of: Schedules },
   { id: "webhooks", name: "Webhooks", of: Webhooks },
   { id: "tokens", name: "Tokens", of: Tokens },
 ];

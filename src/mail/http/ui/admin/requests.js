@@ -62,6 +62,11 @@ export async function settleLetters(action, chosen) {
   return done;
 }
 
+export const schedules = async () => (await read("schedules")).schedules;
+export const changeSchedule = (name, changes) => post(`schedules/${encodeURIComponent(name)}`, changes);
+export const runSchedule = (name) => post(`schedules/${encodeURIComponent(name)}/run`);
+export const deleteSchedule = (name) => request("DELETE", `schedules/${encodeURIComponent(name)}`);
+
 export const webhooks = async () => (await api.read("webhooks")).webhooks;
 export const registerWebhook = (webhook) => api.post("webhooks", webhook);
 export const deleteWebhook = (id) => api.request("DELETE", `webhooks/${encodeURIComponent(id)}`);
