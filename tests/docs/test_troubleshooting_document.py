@@ -13,7 +13,13 @@ TEXT = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
 
 
 TOO_MUCH = {
-    *("requests a second", "of your tasks are running", "messages or more wait for", "has stored"),
+    *(
+        "requests a second",
+        "of your tasks are running",
+        "of your tasks wait for results",
+        "messages or more wait for",
+        "has stored",
+    ),
     *("the tasks of", "your requests hold", "you are reading"),
 }
 
