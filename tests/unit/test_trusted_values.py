@@ -141,7 +141,8 @@ def test_a_commit_keeps_every_field_that_its_decision_leaves_alone() -> None:
         limits=full.limits,
     )  # fmt: skip
     same = {name for name in names if getattr(full, name) == getattr(blank, name)}
-    assert same <= {"status", "limits"}, "every other field needs a value of its own here"
+    # `queued` follows from the pending mail at each commit
+    assert same <= {"status", "limits", "queued"}, "every other field needs a value of its own here"
     sealed = Draft(full, build_swarm({"supervisor": lambda _: []}), FakeClock()).seal().task
     stored = full.stored_bytes + len("[]")  # the list of its events
     assert sealed == replace(full, updated=sealed.updated, version=full.version + 1, stored_bytes=stored)
