@@ -142,7 +142,10 @@ class TestWhatGoesAlong:
         assert task == Task(
             instance=ANN, task_id="second", status=TaskStatus.PAUSED, owner=ANN, contributors=(ANN,),
             entrypoint="beta", title="Fork of about", started=task.started, updated=task.updated,
-            generation=Generation(number=0, faults={"alpha": 2}, client_tools=tools, notes={"a": 1}),
+            generation=Generation(
+                number=0, faults={"alpha": 2}, client_tools=tools, notes={"a": 1},
+                versions=task.generation.versions,
+            ),
             seq=task.seq, version=1, pending=task.pending,
             limits=Limits(steps=7, turns=70, budget=Budget(tokens=9)), stored_bytes=task.stored_bytes,
         )  # fmt: skip

@@ -69,8 +69,8 @@ TRANSACTION_ACTIONS = 100
 MOST_ALSO_READ = TRANSACTION_ACTIONS - 5
 """The most messages that a turn can consume besides its own: task, events, history and response need actions, too."""
 
-LEASE_BYTES = 100
-"""The size of a lease, without the name of its mailbox."""
+LEASE_BYTES = 90
+"""The size of a lease for a first attempt, without the name of its mailbox."""
 
 TASK_MAIL_BYTES = 1024 - LEASE_BYTES
 """The size up to which the item of a task takes mail: 1 KB, less the lease of the turn that reads it."""

@@ -19,12 +19,11 @@ _REFER = """
 _KEEP = """
     UPDATE {schema}files SET until = NULL, kept = kept + 1 WHERE instance = {instance} AND id = {id} RETURNING 1
 """
-_DROP = """
-    DELETE FROM {schema}task_files WHERE instance = {instance} AND task_id = {task_id} RETURNING id
-"""
+_FORGET = "DELETE FROM {schema}task_files WHERE instance = {instance} AND task_id = {task_id} AND id = {id}"
 _UNUSED = """
     SELECT kept FROM {schema}files AS file WHERE instance = {instance} AND id = {id} AND until IS NULL AND NOT EXISTS (
-        SELECT 1 FROM {schema}task_files AS other WHERE other.instance = file.instance AND other.id = file.id
+        SELECT 1 FROM {schema}task_files AS other
+        WHERE other.instance = file.instance AND other.id = file.id AND other.task_id <> {task_id}
     )
 """
 _DELETE = """
@@ -82,10 +81,7 @@ class SQLFiles:
         await self._run(_REFER, **of_task, id=file.id, name=file.name, type=file.type, size=file.size)
         if await self._run(_KEEP, instance=key.instance, id=file.id):
             return True
-        forget = (
-            "DELETE FROM {schema}task_files WHERE instance = {instance} AND task_id = {task_id} AND id = {id}"
-        )
-        await self._run(forget, **of_task, id=file.id)
+        await self._run(_FORGET, **of_task, id=file.id)
         return False
 
     async def files_of(self, key: TaskKey) -> list[FileRef]:
@@ -94,10 +90,11 @@ class SQLFiles:
         return [FileRef(*row) for row in rows]
 
     async def drop_files(self, key: TaskKey) -> None:
-        for (file_id,) in await self._run(_DROP, instance=key.instance, task_id=key.task_id):
-            named = {"instance": key.instance, "id": file_id}
-            for (kept,) in await self._run(_UNUSED, **named):
-                await self._run(_DELETE, **named, kept=kept)
+        for file in await self.files_of(key):  # the references last, so that this can be repeated
+            of_file = {"instance": key.instance, "id": file.id}
+            for (kept,) in await self._run(_UNUSED, **of_file, task_id=key.task_id):
+                await self._run(_DELETE, **of_file, kept=kept)
+            await self._run(_FORGET, **of_file, task_id=key.task_id)
 
     async def _run(self, statement: LiteralString, **values: object) -> list[tuple[Any, ...]]:
         return await self._execute(*self._written(statement, **values))

@@ -236,7 +236,7 @@ def _take_early(draft: Draft, call: LaterCall) -> bool:
 
 def _ended(call: LaterCall, result: CallResult) -> LaterCall:
     state = CallState.FAILED if result.has_failed else CallState.FINISHED
-    return replace(call, state=state, result=result.digest)
+    return replace(call, state=state, result=result.digest, arguments={}, key="")
 
 
 def _announce_failures(draft: Draft, agent: str, failures: Sequence[tuple[LaterCall, str]]) -> None:

@@ -169,7 +169,8 @@ def _refusal(letter: DeadLetter, task: Task, swarm: SwarmCore) -> str:
     agent = agent_of(mailbox)
     if peer_of(mailbox) is None and agent not in swarm.agents:
         return f"swarm {swarm.name!r} no longer has an agent {agent!r}{did_you_mean(agent, swarm.agents)}"
-    if agent != mailbox and not isinstance(letter.message.message, MAILRequest):
+    has_copies = agent != mailbox or swarm.hands_over(agent, task.entrypoint)
+    if has_copies and not isinstance(letter.message.message, MAILRequest):
         return "its reader was a copy that has ended its work; redrive the request of that"
     if task.status is TaskStatus.CANCELLED and peer_of(mailbox) is not None and _needs_turns(letter):
         return "the task was cancelled, but another swarm would work on it; resume the task first"

@@ -78,6 +78,8 @@ def save(
         limits=Limits(steps=0, turns=0),
     )
     state = replace(before, spec=spec, declared=declared, by=by)
+    if spec.caller != before.spec.caller:  # the runs of another caller go on without the schedule
+        state = replace(state, runs=(), look=None)
     if task is None or _times(spec) != _times(before.spec):
         state = replace(
             state, next=next_time(spec.cron, spec.timezone, now.timestamp()) if spec.enabled else None

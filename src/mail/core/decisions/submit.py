@@ -109,6 +109,7 @@ _TERMS = (
     "task_id",
     "continues",
     "expects",
+    "begins",
     "idempotency_key",
     "webhook",
     "live",

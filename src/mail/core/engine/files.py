@@ -111,9 +111,7 @@ class CallerFiles:
         """Note that a task refers to files. Raises FileNotFound for one that is gone, BadRequest for too many."""
         known = await self.of_task(key)
         for file in files:
-            if file.id in known:
-                continue
-            if len(known) >= MAX_FILES_OF_TASK:
+            if file.id not in known and len(known) >= MAX_FILES_OF_TASK:
                 raise BadRequest(f"a task may refer to {MAX_FILES_OF_TASK} files")
             if not await self._port.keep_file(key, file):
                 raise FileNotFound(f"the file {file.id!r} is gone: upload it again")
@@ -164,7 +162,7 @@ class TaskFiles:
     async def fetch(self, prompts: Iterable[Mapping[str, Any]], peers: Peers) -> None:
         """Fetch and keep the files of messages that are still at other swarms; log those that can't be fetched."""
         for file in [file for entry in prompts for file in files_in(entry) if file.link]:
-            if file.size > self._files.max_bytes or await self.read(file.id) is not None:
+            if file.size > self._files.max_bytes or await self.find(file.id) is not None:
                 continue
             try:
                 data = await peers.fetch_file(file.swarm, file.link, max_bytes=file.size)

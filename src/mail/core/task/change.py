@@ -48,23 +48,18 @@ class InboxEntry:
         return with_files(shown, files_in(routing_info)) if routing_info else shown
 
 
-@value
+@value(slots=False)
 class HistoryRecord:
-    """Entries that one commit appends to an agent's history: the agent's `n`-th such portion, counted from 1.
-
-    Attributes:
-        encoded: the entries as JSON, as stores keep them.
-
-    Raises ValueError for entries that are not JSON.
-    """
+    """Entries that one commit appends to an agent's history: the agent's `n`-th such portion, counted from 1."""
 
     agent: str
     n: int
     entries: History
-    encoded: bytes = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        self.encoded = to_json(self.entries)  # type: ignore[misc]  # while it is made
+    @cached_property
+    def encoded(self) -> bytes:
+        """Its entries as JSON, as stores keep them. Raises ValueError for entries that are not JSON."""
+        return to_json(self.entries)
 
 
 @value

@@ -320,6 +320,7 @@ class Draft:
 
     def tell(self, agent: str, subject: Subject, body: str, extra: MessageExtra | None = None) -> None:
         """Send an agent a response from the system; its event has `extra`."""
+        agent = self._reader(agent, "response")
         payload = MAILResponse.trusted(
             task_id=self.task_id,
             request_id=self.clock.new_id(),
@@ -332,12 +333,20 @@ class Draft:
 
     def announce(self, agent: str, subject: Subject, body: str) -> None:
         """Send an agent a broadcast from the system."""
+        agent = self._reader(agent, "broadcast")
         self.send(
             self._broadcast(
                 "broadcast", create_system_address(self.swarm.name), agent_of(agent), subject, body
             ),
             (agent,),
         )
+
+    def _reader(self, agent: str, kind: MessageType) -> str:
+        """Return who reads mail of the system for an agent: the entrypoint, if the agent has copies and none is meant.
+
+        So it is for what began before the agent had copies.
+        """
+        return agent if not self.swarm.copies or self.mailboxes_of(agent, kind) else self.entrypoint
 
     def note_resumption(self, agent: str, *, to_come: int = 0) -> None:
         """Note that the last message resumes an agent, whose history has the results of its breakpoint.
