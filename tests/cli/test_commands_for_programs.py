@@ -83,7 +83,21 @@ def test_ping_takes_its_server_from_the_environment(server: ServerProcess, tmp_p
     ("typed", "offered"),
     [
         ("mail ta", ["task"]),
-        ("mail task ", ["list", "show", "turn", "watch", "cancel", "delete", "approve", "reject", "fork"]),
+        (
+            "mail task ",
+            [
+                "list",
+                "show",
+                "turn",
+                "watch",
+                "cancel",
+                "delete",
+                "cancel-timer",
+                "approve",
+                "reject",
+                "fork",
+            ],
+        ),
         ("mail task list --st", ["--status"]),
         ("mail task list --status pa", ["paused"]),
     ],

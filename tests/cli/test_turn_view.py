@@ -33,7 +33,16 @@ TURN: dict[str, Any] = {
     "mail": [{"message": MAIL}],
     "omitted": 1,
     "history": [{"role": "user", "content": "line one\nline two\x1b[2J"}],
-    "setup": {"model": "m", "system": "You lead.", "tools": [{"name": "add"}], "has_more_tools": True},
+    "setup": {
+        "model": "m",
+        "system": "You lead.",
+        "tools": [{"name": "add"}],
+        "has_more_tools": True,
+        "version": "d1g3st",
+        "name": "1.0",
+        "code": "c0de",
+        "is_present": False,
+    },
 }
 RESPONSES = [
     {"type": "reasoning", "summary": [{"text": "Hm."}]},
@@ -66,6 +75,7 @@ def test_in_words(reply: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) 
         "model call  m 1.5 s, 2 attempts",
         "usage       1 model call, 10 tokens in, 3 out, 0.5000 USD",
         "mail        ann → lead  6*7?",
+        "version     1.0 (d1g3st, code c0de); another one runs now",
         "tools       add, those of MCP servers",
         "system      You lead.",
         "user        line one\n            line two\\u001b[2J",

@@ -297,7 +297,7 @@ class TestPersistence:
             system = client.system
             built: list[str] = []
 
-            def build(entry: Any) -> Any:
+            def build(entry: Any, _again: bool) -> Any:
                 built.append(entry.version)
                 return system.runtime.swarm
 
@@ -311,6 +311,7 @@ class TestPersistence:
             class OtherRuntime:
                 swarm = system.runtime.swarm
                 clock = Clock()
+                versions = None
 
             other = CurrentSwarm(OtherRuntime(), system.documents, load_swarm(NAME, PACKAGED_SOURCE), build)  # type: ignore[arg-type]
             await other.refresh()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page, Request
 
 FOR_ADMINS = re.compile(
-    r"/(tokens|swarms|swarms/dump|usage|dead-letters|tasks\?.*all=true|webhooks\?.*all=true|swarm\?prompts=true)\b"
+    r"/(tokens|swarms|swarms/dump|usage|dead-letters|schedules|tasks\?.*all=true|webhooks\?.*all=true|swarm\?prompts=true)\b"
 )
 
 

@@ -7,10 +7,9 @@ from time import time
 from typing import TYPE_CHECKING, Any
 
 from mail.cli.command import Command, Namespace, joined, option, positional, switch
-from mail.cli.files import PATH, upload
 from mail.cli.repl.words import split
 from mail.cli.session import NOT_FOUND, Session, Status, TaskAsks, UsageError, how_to_reply
-from mail.cli.values import Agent, Duration, Task
+from mail.cli.values import PATH, Agent, Duration, Task
 from mail.cli.views.questions import Question
 from mail.errors import MAILError
 
@@ -202,6 +201,7 @@ async def _show(session: Session, task_id: str, shown: "Shown") -> None:
 
 
 async def _send(session: Session, given: Namespace) -> None:
+    from mail.cli.files import upload
     from mail.client.messaging import MessageOptions
 
     files = [(await upload(session, path))["id"] for path in given.file]

@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mail.cli.command import Command, Namespace, option, positional
+from mail.cli.values import PATH
 
 if TYPE_CHECKING:
     from mail.cli.session import Session
-
-
-PATH = click.Path(dir_okay=False, path_type=Path)
 
 
 async def upload(session: "Session", path: Path, **options: str | None) -> dict[str, Any]:

@@ -272,7 +272,7 @@ COMMANDS = (
     Command(
         name="task-delete",
         shell_name="task delete",
-        summary="Delete a task that has stopped, with everything that it stores.",
+        summary="Delete a stopped task, with everything that it stores.",
         details="This can't be undone. Forks of the task keep their copies.",
         operation="delete_task",
         view=show_deleted,

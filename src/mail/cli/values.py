@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mail.cli.session import Session, reveal
-from mail.core.protocol.clock import read_duration
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
+
+PATH = click.Path(dir_okay=False, path_type=Path)
+"""The path of a file, which need not exist."""
 
 
 class Duration(click.ParamType[float]):
@@ -21,6 +24,8 @@ class Duration(click.ParamType[float]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the seconds."""
+        from mail.core.protocol.clock import read_duration
+
         try:
             return value if isinstance(value, float) else read_duration(value)
         except ValueError as error:
