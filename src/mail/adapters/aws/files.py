@@ -47,7 +47,7 @@ class DynamoDBFiles:
 
     async def put_file(self, instance: str, file: FileRef, data: bytes, *, secret: str, now: float) -> None:
         key = _key_of(instance, file.id)
-        if (item := await self._find(key)) is not None and "expires_at" not in item:
+        if (item := await self._find(key)) is not None and int(item["kept"]["N"]):
             return
         values = {f":{name}": value for name, value in _attributes(file).items()}
         values |= {

@@ -98,6 +98,9 @@ class FileRef:
         texts = (ref, name, kind, swarm, link)
         if not isinstance(size, int) or not all(isinstance(text, str) for text in texts):
             raise TypeError
+        is_sound = re.fullmatch(_ID, ref) and _TYPE.fullmatch(kind) and name.isprintable() and size > 0
+        if not is_sound:  # another swarm may write anything here
+            raise TypeError
         return cls(ref, name[:MAX_NAME], kind, size, swarm, link)
 
     @property

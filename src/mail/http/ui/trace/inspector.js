@@ -159,7 +159,17 @@ function Setup({ setup, caller }) {
       ${
         version
           ? html`
-              Version ${name} (<code>${version}</code>) of the swarm${code && html`, code <code>${code}</code>`}, which
+              Version ${name} (
+              <code>${version}</code>
+              ) of the
+              swarm${
+                code &&
+                html`
+                  , code${" "}
+                  <code>${code}</code>
+                `
+              },
+              which
               ${" "}${setup.is_present ? "still runs" : "has been replaced since"}.
             `
           : "As the swarm is set up now, which may be different from then."
