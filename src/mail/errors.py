@@ -280,7 +280,7 @@ class ScheduleTaken(MAILError):
 
 
 class ScheduleDeclared(MAILError):
-    """The schedule stands in the server's mail.toml; change it there."""
+    """The schedule is declared in the server's mail.toml; change it there."""
 
     http_status = 409
 
