@@ -191,6 +191,12 @@ class CallbackNotFound(MAILError):
     http_status = 404
 
 
+class CallNotFound(MAILError):
+    """The task has no call with this id that waits for its result; it may have ended."""
+
+    http_status = 404
+
+
 class TimerNotFound(MAILError):
     """The task has no timer with this id; it may have fired, or been cancelled."""
 
