@@ -1,4 +1,4 @@
-"""What changes tasks: `POST` or `DELETE` messages, tasks, their calls, timers and forks, `/callbacks/{token}`, `/files`."""
+"""What changes tasks: `POST` or `DELETE` messages, tasks, forks, calls, timers, `/callbacks/{token}`, `/files`."""
 
 from handlers.http_api import serve
 from mail.http.routes import callbacks, cancel, delete, files, fork, message, waits

@@ -4,8 +4,8 @@ The watcher notes in the item of the task until when it watches. A turn reads th
 renews, and then keeps its latest events in an item of its own, written once a second at most. The watcher reads these
 items with the state of the task, for which it polls anyway. It infers the start and end of turns from their leases. A
 turn that runs when the watch begins learns of it when it renews its lease; until then, the watcher infers from the
-turn's checkpoint which actions run. A call that finishes later has an item of its own, too: whoever reports on it
-learns of the watcher when the task is read.
+turn's checkpoint which actions run. A call that finishes later has an item of its own, too: a report reads the item of
+the task, and with it who watches.
 """
 
 import asyncio

@@ -147,7 +147,7 @@ class LiveConversation:
         self._steps.read(item)
 
     async def event(self, event: "ServerSentEvent", kind: str, data: Mapping[str, Any]) -> None:
-        """Show nothing: the items say what events mean."""
+        self._agents.read_record(kind, data, monotonic())
 
     async def run(self) -> None:
         from asyncio import sleep

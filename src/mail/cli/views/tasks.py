@@ -94,14 +94,18 @@ class Worker(BaseModel):
 class OpenCall(BaseModel):
     """A call of an action whose result is to come."""
 
+    id: str = ""
     agent: str
     name: str
+    since: str = ""
+    heard: str = ""
     due: str
     progress: str = ""
 
     def __str__(self) -> str:
-        progress = f": {one_line(self.progress)}" if self.progress else ""
-        return f"{self.name} of {self.agent}, due by {self.due}{progress}"
+        since = f" since {self.since}" if self.since else ""
+        progress = f": {one_line(self.progress)}, at {self.heard}" if self.progress else ""
+        return f"{self.name} of {self.agent}{since}, due by {self.due}{progress} (call {self.id})"
 
 
 class PendingTimer(BaseModel):
