@@ -257,7 +257,7 @@ class ScheduleTaken(Conflict):
 
 
 class ScheduleDeclared(Conflict):
-    """The schedule stands in the server's mail.toml; change it there."""
+    """The schedule is declared in the server's mail.toml; change it there."""
 
 
 class TaskBusy(Conflict):

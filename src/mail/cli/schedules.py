@@ -66,7 +66,7 @@ _OPTIONS = (
     ),
     option(
         "--missed",
-        help="What is made up for that came while the server was down: the last time once, none (skip), or all.",
+        help="Which times the server makes up for after it was down: the last one (once), none (skip), or all.",
         type=click.Choice(["once", "skip", "all"]),
     ),
     option("--enabled/--disabled", help="Whether it runs by itself.", default=None),
