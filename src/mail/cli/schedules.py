@@ -22,10 +22,7 @@ def show_schedules(answer: list[Mapping[str, Any]], output: Output) -> None:
         )
         for each in answer
     ]
-    if not rows and output.is_terminal:
-        output.text("no schedules")
-        return
-    output.table(("name", "cron", "timezone", "caller", "next", "last run"), rows)
+    output.table(("name", "cron", "timezone", "caller", "next", "last run"), rows, none="no schedules")
 
 
 def _last(schedule: Mapping[str, Any]) -> str:
