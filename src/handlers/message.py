@@ -1,17 +1,9 @@
 """What changes tasks: `POST` or `DELETE` messages, tasks, forks, calls, timers, `/callbacks/{token}`, `/files`."""
 
 from handlers.http_api import serve
-<<<<<<< HEAD
-from mail.http.routes import callbacks, cancel, delete, files, fork, message, waits
+from mail.http.routes import callbacks, cancel, delete, files, fork, message, shared_files, waits
 
 handler = serve(
     *(message.router, cancel.router, fork.router, delete.router),
-    *(waits.router, callbacks.router, files.router),
-=======
-from mail.http.routes import callbacks, cancel, delete, files, fork, message, shared_files, timers
-
-handler = serve(
-    *(message.router, cancel.router, fork.router, delete.router),
-    *(timers.router, callbacks.router, files.router, shared_files.router),
->>>>>>> main
+    *(waits.router, callbacks.router, files.router, shared_files.router),
 )
