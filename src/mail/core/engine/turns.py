@@ -252,9 +252,9 @@ class Turns:
         """
         async with AsyncExitStack() as stack:
             if failed >= NARROWED:
-                held = await self.lease(key, mailbox, HELD_SECONDS, left.attempt, left.seq)
-                if isinstance(held, tuple):
-                    stack.push_async_callback(self._wiring.store.release, held[0], left=left)
+                held = await self._open(key, mailbox, HELD_SECONDS, left.attempt, left.seq)
+                if isinstance(held, LeasedTurn):
+                    stack.push_async_callback(self._wiring.store.release, held.turn, left=left)
             async with self._suspects.admit(failed, left.since or 0.0) as counts:
                 await stack.aclose()
                 yield counts
