@@ -49,7 +49,6 @@ from mail.errors import ProviderBusy, RetryLater
 from mail.testing.agents import View, build_swarm, output
 from mail.testing.faults import FaultyPort
 
-
 LATE_SECONDS = 2.0
 """How much later than the sweep the queue in memory delivers delayed wake-ups."""
 
