@@ -268,6 +268,12 @@ def service_of(request: Request) -> Service:
     return service
 
 
+def base_url(request: Request) -> str:
+    """Return the URL at which other programs reach this server, as far as it is known."""
+    registry = service_of(request).registry
+    return (registry.local_base_url if registry is not None else "") or str(request.base_url).rstrip("/")
+
+
 def address_of(request: Request) -> str:
     """Return the address of the client; behind a proxy that uvicorn trusts, the one that the proxy names."""
     return request.client.host if request.client else ""

@@ -140,7 +140,7 @@ async def _frames(
     bearer = find_bearer(request.headers)
     async with (
         service.open_streams.watched(service.authenticator, bearer) as refused,
-        aclosing(_batches(request, refused, watch, after, seconds)) as batches,
+        aclosing(read_batches(request, refused, watch, after, seconds)) as batches,
     ):
         async for events in batches:
             if items and reader is None and events:
@@ -164,13 +164,13 @@ async def _frames(
             del events  # nothing that was sent is kept while nothing happens
 
 
-async def _batches(
+async def read_batches[E: Event | LiveEvent](
     request: Request,
     refused: StopSignal,
-    watch: Callable[[int], AsyncGenerator[list[Event] | list[LiveEvent]]],
+    watch: Callable[[int], AsyncGenerator[list[E]]],
     after: int,
     seconds: float | None,
-) -> AsyncGenerator[list[Event] | list[LiveEvent]]:
+) -> AsyncGenerator[list[E]]:
     """Yield the batches of a watch until the stream has to end, each when there is room for it.
 
     One that has to wait for room is not kept meanwhile, but read again by another watch. An empty batch stands for
