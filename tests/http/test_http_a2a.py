@@ -1,13 +1,13 @@
 """A2A 1.0 and 0.3, by the clients of the official SDK: both bindings, against a running server."""
 
-import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import httpx
 import pytest
-from a2a.client import Client, ClientConfig, create_client
+from a2a.client import A2ACardResolver, Client, ClientConfig, create_client
 from a2a.helpers.proto_helpers import (
     get_artifact_text,
     get_data_parts,
@@ -37,6 +37,9 @@ from a2a.utils.errors import (
     TaskNotFoundError,
     UnsupportedOperationError,
 )
+from a2a.utils.signing import InvalidSignaturesError, create_signature_verifier
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from support.faults.gates import Gate
 from support.processes.http_server import TIMEOUT, HTTPServer
 
@@ -395,13 +398,17 @@ async def test_a_stream_begins_with_the_task_and_ends_with_it(streaming: Client,
     assert seen[-1][1] == ASKS
 
 
+def closable(stream: AsyncIterator[StreamResponse]) -> AsyncGenerator[StreamResponse]:
+    return cast("AsyncGenerator[StreamResponse]", stream)
+
+
 async def test_a_stream_is_resumed_without_loss(streaming: Client, gate: Gate) -> None:
-    stream = streaming.send_message(message("dig", context_id="c"))
+    stream = closable(streaming.send_message(message("dig", context_id="c")))
     await anext(stream)
     await gate.begun.wait()
     await stream.aclose()
     async with AsyncExitStack() as open_streams:
-        resumed = [streaming.subscribe(SubscribeToTaskRequest(id="c.1")) for _ in range(2)]
+        resumed = [closable(streaming.subscribe(SubscribeToTaskRequest(id="c.1"))) for _ in range(2)]
         for each in resumed:
             open_streams.push_async_callback(each.aclose)
             assert (await anext(each)).task.status.state == WORKING
@@ -505,3 +512,37 @@ async def test_push_notifications_are_refused(client: Client) -> None:
     request.configuration.task_push_notification_config.url = "https://example.com"
     with pytest.raises(PushNotificationNotSupportedError):
         await sent(client, request)
+
+
+async def test_a_card_is_signed(tmp_path: Path) -> None:
+    key = generate_private_key(SECP256R1())
+    file = tmp_path / "key.pem"
+    file.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    kids: list[str | None] = []
+
+    def find_key(kid: str | None, _url: str | None) -> bytes:
+        kids.append(kid)
+        return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+    verify = create_signature_verifier(find_key, ["ES256"])
+    async with HTTPServer(a2a_swarm(), card_key=str(file)) as server:
+        async with httpx.AsyncClient() as connection:
+            card = await A2ACardResolver(connection, server.uvicorn.url).get_agent_card(
+                signature_verifier=verify
+            )
+        card.signatures[0].signature = card.signatures[0].signature[::-1]
+        with pytest.raises(InvalidSignaturesError):
+            verify(card)
+        async with connected(server, "JSONRPC") as client:
+            verify(await client.get_extended_agent_card(GetExtendedAgentCardRequest()))
+    assert len(set(kids)) == 1
+    assert kids[0]
+
+
+@pytest.mark.parametrize("content", ["", "no key"])
+async def test_a_key_that_is_none_is_an_error(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "key.pem"
+    file.write_text(content)
+    async with HTTPServer(a2a_swarm(), card_key=str(file)) as server:
+        answer = await server.client.get("/.well-known/agent-card.json")
+    assert (answer.status_code, answer.json()) == (500, {"detail": "internal error"})

@@ -195,6 +195,7 @@ class Service:
         time_left: returns the seconds until a request is cut off; None for no limit.
         stream_seconds: seconds after which a stream that its client can resume ends; None for no limit but that.
         stream_url: base URL of a server that streams better than this one, if there is one.
+        card_key: the path of the private key that signs the agent card of A2A; empty for none.
         issues_tokens: whether the server issues its tokens itself, and not an external service.
         served: the runtime's swarm, if it can be dumped and replaced.
         registry: the other swarms, if this server has a registry.
@@ -223,6 +224,7 @@ class Service:
     time_left: Callable[[Request], float | None] = unlimited
     stream_seconds: float | None = None
     stream_url: str = ""
+    card_key: str = ""
     issues_tokens: bool = True
     served: "CurrentSwarm | None" = None
     registry: Registry | None = None

@@ -190,10 +190,12 @@ class Call:
                 f"{run_id.context!r} and without taskId"
             )
 
-    async def follow(self, key: TaskKey, progress: Progress) -> AsyncGenerator[A2ATask | Update]:
+    async def follow(
+        self, key: TaskKey, progress: Progress, seconds: float | None = None
+    ) -> AsyncGenerator[A2ATask | Update]:
         """Yield a run as a whole once it is reached, and its updates until it waits for its caller or has ended.
 
-        It ends early if the request's time is up, its key is refused or the server stops.
+        It ends early after `seconds`, if the request's time is up, its key is refused or the server stops.
         """
 
         def watch(after: int) -> AsyncGenerator[list[Event]]:
@@ -206,7 +208,7 @@ class Call:
         bearer, service = find_bearer(self.request.headers), self.service
         async with (
             service.open_streams.watched(service.authenticator, bearer) as refused,
-            aclosing(read_batches(self.request, refused, watch, 0, service.stream_seconds)) as batches,
+            aclosing(read_batches(self.request, refused, watch, 0, seconds)) as batches,
         ):
             async for events in batches:
                 for event in events:
@@ -258,15 +260,18 @@ class SwarmHandler(RequestHandler):
             validate_history_length(options)
             if options.HasField("task_push_notification_config"):
                 raise PushNotificationNotSupportedError(NO_PUSH)
-            call.service.holding(call.request).open_stream()
-            submitted = await call.submit(params.message)
-            progress = Progress(submitted.key.task_id, of=submitted.seq)
-            async with aclosing(call.follow(submitted.key, progress)) as updates:
-                async for update in updates:
-                    if isinstance(update, A2ATask):
-                        yield apply_history_length(update, options)
-                    else:
-                        yield update
+            holding = call.service.holding(call.request)
+            holding.open_stream()
+            if call.service.stream_permits is not None:
+                await holding.share_stream(call.service.stream_permits)
+            try:
+                submitted = await call.submit(params.message)
+                progress = Progress(submitted.key.task_id, of=submitted.seq)
+                async with aclosing(call.follow(submitted.key, progress)) as updates:
+                    async for update in updates:
+                        yield apply_history_length(update, options) if isinstance(update, A2ATask) else update
+            finally:
+                await holding.close_stream()
 
     async def on_subscribe_to_task(
         self, params: SubscribeToTaskRequest, context: ServerCallContext
@@ -280,7 +285,8 @@ class SwarmHandler(RequestHandler):
                 raise RunEnded(f"task {params.id!r} has ended; get it instead")
             call.service.holding(call.request).open_stream()
             progress = Progress(run_id.context, number=run_id.number)
-            async with aclosing(call.follow(task.key, progress)) as updates:
+            seconds = call.service.stream_seconds
+            async with aclosing(call.follow(task.key, progress, seconds)) as updates:
                 async for update in updates:
                     yield update
 
