@@ -69,7 +69,8 @@ def make_card(request: Request, *, is_extended: bool = False) -> AgentCard:
 def _signer(path: str) -> Callable[[AgentCard], AgentCard]:
     """Return what signs cards with a key of the curve P-256. Raises ConfigurationError for another file."""
     try:
-        key = load_pem_private_key(Path(path).read_bytes(), password=None)
+        pem = Path(path).read_bytes()
+        key = load_pem_private_key(pem, password=None)
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"[server.interswarm] card_key: {path} can't be read: {error}") from error
     if not isinstance(key, EllipticCurvePrivateKey) or key.curve.name != "secp256r1":
@@ -78,7 +79,7 @@ def _signer(path: str) -> Callable[[AgentCard], AgentCard]:
     thumbprint = {name: public[name] for name in ("crv", "kty", "x", "y")}  # RFC 7638
     kid = urlsafe_b64encode(sha256(to_json(thumbprint)).digest()).rstrip(b"=").decode()
     header: ProtectedHeader = {"kid": kid, "alg": "ES256", "jku": None, "typ": "JOSE"}
-    return create_agent_card_signer(key, header)
+    return create_agent_card_signer(pem, header)
 
 
 def _skills(swarm: SwarmCore, *, is_extended: bool) -> Iterator[AgentSkill]:
