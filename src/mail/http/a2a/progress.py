@@ -257,6 +257,6 @@ def _data(text: str) -> Part:
 
 
 def _timestamp(text: str) -> Timestamp:
-    stamp = Timestamp()
-    stamp.FromJsonString(text)
-    return stamp
+    time = Timestamp()
+    time.FromJsonString(text)
+    return time
