@@ -233,6 +233,13 @@ class MAILClient(Messaging):
         """
         return await self._ask("delete_task", task_id=task_id, caller=caller)
 
+    async def cancel_call(self, task_id: str, call_id: str) -> JSONObject:
+        """Cancel a call of an action that finishes later; its agent reads an error.
+
+        `calls` of `get_task` has those that wait. Raises ServerError with status 404 if it has ended already.
+        """
+        return await self._ask("cancel_call", task_id=task_id, call_id=call_id)
+
     async def cancel_timer(self, task_id: str, timer_id: str) -> JSONObject:
         """Cancel a reminder of a task's agent, or a message that was posted with `not_before`.
 
@@ -457,8 +464,8 @@ class MAILClient(Messaging):
     ) -> JSONObject:
         """Have the server post a message at the times of a cron expression, as the caller; admins can name another one.
 
-        `overlap` says what happens if the last run has not ended (None: `skip`), `missed` which times are made up for
-        that came while the server was down (None: `once`).
+        `overlap` says what happens if the last run has not ended (None: `skip`), `missed` which times the server makes
+        up for after it was down (None: `once`).
         """
         given = {"timezone": timezone, "entrypoint": entrypoint, "subject": subject, "caller": caller}
         given |= {"overlap": overlap, "missed": missed}
@@ -477,7 +484,7 @@ class MAILClient(Messaging):
         missed: Literal["once", "skip", "all"] | None = None,
         enabled: bool | None = None,
     ) -> JSONObject:
-        """Change what is given of a schedule; with `enabled=False`, it runs no more by itself."""
+        """Change the given fields of a schedule; with `enabled=False`, it no longer runs by itself."""
         given = {"timezone": timezone, "entrypoint": entrypoint, "subject": subject}
         given |= {"overlap": overlap, "missed": missed}
         return await self._ask("change_schedule", name=name, cron=cron, body=body, enabled=enabled, **given)

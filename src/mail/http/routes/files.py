@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import Depends, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import Response
 from pydantic import Field
 from starlette.types import Receive, Scope, Send
@@ -12,8 +12,8 @@ from mail.core.task.files import MAX_NAME, File, FileRef
 from mail.errors import AnswerTooLarge, FileNotFound
 from mail.http.access import AdminOrUser
 from mail.http.bodies import JSON, Answered, chunks, read_body
-from mail.http.openapi import PROTECTED, PUBLIC, make_router, problems
-from mail.http.service import address_of, header, service_of
+from mail.http.openapi import PROTECTED, make_router, problems
+from mail.http.service import header, service_of
 
 SHOWN = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """Types that a browser may show on the page; it saves all others."""
@@ -76,33 +76,6 @@ async def upload_file(
     return JSON(stored.as_json(), status_code=201, headers={"Location": f"/files/{stored.id}"})
 
 
-async def _linked(request: Request, link: str) -> tuple[FileRef, bytes]:
-    """Return the file of a link. Raises FileNotFound for another one, and RateLimited for many of these."""
-    service = service_of(request)
-    try:
-        return await service.runtime.caller_files.follow(link)
-    except FileNotFound:
-        if service.rates is not None:
-            service.rates.admit_stranger(address_of(request))
-        raise
-
-
-@router.get(
-    "/files/shared/{link}",
-    summary="Fetch a file by a link",
-    response_class=Response,
-    responses={
-        200: {"description": "The bytes of the file.", "content": {"*/*": BYTES}},
-        **problems(404, 413, 429, *PUBLIC),
-    },
-)
-async def get_shared_file(
-    request: Request, linked: Annotated[tuple[FileRef, bytes], Depends(_linked)]
-) -> Response:
-    """Return the file of a message to another swarm, for a week. The link, which the message has, is all it needs."""
-    return _answer(request, *linked)
-
-
 @router.get(
     "/files/{file_id}",
     summary="Fetch a file",
@@ -121,10 +94,11 @@ async def get_file(request: Request, caller: AdminOrUser, file_id: str) -> Respo
     data = await files.read(instance, file_id)
     if data is None:
         raise FileNotFound
-    return _answer(request, file, data)
+    return answer_file(request, file, data)
 
 
-def _answer(request: Request, file: FileRef, data: bytes) -> Response:
+def answer_file(request: Request, file: FileRef, data: bytes) -> Response:
+    """Return the bytes of a file, as one that a browser saves or shows."""
     limit = service_of(request).max_answer_bytes
     if limit is not None and file.size > limit:
         raise AnswerTooLarge(f"the file has {file.size} bytes, and this function can send {limit}")
