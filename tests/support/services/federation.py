@@ -54,7 +54,11 @@ class Wire:
         return await self._federation.carry(self._home, message, back=back)
 
     async def fetch_file(self, swarm: str, link: str, *, max_bytes: int) -> bytes:
-        return (await self._federation.rigs[swarm].runtime.caller_files.follow(link))[1]
+        files = self._federation.rigs[swarm].runtime.caller_files
+        instance, file = await files.follow(link)
+        data = await files.read(instance, file.id)
+        assert data is not None
+        return data
 
     async def known(self) -> Sequence[str]:
         return [name for name in self._federation.rigs if name != self._home]

@@ -34,12 +34,10 @@ class StoredFile(Answered):
 
 
 class FileAnswer(Response):
-    """The bytes of a file, sent in chunks."""
+    """The bytes of a file, sent in chunks; the request holds them until the client has read them."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the answer; the request holds the bytes until the client has read them."""
-        request = Request(scope)
-        service_of(request).holding(request).keep(len(self.body))
+        """Send the answer."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         for chunk in chunks(bytes(self.body)):
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
@@ -76,8 +74,8 @@ async def upload_file(
     return JSON(stored.as_json(), status_code=201, headers={"Location": f"/files/{stored.id}"})
 
 
-async def _linked(request: Request, link: str) -> tuple[FileRef, bytes]:
-    """Return the file of a link. Raises FileNotFound for another one, and RateLimited for many of these."""
+async def _linked(request: Request, link: str) -> tuple[str, FileRef]:
+    """Return whose file a link fetches, and which. Raises FileNotFound for any other, RateLimited for many of those."""
     service = service_of(request)
     try:
         return await service.runtime.caller_files.follow(link)
@@ -97,10 +95,10 @@ async def _linked(request: Request, link: str) -> tuple[FileRef, bytes]:
     },
 )
 async def get_shared_file(
-    request: Request, linked: Annotated[tuple[FileRef, bytes], Depends(_linked)]
+    request: Request, linked: Annotated[tuple[str, FileRef], Depends(_linked)]
 ) -> Response:
     """Return the file of a message to another swarm, for a week. The link, which the message has, is all it needs."""
-    return _answer(request, *linked)
+    return await _answer(request, *linked)
 
 
 @router.get(
@@ -116,18 +114,19 @@ async def get_file(request: Request, caller: AdminOrUser, file_id: str) -> Respo
     """Return a file that you have uploaded, or that belongs to one of your tasks."""
     service = service_of(request)
     instance, files = str(caller.principal(service.runtime.swarm.name)), service.runtime.caller_files
-    file = await files.find(instance, file_id)
-    service.holding(request).hold(file.size)
-    data = await files.read(instance, file_id)
-    if data is None:
-        raise FileNotFound
-    return _answer(request, file, data)
+    return await _answer(request, instance, await files.find(instance, file_id))
 
 
-def _answer(request: Request, file: FileRef, data: bytes) -> Response:
-    limit = service_of(request).max_answer_bytes
+async def _answer(request: Request, instance: str, file: FileRef) -> Response:
+    """Read a file, once the request holds its bytes. Raises FileNotFound if it is gone, AnswerTooLarge, RateLimited."""
+    service = service_of(request)
+    limit = service.max_answer_bytes
     if limit is not None and file.size > limit:
         raise AnswerTooLarge(f"the file has {file.size} bytes, and this function can send {limit}")
+    service.holding(request).hold(file.size)
+    data = await service.runtime.caller_files.read(instance, file.id)
+    if data is None:
+        raise FileNotFound
     place = "inline" if file.type in SHOWN else "attachment"
     headers: dict[str, Any] = {
         "Content-Disposition": f"{place}; filename*=UTF-8''{quote(file.name, safe='')}",
