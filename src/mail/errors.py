@@ -14,19 +14,18 @@
     ├── Unauthenticated             401
     │   └── InvalidSignature        of `mail.webhooks`: a request that isn't signed by the server
     ├── Forbidden                   403
-    ├── TaskNotFound                404
-    ├── CallbackNotFound            404  no call has this token
-    ├── DeadLetterNotFound          404
-    ├── ThreadNotFound              404
-    ├── WebhookNotFound             404
-    ├── SwarmFixed                  404
-    ├── SwarmNotFound               404
-    ├── MetricsOff                  404
-    ├── DecisionTooLate             409  no call of the task waits for a decision any more
-    │   └── AlreadyDecided          a person has decided on the call before
-    ├── CallbackClosed              409  a call takes neither a result nor a heartbeat any more
-    ├── QuestionOpen                409  a message would drop the question that a paused task asks
-    ├── SnapshotExpired             409  the task's state at that time is no longer stored
+    ├── NotFound                    404
+    │   ├── TaskNotFound, ThreadNotFound, DeadLetterNotFound, FileNotFound, TimerNotFound, WebhookNotFound
+    │   ├── CallbackNotFound        no call has this token
+    │   ├── ScheduleNotFound, TokenNotFound, SwarmNotFound
+    │   └── SwarmFixed, TokensElsewhere, MetricsOff  not of this server
+    ├── Conflict                    409
+    │   ├── DecisionTooLate         no call of the task waits for a decision any more
+    │   │   └── AlreadyDecided      a person has decided on the call before
+    │   ├── CallbackClosed          a call takes neither a result nor a heartbeat any more
+    │   ├── QuestionOpen            a message would drop the question that a paused task asks
+    │   ├── ArgumentsDiffer, TaskBusy, ScheduleTaken, ScheduleDeclared
+    │   └── SnapshotExpired         the task's state at that time is no longer stored
     ├── PreconditionFailed          412  the task has changed since the caller read it
     ├── PayloadTooLarge             413
     │   ├── AnswerTooLarge          a function can't send so much at once
@@ -173,138 +172,108 @@ class Forbidden(MAILError):
     http_status = 403
 
 
-class DeadLetterNotFound(MAILError):
+class NotFound(MAILError):
+    """The caller has nothing of this name or id."""
+
+    http_status = 404
+
+
+class DeadLetterNotFound(NotFound):
     """This dead letter no longer exists."""
 
-    http_status = 404
 
-
-class TaskNotFound(MAILError):
+class TaskNotFound(NotFound):
     """The caller has no task with this id."""
 
-    http_status = 404
 
-
-class CallbackNotFound(MAILError):
+class CallbackNotFound(NotFound):
     """No call has this token; use the token that the action's `ctx.callback` had."""
 
-    http_status = 404
 
-
-class TimerNotFound(MAILError):
+class TimerNotFound(NotFound):
     """The task has no timer with this id; it may have fired, or been cancelled."""
 
-    http_status = 404
 
-
-class FileNotFound(MAILError):
+class FileNotFound(NotFound):
     """The caller has no file with this id."""
 
-    http_status = 404
 
-
-class ThreadNotFound(MAILError):
+class ThreadNotFound(NotFound):
     """The caller has no thread with this id."""
 
-    http_status = 404
 
-
-class WebhookNotFound(MAILError):
+class WebhookNotFound(NotFound):
     """The caller has no webhook with this id."""
 
-    http_status = 404
 
-
-class ScheduleNotFound(MAILError):
+class ScheduleNotFound(NotFound):
     """There is no schedule of this name."""
 
-    http_status = 404
 
-
-class TokenNotFound(MAILError):
+class TokenNotFound(NotFound):
     """No token has this number."""
 
-    http_status = 404
 
-
-class TokensElsewhere(MAILError):
+class TokensElsewhere(NotFound):
     """An external authentication service issues this server's keys: it has no tokens or sign-in links of its own."""
 
-    http_status = 404
 
-
-class SwarmFixed(MAILError):
+class SwarmFixed(NotFound):
     """This server's swarm can be neither dumped nor replaced over HTTP."""
 
-    http_status = 404
 
-
-class SwarmNotFound(MAILError):
+class SwarmNotFound(NotFound):
     """No swarm of this name is registered here."""
 
-    http_status = 404
 
-
-class MetricsOff(MAILError):
+class MetricsOff(NotFound):
     """This server keeps no metrics; its operator may set metrics in [server.telemetry]."""
 
-    http_status = 404
+
+class Conflict(MAILError):
+    """The request does not fit the present state."""
+
+    http_status = 409
 
 
-class SnapshotExpired(MAILError):
+class SnapshotExpired(Conflict):
     """The task's state at that time is no longer stored; choose a later one."""
 
-    http_status = 409
 
-
-class DecisionTooLate(MAILError):
+class DecisionTooLate(Conflict):
     """No call of this task waits for a decision any more."""
-
-    http_status = 409
 
 
 class AlreadyDecided(DecisionTooLate):
     """Somebody has decided on this call before; the first decision counts."""
 
 
-class CallbackClosed(MAILError):
+class CallbackClosed(Conflict):
     """The call takes neither a result nor a heartbeat any more."""
 
-    http_status = 409
 
-
-class ScheduleTaken(MAILError):
+class ScheduleTaken(Conflict):
     """There is a schedule of this name already."""
 
-    http_status = 409
+
+class ScheduleDeclared(Conflict):
+    """The schedule is declared in the server's mail.toml; change it there."""
 
 
-class ScheduleDeclared(MAILError):
-    """The schedule stands in the server's mail.toml; change it there."""
-
-    http_status = 409
-
-
-class TaskBusy(MAILError):
+class TaskBusy(Conflict):
     """The task is running or has mail to deliver; cancel it, and try again."""
 
-    http_status = 409
 
-
-class ArgumentsDiffer(MAILError):
+class ArgumentsDiffer(Conflict):
     """The decision was made for other arguments than those of the call; look at the call again."""
 
-    http_status = 409
 
-
-class QuestionOpen(MAILError):
+class QuestionOpen(Conflict):
     """The task waits for an answer, and this message is none.
 
     Attributes:
         calls: the tool calls that wait (`PausedCall`).
     """
-
-    http_status = 409
 
     def __init__(self, detail: str | None = None, calls: Sequence[Any] = ()) -> None:
         super().__init__(detail)

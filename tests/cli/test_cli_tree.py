@@ -141,3 +141,11 @@ def test_agents_and_what_they_do() -> None:
         "a\tby default\tb\t-\tleads",
         "b\tno\tb\t-\t-",
     ]
+
+
+def test_agents_with_copies() -> None:
+    agent = {"comm_targets": [], "actions": [], "enable_entrypoint": False}
+    stream = io.StringIO()
+    agents = [{**agent, "name": "a", "copies": 0}, {**agent, "name": "b", "copies": 8}]
+    show_agents({"entrypoint": "a", "agents": agents}, Output(stream))
+    assert [line.split("\t")[-1] for line in stream.getvalue().splitlines()] == ["copies", "-", "8"]

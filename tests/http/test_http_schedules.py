@@ -161,11 +161,34 @@ async def test_a_declared_schedule_is_changed_in_its_file(server: HTTPServer) ->
         status, problem = await ask(server, method, path, {"enabled": False} if method == "POST" else None)
         assert (status, problem["detail"]) == (
             409,
-            "schedule 'morning' stands in the server's mail.toml; change it there",
+            "schedule 'morning' is declared in the server's mail.toml; change it there",
         )
     _, shown = await ask(server, "GET", "/schedules/morning")
     assert shown == {**made, "declared": True, "changed_by": "mail.toml"}
     assert (await ask(server, "POST", "/schedules/morning/run"))[0] == 202
+
+
+async def test_a_declared_schedule_leaves_that_of_another_caller(
+    server: HTTPServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, made = await ask(server, "POST", "/schedules", MORNING)
+    schedules = server.rig.runtime.schedules
+    mine = (await schedules.read("morning")).spec
+    await schedules.declare([mine.of_caller(f"user:someone@{server.rig.runtime.swarm.name}")])
+    assert f"morning of the configuration does not run, as {made['caller']} has one" in caplog.text
+    assert (await ask(server, "GET", "/schedules/morning")) == (200, made)
+    await schedules.declare([mine.model_copy(update={"body": "from the file"})])
+    assert f"morning of the configuration replaces that of {made['caller']}" in caplog.text
+    assert (await ask(server, "GET", "/schedules/morning"))[1]["body"] == "from the file"
+
+
+async def test_a_schedule_is_no_task_of_any_caller(server: HTTPServer) -> None:
+    await ask(server, "POST", "/schedules", MORNING)
+    assert await ask(server, "GET", "/tasks?all=true&fields=summary", role="admin") == (200, {})
+    assert (await ask(server, "GET", "/usage?all=true", role="admin"))[1]["tasks"] == 0
+    _, run = await ask(server, "POST", "/schedules/morning/run")
+    _, tasks = await ask(server, "GET", "/tasks?all=true&fields=summary", role="admin")
+    assert [each["task_id"] for each in tasks.values()] == [run["task_id"]]
 
 
 async def test_a_session_of_a_browser_makes_nothing_that_outlives_it(server: HTTPServer) -> None:

@@ -33,6 +33,7 @@ async def test_the_swarm_as_its_callers_see_it() -> None:
                 "enable_entrypoint": core.enable_entrypoint,
                 "enable_interswarm": core.enable_interswarm,
                 "can_complete_tasks": core.can_complete_tasks,
+                "copies": 0,
                 "model": None,
                 "mcp_servers": [],
                 "exclude_tools": [],

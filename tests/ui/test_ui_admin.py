@@ -145,7 +145,7 @@ def test_axe_finds_nothing(
 def test_tasks_of_all_callers(admin: Callable[[str], "Page"], shoot: Shoot) -> None:
     page = admin("All tasks")
     rows = page.get_by_role("table", name="Tasks of all callers").locator("tbody").get_by_role("row")
-    expect(rows).to_have_count(16)
+    expect(rows).to_have_count(14)
     news = rows.filter(has_text="Summarise the news")
     expect(news).to_contain_text("user:ann")
     expect(news).to_contain_text("Price unknown")

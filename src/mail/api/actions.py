@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Awaitable, Callable, Collection
 from copy import copy
+from dataclasses import replace
 from typing import Any, Self, TypedDict, Unpack, get_origin, overload
 
 from pydantic import BaseModel, ValidationError
@@ -15,12 +16,12 @@ from mail.core.protocol.calls import ToolFormat
 from mail.core.protocol.error_text import describe
 from mail.core.protocol.json_schema import model_of
 from mail.core.protocol.tool_schemas import pydantic_model_to_tool
-from mail.core.task.swarm import ActionCore, ActionFunction, Form
+from mail.core.task.swarm import ActionCore, ActionFunction, CancelFunction
 from mail.core.turns.context import lend_deps
 from mail.errors import ConfigurationError
 from mail.swarms_json.build import ConvertsToAction, build_action
 from mail.swarms_json.references import resolver
-from mail.swarms_json.specs import ActionSpec
+from mail.swarms_json.specs import ActionSpec, Spec
 from mail.utils.parsing import read_python_string
 
 NeedsApproval = bool | Callable[[dict[str, Any]], bool] | Callable[[dict[str, Any]], Awaitable[bool]]
@@ -45,6 +46,21 @@ class ActionOptions(_RunOptions, total=False):
 
     needs_approval: NeedsApproval
     approval_timeout: float | None
+
+
+class Setting[T]:
+    """An attribute that is a setting of its object: a field of its `_spec`; a change is checked."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> T:
+        value: T = getattr(instance._spec, self._name)
+        return value
+
+    def __set__(self, instance: Any, value: T) -> None:
+        spec, change = instance._spec, {self._name: value}
+        instance._spec = spec.but(**change) if isinstance(spec, Spec) else replace(spec, **change)
 
 
 class MAILAction:
@@ -79,6 +95,25 @@ class MAILAction:
     Raises ConfigurationError for invalid settings.
     """
 
+    name = Setting[str]()
+    description = Setting[str]()
+    parameters = Setting[dict[str, Any]]()
+    function = Setting[ActionFunction]()
+    idempotent = Setting[bool]()
+    read_only = Setting[bool]()
+    sequential = Setting[bool]()
+    timeout = Setting[float | None]()
+    finish_within = Setting[float | None]()
+    heartbeat = Setting[float | None]()
+    on_cancel = Setting[CancelFunction | None]()
+    retries = Setting[int]()
+    needs_approval = Setting[NeedsApproval]()
+    approval_timeout = Setting[float | None]()
+
+    _model: type[BaseModel] | None = None
+    _typed: Callable[..., Any] | None = None
+    _deps: Any = Any
+
     @without_frames
     def __init__(
         self,
@@ -99,25 +134,24 @@ class MAILAction:
         approval_timeout: float | None = None,
         model: type[BaseModel] | None = None,
     ) -> None:
-        self.name = name
-        self.description = description
-        self.parameters = parameters
-        self.idempotent = idempotent
-        self.read_only = read_only
-        self.sequential = sequential
-        self.timeout, self.finish_within, self.heartbeat = read_timing(name, finishes, timeout, heartbeat)
-        self.on_cancel = None if on_cancel is None else as_cancel_function(name, on_cancel, parameters)
-        self.retries = retries
-        self.needs_approval = needs_approval
-        self.approval_timeout = approval_timeout
-        self._model = self._checks = model
-        self._form: Form | None = None
-        self._reads_mail = False
-        self._typed: Callable[..., Any] | None = None
-        self._deps: Any = Any
+        self._model, self._typed = model, None
+        self._spec = ActionCore(
+            name,
+            _not_built,
+            description,
+            parameters,
+            idempotent,
+            read_only,
+            sequential,
+            needs_approval=needs_approval,  # type: ignore[arg-type]  # `to_core` makes it async
+            approval_timeout=approval_timeout,
+            model=model,
+            retries=retries,
+            **read_timing(name, finishes, timeout, heartbeat)._asdict(),
+            on_cancel=None if on_cancel is None else as_cancel_function(name, on_cancel, parameters),
+        )
         self._validate()
         self.function = self._build_action_function(function)
-        self.to_core()  # raises for settings that contradict each other
 
     @classmethod
     def from_pydantic_model(
@@ -169,20 +203,7 @@ class MAILAction:
     def from_core(cls, core: ActionCore) -> Self:
         """Return the action of `core`, whose function already checks its arguments."""
         action = cls.__new__(cls)
-        action.name = core.name
-        action.description = core.description
-        action.parameters = dict(core.parameters)
-        action.idempotent, action.read_only = core.idempotent, core.read_only
-        action.sequential = core.sequential
-        action.timeout, action.retries = core.timeout, core.retries
-        action.finish_within, action.heartbeat = core.finish_within, core.heartbeat
-        action.on_cancel = core.on_cancel
-        action.needs_approval = core.needs_approval
-        action.approval_timeout = core.approval_timeout
-        action.function = core.function
-        action._model, action._checks = None, core.model
-        action._typed, action._deps = None, Any
-        action._form, action._reads_mail = core.form, core.reads_mail
+        action._spec = core
         action._validate()
         return action
 
@@ -271,27 +292,8 @@ class MAILAction:
 
     def to_core(self) -> ActionCore:
         """Return the action in the form that the engine runs."""
-        return ActionCore(
-            name=self.name,
-            function=self.function,
-            description=self.description,
-            parameters=self.parameters,
-            idempotent=self.idempotent,
-            read_only=self.read_only,
-            sequential=self.sequential,
-            timeout=self.timeout,
-            finish_within=self.finish_within,
-            heartbeat=self.heartbeat,
-            on_cancel=self.on_cancel,
-            retries=self.retries,
-            form=self._form,
-            reads_mail=self._reads_mail,
-            needs_approval=as_async(self.needs_approval)
-            if callable(self.needs_approval)
-            else self.needs_approval,
-            approval_timeout=self.approval_timeout,
-            model=self._checks,
-        )
+        approval = self.needs_approval
+        return replace(self._spec, needs_approval=as_async(approval) if callable(approval) else approval)
 
     def to_tool_dict(self, style: ToolFormat = "responses") -> dict[str, Any]:
         """Return the declaration of the action as a tool, in the style of either API."""
@@ -409,6 +411,11 @@ def action(
         return MAILAction(called, text, schema, decorated, **options)
 
     return decorate if function is None else decorate(function)
+
+
+async def _not_built(_arguments: dict[str, Any]) -> str:
+    """Stand in for the function of an action until it is built."""
+    raise NotImplementedError
 
 
 def _undescribed(name: str) -> ConfigurationError:

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self, Unpack
 
 from pydantic import ValidationError
 
-from mail.api.actions import MAILAction
+from mail.api.actions import MAILAction, Setting
 from mail.api.tracebacks import without_frames
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
 from mail.core.protocol.error_text import describe, did_you_mean
@@ -30,20 +30,6 @@ EXAMPLES = {
     "analyst": "mail.examples.analyst_dummy.agent",
 }
 """The modules of the example agents; in each, `TEMPLATE` has the parameters except `name` and `comm_targets`."""
-
-
-class Setting[T]:
-    """An attribute that is a field of the spec `_spec` of its object; a change is checked."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, instance: Any, owner: type | None = None) -> T:
-        value: T = getattr(instance._spec, self._name)
-        return value
-
-    def __set__(self, instance: Any, value: T) -> None:
-        instance._spec = instance._spec.but(**{self._name: value})
 
 
 class BaseAgent:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, Self, TypedDict, Unpack
 
 from mail import bootstrap
-from mail.api.actions import MAILAction
-from mail.api.agents import MAILAgent, MAILAgentTemplate, Setting, template_for
+from mail.api.actions import MAILAction, Setting
+from mail.api.agents import MAILAgent, MAILAgentTemplate, template_for
 from mail.api.embedded import Mode
 from mail.api.interswarm import LOCAL_URL
 from mail.api.overrides import ActionOverrideFunction

@@ -233,7 +233,7 @@ class System[Q: TurnQueue]:
         cursor: str | None = None
         while True:
             page = await self.store.list_tasks(None, status=TaskStatus.RUNNING, limit=1000, cursor=cursor)
-            count += len(page.tasks)
+            count += sum(task.schedule is None for task in page.tasks)
             if (cursor := page.cursor) is None:
                 return count
 

@@ -40,11 +40,8 @@ def show_dead_letters(dead_letters: Iterable[Mapping[str, Any]], output: Output)
         *("sender", "subject", "reason", "caller"),
     )
     rows = [tuple(str(each[column]) for column in columns) for each in dead_letters]
-    if not rows and output.is_terminal:
-        output.text("no dead letters")
-        return
     headings = ("task", "seq", "status", "for", "tries", "from", "subject", "reason", "caller")
-    output.table(headings, rows)
+    output.table(headings, rows, none="no dead letters")
 
 
 def _settle(operation: str, done: str) -> Handler:

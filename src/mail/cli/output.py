@@ -2,10 +2,12 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TextIO
+
+from mail.errors import MAILError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -59,11 +61,17 @@ class Output:
         return not self.as_json and self.stream.isatty()
 
     def result(self, value: object, show: Callable[[], None] | None = None) -> None:
-        """Print a value as JSON; for humans, call `show` instead, or print indented JSON without it."""
+        """Print a value as JSON; for humans, call `show` instead, or print indented JSON without it.
+
+        Raises MAILError for an answer of a server that `show` can't read.
+        """
         if self.as_json:
             self.write(json.dumps(value))
         elif show is not None:
-            show()
+            try:
+                show()
+            except LookupError as error:
+                raise MAILError(f"the server's answer can't be shown: it has no {error}") from error
         elif self.is_terminal:
             from rich.json import JSON
 
@@ -81,8 +89,14 @@ class Output:
         else:
             self.write(printable(text))
 
-    def table(self, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """Print headings and rows: on a terminal in columns, cut to its width; else uncut, separated by tabs."""
+    def table(self, headings: Sequence[str], rows: Sequence[Sequence[str]], *, none: str = "") -> None:
+        """Print headings and rows: on a terminal in columns, cut to its width; else uncut, separated by tabs.
+
+        On a terminal, `none` stands for a table without rows.
+        """
+        if not rows and none and self.is_terminal:
+            self.text(none)
+            return
         if not self.is_terminal:
             for row in (headings, *rows):
                 self.write("\t".join(_one_cell(cell) for cell in row))

@@ -22,10 +22,7 @@ def show_schedules(answer: list[Mapping[str, Any]], output: Output) -> None:
         )
         for each in answer
     ]
-    if not rows and output.is_terminal:
-        output.text("no schedules")
-        return
-    output.table(("name", "cron", "timezone", "caller", "next", "last run"), rows)
+    output.table(("name", "cron", "timezone", "caller", "next", "last run"), rows, none="no schedules")
 
 
 def _last(schedule: Mapping[str, Any]) -> str:
@@ -69,7 +66,7 @@ _OPTIONS = (
     ),
     option(
         "--missed",
-        help="What is made up for that came while the server was down: the last time once, none (skip), or all.",
+        help="Which times the server makes up for after it was down: the last one (once), none (skip), or all.",
         type=click.Choice(["once", "skip", "all"]),
     ),
     option("--enabled/--disabled", help="Whether it runs by itself.", default=None),

@@ -116,10 +116,12 @@ def show_agents(answer: Mapping[str, Any], output: Output) -> None:
         "takes messages": [_role(agent, entrypoint) for agent in agents],
         "writes to": [", ".join(agent["comm_targets"]) for agent in agents],
         "actions": [", ".join(agent["actions"]) for agent in agents],
+        "copies": [str(agent.get("copies") or "") for agent in agents],
         "description": [agent.get("description", "") for agent in agents],
     }
-    if not any(columns["description"]):
-        del columns["description"]
+    for name in ("copies", "description"):
+        if not any(columns[name]):
+            del columns[name]
     output.table(tuple(columns), list(zip(*columns.values(), strict=True)))
 
 

@@ -27,7 +27,7 @@ ACK_WITHIN = option(
 
 
 def show_threads(answer: Mapping[str, Any], output: Output) -> None:
-    """Print a line per thread. Raises MAILError."""
+    """Print a line per thread."""
     from mail.cli.views import threads
 
     threads.show_threads(answer, output)
@@ -69,12 +69,10 @@ async def reply(client: "MAILClient", thread_id: str, text: str, *, task_id: str
 
     Raises MAILError if no task of the thread waits for an answer of the caller, or if several do.
     """
-    from mail.cli.views.threads import ThreadView, read_view
-
-    view = read_view(ThreadView, await client.get_thread(thread_id, task_id=task_id))
+    thread = await client.get_thread(thread_id, task_id=task_id)
     waiting = {
         each: calls
-        for each in view.summary.task_ids
+        for each in thread["summary"]["task_ids"]
         if (calls := [call for call in await _calls(client, each) if asks_in(call, thread_id, each)])
     }
     if not waiting:

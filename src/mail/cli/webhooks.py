@@ -15,10 +15,7 @@ def show_webhooks(answer: Mapping[str, Any], output: Output) -> None:
     rows = [
         (hook["id"], _state(hook), ", ".join(hook["events"]), _place(hook)) for hook in answer["webhooks"]
     ]
-    if not rows and output.is_terminal:
-        output.text("no webhooks")
-        return
-    output.table(("id", "state", "events", "url"), rows)
+    output.table(("id", "state", "events", "url"), rows, none="no webhooks")
 
 
 def _place(webhook: Mapping[str, Any]) -> str:

@@ -457,8 +457,8 @@ class MAILClient(Messaging):
     ) -> JSONObject:
         """Have the server post a message at the times of a cron expression, as the caller; admins can name another one.
 
-        `overlap` says what happens if the last run has not ended (None: `skip`), `missed` which times are made up for
-        that came while the server was down (None: `once`).
+        `overlap` says what happens if the last run has not ended (None: `skip`), `missed` which times the server makes
+        up for after it was down (None: `once`).
         """
         given = {"timezone": timezone, "entrypoint": entrypoint, "subject": subject, "caller": caller}
         given |= {"overlap": overlap, "missed": missed}
@@ -477,7 +477,7 @@ class MAILClient(Messaging):
         missed: Literal["once", "skip", "all"] | None = None,
         enabled: bool | None = None,
     ) -> JSONObject:
-        """Change what is given of a schedule; with `enabled=False`, it runs no more by itself."""
+        """Change the given fields of a schedule; with `enabled=False`, it no longer runs by itself."""
         given = {"timezone": timezone, "entrypoint": entrypoint, "subject": subject}
         given |= {"overlap": overlap, "missed": missed}
         return await self._ask("change_schedule", name=name, cron=cron, body=body, enabled=enabled, **given)

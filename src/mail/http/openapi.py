@@ -41,7 +41,7 @@ _MEANINGS = {
     404: "The task, call, dead letter, thread, file, webhook, schedule, token or swarm was not found, or the server "
     "has this feature turned off.",
     409: "The state of the task at that event is no longer stored, the call has ended, or there is a schedule of this "
-    "name already, or it stands in `mail.toml`.",
+    "name already, or it is declared in `mail.toml`.",
     412: "The task is at another generation than `If-Match` says.",
     413: "The request body is too large.",
     422: "This `Idempotency-Key` was used for another request.",

@@ -228,20 +228,14 @@ class _Entry(BaseModel):
     registered: str = ""
 
     def peer(self, name: str) -> PeerRecord:
-        return PeerRecord(
-            name=check_name(name),
-            base_url=check_url(self.base_url),
-            version=self.version,
-            description=self.swarm_description,
-            entrypoint=self.entrypoint,
-            keywords=self.keywords,
-            public=self.public,
-            metadata=self.metadata,
-            auth_token=self.auth_token_ref or self.auth_token or reference_to(variable_for(name)),
-            auth=self.auth,
-            caller_id=self.caller_id,
-            registered=self.registered,
-        )
+        shared = {field: each for field, each in self if field in PeerRecord.model_fields}
+        own = {
+            "name": check_name(name),
+            "base_url": check_url(self.base_url),
+            "description": self.swarm_description,
+            "auth_token": self.auth_token_ref or self.auth_token or reference_to(variable_for(name)),
+        }
+        return PeerRecord(**{**shared, **own})
 
 
 def read_file(path: Path) -> list[PeerRecord]:

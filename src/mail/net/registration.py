@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import asdict
 from ipaddress import ip_address
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -128,24 +129,9 @@ class Access:
 
 def amend(peer: PeerRecord, *, info: SwarmInfo | None = None, access: Access | None = None) -> PeerRecord:
     """Return the entry with a new description, or with a new token and lifetime."""
-    about = info or peer
-    owned = access or peer
-    return PeerRecord(
-        name=peer.name,
-        base_url=peer.base_url,
-        version=about.version,
-        description=about.description,
-        entrypoint=about.entrypoint,
-        keywords=about.keywords,
-        public=about.public,
-        metadata=peer.metadata,
-        auth_token=owned.auth_token,
-        auth=peer.auth,
-        caller_id=peer.caller_id,
-        volatile=owned.volatile,
-        expires=owned.expires,
-        registered=peer.registered,
-    )
+    described = {} if info is None else dict(info)
+    owned = {} if access is None else asdict(access)
+    return PeerRecord(**{**peer, **described, **owned, "name": peer.name})
 
 
 def with_token(

@@ -50,24 +50,16 @@ class SwarmEndpoint(SwarmEndpointCleaned):
     @classmethod
     def of(cls, peer: PeerRecord, health: PeerHealth) -> Self:
         """Build an endpoint from an entry and its health."""
+        shared = {name: each for name, each in peer.items() if name in cls.model_fields}
         return cls(
+            **shared,
             swarm_name=peer.name,
-            base_url=peer.base_url,
-            version=peer.version,
             last_seen=health.last_seen or None,
             is_active=health.is_active,
             latency=health.latency,
             swarm_description=peer.description,
-            keywords=peer.keywords,
-            metadata=peer.metadata,
             health_check_url=f"{peer.base_url}/health",
             auth_token_ref=peer.auth_token if peer.auth_token.startswith("${") else None,
-            public=peer.public,
-            entrypoint=peer.entrypoint,
-            volatile=peer.volatile,
-            expires=peer.expires,
-            auth=peer.auth,
-            caller_id=peer.caller_id,
         )
 
     def cleaned(self) -> SwarmEndpointCleaned:

@@ -77,11 +77,9 @@ class Connection(Protocol):
     @property
     def address(self) -> str:
         """The address of the client; empty if it is unknown."""
-        ...
 
     def check(self, now: float) -> None:
         """End the connection if it has exceeded a limit at `now`."""
-        ...
 
 
 class Connections:

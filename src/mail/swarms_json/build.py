@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from mail.actions.functions import as_action_function, as_async, as_cancel_function, typed_action
 from mail.actions.signatures import signature_of
-from mail.actions.timing import Timing, read_timing
+from mail.actions.timing import Finishes, Timing, read_timing
 from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.json_schema import model_of
 from mail.core.protocol.mail_tools import MAIL_TOOLS
@@ -442,72 +442,51 @@ def build_action(action: ActionSpec, resolve: Resolve, where: str = "") -> Actio
 def _build_action(action: ActionSpec, resolve: Resolve, where: str) -> ActionCore:
     found = None if action.function is None else resolve(action.function)
     given = action.model_fields_set
-    states_parameters = "parameters" in given
-    needs_approval = _needs_approval(action, resolve, where)
-    if isinstance(found, ConvertsToAction):
-        core = found.to_core()
-        timing = _timing(action, core)
-        return replace(
-            core,
-            name=action.name,
-            description=action.description or core.description,
-            parameters=action.parameters if states_parameters else core.parameters,
-            model=None if states_parameters else core.model,
-            idempotent=action.idempotent if "idempotent" in given else core.idempotent,
-            read_only=action.read_only if "read_only" in given else core.read_only,
-            sequential=action.sequential if "sequential" in given else core.sequential,
-            timeout=timing.timeout,
-            finish_within=timing.finish_within,
-            heartbeat=timing.heartbeat,
-            retries=action.retries if "retries" in given else core.retries,
-            needs_approval=needs_approval if "needs_approval" in given else core.needs_approval,
-            approval_timeout=action.approval_timeout
-            if "approval_timeout" in given
-            else core.approval_timeout,
-        )
-    timing = _timing(action)
-    declared = ActionCore(
+    is_ready = isinstance(found, ConvertsToAction)
+    core = found.to_core() if isinstance(found, ConvertsToAction) else ActionCore(action.name, _no_function)
+    declared = {name: getattr(action, name) for name in _DECLARED if name in given}
+    if "needs_approval" in given:
+        declared["needs_approval"] = _needs_approval(action, resolve, where)
+    core = replace(
+        core,
         name=action.name,
-        function=_no_function,
-        description=action.description,
-        parameters=action.parameters,
-        idempotent=action.idempotent,
-        read_only=action.read_only,
-        sequential=action.sequential,
-        timeout=timing.timeout,
-        finish_within=timing.finish_within,
-        heartbeat=timing.heartbeat,
-        retries=action.retries,
-        needs_approval=needs_approval,
-        approval_timeout=action.approval_timeout,
+        description=action.description or core.description,
+        model=None if "parameters" in given else core.model,
+        **_timing(action, core)._asdict(),
+        **declared,
     )
+    if is_ready:
+        return core
     if found is None:
         model_of(action.name, action.parameters)  # reports errors in the schema, which nothing else checks
-        return declared
+        return core
     if not callable(found):
         raise ConfigurationError(f"{where}action {action.name!r}: {action.function!r} is not a function")
     signature = signature_of(found)
-    if not states_parameters and signature.is_typed:
+    if "parameters" not in given and signature.is_typed:
         function, parameters, arguments = typed_action(action.name, found, signature)
         return replace(
-            declared,
+            core,
             function=function,
             description=action.description or arguments.description,
             parameters=parameters,
             model=arguments.model,
         )
-    return replace(declared, function=as_action_function(action.name, found, action.parameters))
+    return replace(core, function=as_action_function(action.name, found, action.parameters))
 
 
-def _timing(action: ActionSpec, core: ActionCore | None = None) -> Timing:
+_DECLARED = ("parameters", "idempotent", "read_only", "sequential", "retries", "approval_timeout")
+"""The settings of a declared action that take precedence over those of its function, if they are given."""
+
+
+def _timing(action: ActionSpec, core: ActionCore) -> Timing:
     """Return the time limits of an action, with those of `core` for what is not declared."""
-    finishes, timeout, heartbeat = action.finishes, action.timeout, action.heartbeat
-    if core is not None:
-        given, is_later = action.model_fields_set, core.finish_within is not None
-        finishes = finishes if "finishes" in given else "later" if is_later else "now"
-        timeout = timeout if "timeout" in given else core.finish_within if is_later else core.timeout
-        heartbeat = heartbeat if "heartbeat" in given else core.heartbeat
-    return read_timing(action.name, finishes, timeout, heartbeat)
+    given, is_later = action.model_fields_set, core.finish_within is not None
+    finishes: Finishes = action.finishes if "finishes" in given else "later" if is_later else "now"
+    timeout = action.timeout if "timeout" in given else core.finish_within if is_later else core.timeout
+    return read_timing(
+        action.name, finishes, timeout, action.heartbeat if "heartbeat" in given else core.heartbeat
+    )
 
 
 def _needs_approval(action: ActionSpec, resolve: Resolve, where: str) -> bool | ApprovalPredicate:

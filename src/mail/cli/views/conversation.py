@@ -6,12 +6,11 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from mail.cli.output import Output, counted, one_line, printable
-from mail.cli.views.events import Stopwatch, read_item
+from mail.cli.views.events import Stopwatch, StreamView, read_item
 from mail.cli.views.live import FRAME_SECONDS, FRAMES, WorkingAgents
 
 if TYPE_CHECKING:
     from rich.text import Text
-    from sse_starlette import ServerSentEvent
 
 STEPS = {"mail": "message", "action": "action", "fault": "error"}
 """The kinds of items that are steps, and the words for them."""
@@ -68,39 +67,27 @@ class Steps:
         return ", ".join((*counts, f"{self.seconds:.1f} s")) if counts else ""
 
 
-class PlainConversation:
+class Conversation(StreamView):
+    """The view of a chat. This one prints nothing but the answer, for scripts."""
+
+    def fold(self, command: str) -> None:
+        """Print one line in place of the steps, with the command that shows them; nothing if they stay."""
+
+
+class PlainConversation(Conversation):
     """Prints a line per step, for a pipe."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
         self._steps = Steps()
 
-    def live(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Show nothing: what passes is for terminals."""
-
     async def item(self, item: Mapping[str, Any]) -> None:
         line = self._steps.read(item)
         if line is not None and not self._output.as_json:
             self._output.text(f"  {line}")
 
-    async def event(self, event: "ServerSentEvent", kind: str, data: Mapping[str, Any]) -> None:
-        """Show nothing: the items say what events mean."""
 
-    async def run(self) -> None:
-        """Refresh nothing."""
-
-    def fold(self, command: str) -> None:
-        """Print nothing: the lines stay."""
-
-
-class QuietConversation(PlainConversation):
-    """Prints nothing but the answer, for scripts."""
-
-    async def item(self, item: Mapping[str, Any]) -> None:
-        """Show nothing."""
-
-
-class LiveConversation:
+class LiveConversation(Conversation):
     """Shows the newest steps, the text that models write, and who works, at the end of a terminal."""
 
     def __init__(self, output: Output) -> None:
@@ -146,9 +133,6 @@ class LiveConversation:
     async def item(self, item: Mapping[str, Any]) -> None:
         self._steps.read(item)
 
-    async def event(self, event: "ServerSentEvent", kind: str, data: Mapping[str, Any]) -> None:
-        """Show nothing: the items say what events mean."""
-
     async def run(self) -> None:
         from asyncio import sleep
 
@@ -184,16 +168,12 @@ class LiveConversation:
         return lines[-max(height, 1) :]
 
     def fold(self, command: str) -> None:
-        """Print one line in place of the steps, with the command that shows them."""
         if summary := self._steps.summary():
             self._output.text(f"· {summary} ({command})", style="dim")
-
-
-Conversation = PlainConversation | LiveConversation
 
 
 def conversation(output: Output, *, is_quiet: bool = False) -> Conversation:
     """Return the view for this output; into a pipe, a quiet one prints the answer only."""
     if output.is_terminal:
         return LiveConversation(output)
-    return QuietConversation(output) if is_quiet else PlainConversation(output)
+    return Conversation() if is_quiet else PlainConversation(output)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TextIO
 
 from mail.cli.output import Output, one_line
 from mail.cli.session import Status
@@ -288,8 +288,8 @@ class Shown(NamedTuple):
     questions: tuple[Question, ...] = ()
 
 
-class StreamView(Protocol):
-    """A way to print the events of a stream."""
+class StreamView:
+    """A way to print the events of a stream. This one shows nothing."""
 
     def live(self, kind: str, data: Mapping[str, Any]) -> None:
         """Show a live event."""
@@ -341,7 +341,7 @@ async def follow(
     return Shown(answer, None if status is None else Status(status), durations.line())
 
 
-class Timeline:
+class Timeline(StreamView):
     """Prints a line per item; on a terminal, with a last line that says who works. As JSON, it prints the events."""
 
     def __init__(self, client: "MAILClient", task_id: str, output: Output) -> None:

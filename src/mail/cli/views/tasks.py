@@ -52,71 +52,6 @@ class PendingCall(BaseModel):
     decision: str | None = None
 
 
-class Awaited(BaseModel):
-    """An answer of another swarm, or a delivery to it, that a task waits for."""
-
-    swarm: str
-    agent: str | None = None
-    until: str | None = None
-    problem: str | None = None
-
-    def __str__(self) -> str:
-        until = f", until {self.until}" if self.until else ""
-        problem = f"; the last attempt failed: {self.problem}" if self.problem else ""
-        return f"{self.agent or f'swarm {self.swarm}'}{until}{problem}"
-
-
-class Work(BaseModel):
-    """A model or an action that an agent waits for; with `until`, what its parked turn waits for."""
-
-    name: str
-    since: str
-    until: str | None = None
-
-    def __str__(self) -> str:
-        if self.until:
-            return f"waits for {self.name} until {time_of_day(self.until)}"
-        return f"{self.name} since {time_of_day(self.since)}"
-
-
-class Worker(BaseModel):
-    """An agent whose turn runs."""
-
-    agent: str
-    since: str
-    on: list[Work] = []
-
-    def __str__(self) -> str:
-        work = ", ".join(map(str, self.on))
-        return f"{self.agent} since {time_of_day(self.since)}{': ' if work else ''}{work}"
-
-
-class OpenCall(BaseModel):
-    """A call of an action whose result is to come."""
-
-    agent: str
-    name: str
-    due: str
-    progress: str = ""
-
-    def __str__(self) -> str:
-        progress = f": {one_line(self.progress)}" if self.progress else ""
-        return f"{self.name} of {self.agent}, due by {self.due}{progress}"
-
-
-class PendingTimer(BaseModel):
-    """Mail that comes later."""
-
-    id: str
-    due: str
-    agent: str | None = None
-    text: str = ""
-
-    def __str__(self) -> str:
-        what = "a message" if self.agent is None else f"a reminder of {self.agent}"
-        return f"{what}, at {self.due}: {one_line(self.text)} (timer {self.id})"
-
-
 class TaskView(BaseModel):
     """The fields of a task that are shown. Lists, and servers of other makes, may leave out those with a default."""
 
@@ -134,10 +69,10 @@ class TaskView(BaseModel):
     steps: int | None = None
     max_steps: int | None = None
     pending_tool_calls: list[PendingCall] = []
-    waiting_for: list[Awaited] = []
-    calls: list[OpenCall] | None = None
-    timers: list[PendingTimer] | None = None
-    working: list[Worker] | None = None
+    waiting_for: list[dict[str, Any]] = []
+    calls: list[dict[str, Any]] | None = None
+    timers: list[dict[str, Any]] | None = None
+    working: list[dict[str, Any]] | None = None
     dead_letters: list[int] = []
     usage: dict[str, Any] = {}
 
@@ -166,12 +101,9 @@ def read_task(task: Mapping[str, Any]) -> TaskView:
 
 def show_tasks(tasks: Iterable[Mapping[str, Any]], output: Output) -> None:
     """Print a line per task."""
-    views = [read_task(task) for task in tasks]
-    if not views and output.is_terminal:
-        output.text("no tasks")
-        return
-    rows = ((view.task_id, view.state, output.time(view.start_time), view.title or "") for view in views)
-    output.table(("task", "status", "started", "title"), rows)
+    views = map(read_task, tasks)
+    rows = [(view.task_id, view.state, output.time(view.start_time), view.title or "") for view in views]
+    output.table(("task", "status", "started", "title"), rows, none="no tasks")
 
 
 def show_task(view: TaskView, output: Output, *, events: bool = False) -> None:
@@ -212,11 +144,17 @@ def _facts(view: TaskView, output: Output) -> Iterator[tuple[str, str]]:
         tokens = f"{total['input_tokens']} tokens in, {total['output_tokens']} out"
         yield "usage", f"{counted(total['calls'], 'model call')}, {tokens}, {price(total)}"
     for awaited in view.waiting_for:
-        yield "waits for", str(awaited)
-    for wait in (*(view.calls or ()), *(view.timers or ())):
-        yield "waits for", str(wait)
+        yield "waits for", _awaited(awaited)
+    for later in view.calls or ():
+        progress = f": {one_line(later['progress'])}" if later.get("progress") else ""
+        yield "waits for", f"{later['name']} of {later['agent']}, due by {later['due']}{progress}"
+    for timer in view.timers or ():
+        what = f"a reminder of {timer['agent']}" if timer.get("agent") else "a message"
+        yield "waits for", f"{what}, at {timer['due']}: {one_line(timer['text'])} (timer {timer['id']})"
     for worker in view.working or ():
-        yield "working", str(worker)
+        work = ", ".join(map(_work, worker.get("on") or ()))
+        since = f" since {time_of_day(worker['since'])}" if worker["since"] else ""
+        yield "working", f"{worker['agent']}{since}{': ' if work else ''}{work}"
     for question in () if view.state == "cancelled" else view.questions():
         yield "approval" if question.needs_approval else "question", f"{question} (call {question.call_id})"
     for call in view.pending_tool_calls:
@@ -228,3 +166,17 @@ def _facts(view: TaskView, output: Output) -> Iterator[tuple[str, str]]:
         durations.read(item)
     if seconds >= SHORT and not view.is_running:
         yield "lasted", " · ".join(filter(None, (duration(seconds), durations.line())))
+
+
+def _awaited(given: Mapping[str, Any]) -> str:
+    """Return in words what a task waits for from another swarm: an answer, or a delivery."""
+    until = f", until {given['until']}" if given.get("until") else ""
+    problem = f"; the last attempt failed: {given['problem']}" if given.get("problem") else ""
+    return f"{given.get('agent') or f'swarm {given["swarm"]}'}{until}{problem}"
+
+
+def _work(given: Mapping[str, Any]) -> str:
+    """Return in words a model or an action that an agent waits for; with `until`, what its parked turn waits for."""
+    if given.get("until"):
+        return f"waits for {given['name']} until {time_of_day(given['until'])}"
+    return f"{given['name']} since {time_of_day(given['since'])}"

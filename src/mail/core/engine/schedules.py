@@ -103,8 +103,23 @@ class Schedules:
                 with suppress(ScheduleNotFound):  # another server was first
                     await self._delete(name)
         for name, declared in checked.items():
-            if declared is not None:
+            if declared is not None and self._may_declare(declared, known.get(name)):
                 await self._save(known.get(name), declared, DECLARED_BY, declared=True)
+
+    @staticmethod
+    def _may_declare(spec: Schedule, task: Task | None) -> bool:
+        """Return whether no other caller has a schedule of this name; say what the declared one replaces, if any."""
+        if task is None or task.schedule is None or task.schedule.declared:
+            return True
+        before = task.schedule
+        if before.spec.caller == spec.caller:
+            logger.warning("schedule %s of the configuration replaces that of %s", spec.name, before.by)
+            return True
+        logger.error(
+            "schedule %s of the configuration does not run, as %s has one of this name: rename it, or delete theirs",
+            *(spec.name, before.spec.caller),
+        )
+        return False
 
     async def run_now(self, name: str) -> tuple[ScheduleState, ScheduledRun]:
         """Begin a run now; return the schedule and the run, which may have been refused. Raises ScheduleNotFound."""
@@ -266,5 +281,5 @@ class Schedules:
     def _refuse_declared(self, task: Task) -> None:
         if task.schedule is not None and task.schedule.declared:
             raise ScheduleDeclared(
-                f"schedule {task.task_id!r} stands in the server's mail.toml; change it there"
+                f"schedule {task.task_id!r} is declared in the server's mail.toml; change it there"
             )

@@ -4,7 +4,7 @@ Programs written for MAIL also import from here what `calls` and `mail_tools` de
 """
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import BaseModel
 
@@ -14,7 +14,6 @@ from mail.core.protocol.json_schema import inlined
 from mail.core.protocol.mail_tools import (
     AcknowledgeBroadcast,
     AwaitMessage,
-    DirectMessage,
     DiscoverSwarms,
     Help,
     IgnoreBroadcast,
@@ -91,90 +90,63 @@ def _declare(tool: type[MAILTool], style: ToolFormat) -> dict[str, Any]:
     return pydantic_model_to_tool(tool, name=tool.tool_name, style=style)
 
 
-def _declare_message(
-    tool: type[DirectMessage], targets: list[str], enable_interswarm: bool, style: ToolFormat
-) -> dict[str, Any]:
-    declaration = _declare(tool, style)
-    parameters = declaration["parameters"] if style == "responses" else declaration["function"]["parameters"]
-    target = parameters["properties"]["target"]
-    if enable_interswarm:
-        target["description"] += (
-            f" Here: {', '.join(targets) or 'nobody'}. An agent of another swarm is written as agent@swarm."
-        )
-    elif targets:
-        target["enum"] = list(targets)
-    return declaration
+class _Declares(Protocol):
+    def __call__(self, style: ToolFormat = "completions") -> dict[str, Any]:
+        """Declare a tool."""
 
 
-def create_request_tool(
-    targets: list[str], enable_interswarm: bool = False, style: ToolFormat = "completions"
-) -> dict[str, Any]:
-    """Declare `send_request` to `targets`, and to `agent@swarm` if interswarm is enabled."""
-    return _declare_message(SendRequest, targets, enable_interswarm, style)
+class _DeclaresMessage(Protocol):
+    def __call__(
+        self, targets: list[str], enable_interswarm: bool = False, style: ToolFormat = "completions"
+    ) -> dict[str, Any]:
+        """Declare a tool that sends a message to `targets`, and to `agent@swarm` if interswarm is enabled."""
 
 
-def create_response_tool(
-    targets: list[str], enable_interswarm: bool = False, style: ToolFormat = "completions"
-) -> dict[str, Any]:
-    """Declare `send_response`; see `create_request_tool`."""
-    return _declare_message(SendResponse, targets, enable_interswarm, style)
+def _declares(tool: type[MAILTool]) -> _Declares:
+    """Return the function that declares a tool."""
+
+    def declare(style: ToolFormat = "completions") -> dict[str, Any]:
+        return _declare(tool, style)
+
+    declare.__doc__ = f"Declare `{tool.tool_name}`."
+    return declare
 
 
-def create_interrupt_tool(
-    targets: list[str], enable_interswarm: bool = False, style: ToolFormat = "completions"
-) -> dict[str, Any]:
-    """Declare `send_interrupt`; see `create_request_tool`."""
-    return _declare_message(SendInterrupt, targets, enable_interswarm, style)
+def _declares_message(tool: type[MAILTool]) -> _DeclaresMessage:
+    """Return the function that declares a tool which sends a message to one agent."""
+
+    def declare(
+        targets: list[str], enable_interswarm: bool = False, style: ToolFormat = "completions"
+    ) -> dict[str, Any]:
+        declaration = _declare(tool, style)
+        target = declaration.get("function", declaration)["parameters"]["properties"]["target"]
+        if enable_interswarm:
+            target["description"] += (
+                f" Here: {', '.join(targets) or 'nobody'}. An agent of another swarm is written as agent@swarm."
+            )
+        elif targets:
+            target["enum"] = list(targets)
+        return declaration
+
+    declare.__doc__ = (
+        f"Declare `{tool.tool_name}` to `targets`, and to `agent@swarm` if interswarm is enabled."
+    )
+    return declare
 
 
-def create_interswarm_broadcast_tool(style: ToolFormat = "completions") -> dict[str, Any]:
-    """Declare `send_interswarm_broadcast`."""
-    return _declare(SendInterswarmBroadcast, style)
-
-
-def create_swarm_discovery_tool(style: ToolFormat = "completions") -> dict[str, Any]:
-    """Declare `discover_swarms`."""
-    return _declare(DiscoverSwarms, style)
-
-
-def create_broadcast_tool(style: ToolFormat = "completions") -> dict[str, Any]:
-    """Declare `send_broadcast`."""
-    return _declare(SendBroadcast, style)
-
-
-def create_acknowledge_broadcast_tool(style: ToolFormat = "completions") -> dict[str, Any]:
-    """Declare `acknowledge_broadcast`."""
-    return _declare(AcknowledgeBroadcast, style)
-
-
-def create_ignore_broadcast_tool(style: ToolFormat = "completions") -> dict[str, Any]:
-    """Declare `ignore_broadcast`."""
-    return _declare(IgnoreBroadcast, style)
-
-
-def create_await_message_tool(style: ToolFormat = "completions") -> dict[str, Any]:
-    """Declare `await_message`."""
-    return _declare(AwaitMessage, style)
-
-
-def create_help_tool(style: ToolFormat = "completions") -> dict[str, Any]:
-    """Declare `help`."""
-    return _declare(Help, style)
-
-
-def create_read_more_tool(style: ToolFormat = "completions") -> dict[str, Any]:
-    """Declare `read_more`, for agents whose context is kept within a window."""
-    return _declare(ReadMore, style)
-
-
-def create_remind_me_tool(style: ToolFormat = "completions") -> dict[str, Any]:
-    """Declare `remind_me`, for agents that may be reminded later."""
-    return _declare(RemindMe, style)
-
-
-def create_task_complete_tool(style: ToolFormat = "completions") -> dict[str, Any]:
-    """Declare `task_complete`."""
-    return _declare(TaskComplete, style)
+create_request_tool = _declares_message(SendRequest)
+create_response_tool = _declares_message(SendResponse)
+create_interrupt_tool = _declares_message(SendInterrupt)
+create_interswarm_broadcast_tool = _declares(SendInterswarmBroadcast)
+create_swarm_discovery_tool = _declares(DiscoverSwarms)
+create_broadcast_tool = _declares(SendBroadcast)
+create_acknowledge_broadcast_tool = _declares(AcknowledgeBroadcast)
+create_ignore_broadcast_tool = _declares(IgnoreBroadcast)
+create_await_message_tool = _declares(AwaitMessage)
+create_help_tool = _declares(Help)
+create_read_more_tool = _declares(ReadMore)
+create_remind_me_tool = _declares(RemindMe)
+create_task_complete_tool = _declares(TaskComplete)
 
 
 def declared_name(declaration: dict[str, Any]) -> str:

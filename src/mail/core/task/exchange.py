@@ -33,7 +33,6 @@ class Rows(Protocol):
 
     async def read(self, *keys: RowKey) -> dict[RowKey, str]:
         """Return the texts of those rows that exist."""
-        ...
 
     async def find(
         self, place: str, prefix: str, *, after: str = "", limit: int | None = None
@@ -42,15 +41,12 @@ class Rows(Protocol):
 
         `after` is the name after which to begin, `limit` the highest number of rows; None for all.
         """
-        ...
 
     async def write(self, writes: Sequence[Write]) -> bool:
         """Make all changes, or none if the condition of one is false; return whether they were made.
 
         Raises PayloadTooLarge.
         """
-        ...
 
     async def close(self) -> None:
         """Close the database."""
-        ...

@@ -113,17 +113,14 @@ class Claim(Protocol):
     @property
     def task(self) -> Task:
         """The task, as it was at that time."""
-        ...
 
     @property
     def mailbox(self) -> str:
         """The mailbox."""
-        ...
 
     @property
     def lease(self) -> Lease:
         """The worker's lease."""
-        ...
 
 
 @value

@@ -119,11 +119,9 @@ class PermitGate(Protocol):
 
     async def take(self, caller: str, ticket: int = 0, *, waits: bool = True) -> Reply:
         """Ask whether a call of a caller may begin, with the ticket that it has got before (`Ask`)."""
-        ...
 
     async def end(self, tokens: int, seconds: float) -> None:
         """Note that a call has ended, and what it took."""
-        ...
 
 
 class PermitSource(Breakers, Protocol):
@@ -131,8 +129,6 @@ class PermitSource(Breakers, Protocol):
 
     def gate(self, model: str) -> PermitGate | None:
         """Return the gate for calls of a model; None if it has no limits."""
-        ...
 
     async def refuse(self, model: str, learnt: ModelLimits, seconds: float) -> None:
         """Keep calls of a model back for so many seconds, as its provider has refused one, and told its limits."""
-        ...

@@ -70,7 +70,6 @@ class TurnQueue(Protocol):
 
     async def publish(self, wake_ups: Sequence[WakeUp], /) -> None:
         """Publish wake-ups: urgent tiers first; inside a tier, those of one caller are first in first out."""
-        ...
 
 
 @value
@@ -126,13 +125,11 @@ class Contents(Protocol):
 
     async def put_content(self, key: TaskKey, ref: str, text: str) -> None:
         """Store a text of a task, which a fork inherits; nothing happens if the task has it already."""
-        ...
 
     async def read_content(
         self, key: TaskKey, ref: str, *, offset: int, length: int
     ) -> tuple[str, int] | None:
         """Return `length` characters of a text from `offset` on, and how many it has in all; None for no such text."""
-        ...
 
 
 class WaitRecords(Protocol):
@@ -143,18 +140,15 @@ class WaitRecords(Protocol):
 
         Nothing else of the task is written.
         """
-        ...
 
     async def read_wait(self, key: TaskKey, wait_id: str) -> Wait | None:
         """Return the record of a task with this id; None if there is none."""
-        ...
 
     async def list_waits(self, key: TaskKey, *, after: tuple[float, str] = FIRST, limit: int) -> list[Wait]:
         """Return the first records of a task that wait, by (due, id), behind `after`.
 
         Some may be of calls and reminders that have ended with their task (`mail.core.decisions.waits.is_open`).
         """
-        ...
 
 
 class Store(Contents, WaitRecords, Protocol):
@@ -162,7 +156,6 @@ class Store(Contents, WaitRecords, Protocol):
 
     async def load(self, key: TaskKey) -> Task | None:
         """Return the task's current state; None for an unknown task."""
-        ...
 
     async def open_turn(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
@@ -173,7 +166,6 @@ class Store(Contents, WaitRecords, Protocol):
         reads (`mail.core.task.context.Cut`) are left out. Leases that have expired at `now` don't count, nor does a
         park that is over (`Lease.is_over`).
         """
-        ...
 
     async def claim(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float
@@ -182,32 +174,27 @@ class Store(Contents, WaitRecords, Protocol):
 
         Return Idle only for an unknown task, or one with nothing to deliver.
         """
-        ...
 
     async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint, *, on_disk: bool = False) -> None:
         """Store the progress of a turn; with `on_disk`, so that it survives a power failure, whatever the settings are.
 
         Raises LeaseLost if another worker has its lease.
         """
-        ...
 
     async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
         """Return the leases of a task that have not expired at `now`, parks included, by mailbox."""
-        ...
 
     async def renew(self, turns: Sequence[Claim], *, expires: float) -> set[str]:
         """Let the leases of turns expire at `expires`; return the tokens of those that are lost.
 
         A lease that has expired is renewed, too, unless another worker has its mailbox.
         """
-        ...
 
     async def park(self, turn: Turn, parked: Lease, checkpoint: Checkpoint | None) -> None:
         """Replace the lease of a turn by a park, and store its checkpoint, if it has one; see `list_due`.
 
         Raises LeaseLost if another worker has its lease; then nothing is written.
         """
-        ...
 
     async def end_expired(self, due: DueTask, *, now: float) -> list[ExpiredLease]:
         """End the leases and parks of a task that have expired at `now`, and return each to one caller only.
@@ -215,14 +202,12 @@ class Store(Contents, WaitRecords, Protocol):
         They stay until their mailboxes are opened, with 0 for `expires`. The task is then due again when the next of
         them expires, or is to be checked later (`list_due`).
         """
-        ...
 
     async def release(self, turn: Claim, *, left: Lease | None = None) -> None:
         """Release the lease without a commit; the mail stays.
 
         The lease that is `left` in its place (`Lease.ended`) is for the next turn to know (`Turn.replaced`).
         """
-        ...
 
     async def commit(self, change: TaskChange) -> None:
         """Apply the change as a whole. Histories that it inherits are copied before, piece by piece.
@@ -230,13 +215,11 @@ class Store(Contents, WaitRecords, Protocol):
         Raises VersionConflict if the task is not at `expected_version`, and LeaseLost if another worker has the turn's
         lease; then nothing is written.
         """
-        ...
 
     async def read_portions(
         self, key: TaskKey, agent: str, *, after: int = 0, upto: int | None = None, at: int | None = None
     ) -> list[Portion]:
         """Return the portions of the agent's history, oldest first, within the bounds of `read_history`."""
-        ...
 
     async def read_history(
         self, key: TaskKey, agent: str, *, after: int = 0, upto: int | None = None, at: int | None = None
@@ -246,7 +229,6 @@ class Store(Contents, WaitRecords, Protocol):
         `at` is the seq of a commit before which all these portions were stored, so that a store need not look behind
         it.
         """
-        ...
 
     async def read_commit(self, key: TaskKey, at: int) -> Commit:
         """Return the commit with the event `at`. The time and memory that it takes don't grow with the task.
@@ -254,7 +236,6 @@ class Store(Contents, WaitRecords, Protocol):
         Of a fork's first commit, it may return only some of the events. Raises BadRequest for an unknown event, and
         SnapshotExpired if that commit is no longer stored.
         """
-        ...
 
     async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:
         """Return the task after the commit with the event `at`.
@@ -263,7 +244,6 @@ class Store(Contents, WaitRecords, Protocol):
         `histories`, the agents' histories: neither is read for the snapshot. Raises BadRequest
         for an unknown event, and SnapshotExpired if that state is no longer stored.
         """
-        ...
 
     async def read_inbox(
         self, key: TaskKey, *, after: InboxEntry | None = None, max_bytes: int | None = None
@@ -272,7 +252,6 @@ class Store(Contents, WaitRecords, Protocol):
 
         With `max_bytes`, the list ends with the message with which it reaches that size (`mail.core.task.size`).
         """
-        ...
 
     async def read_events(
         self, key: TaskKey, *, after: int = 0, limit: int | None = None, max_bytes: int | None = None
@@ -282,19 +261,15 @@ class Store(Contents, WaitRecords, Protocol):
         With `max_bytes`, the list ends with the commit with which it reaches about that size; so a slice of a long
         timeline takes little memory, and an empty list still means that there are no more events.
         """
-        ...
 
     async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
         """Return the finishing message of a generation; None before it has ended."""
-        ...
 
     async def wait_for_response(self, key: TaskKey, generation: int, *, seconds: float) -> MAILMessage | None:
         """Wait for a response and return it; None after `seconds`."""
-        ...
 
     async def wait_for_change(self, key: TaskKey, *, after: int, seconds: float) -> int:
         """Wait until the task's seq exceeds `after` and return it; return `after` after `seconds`."""
-        ...
 
     async def list_tasks(
         self,
@@ -309,7 +284,6 @@ class Store(Contents, WaitRecords, Protocol):
         Without an instance, return tasks of all; a store may have no order for those, and miss tasks that begin
         meanwhile.
         """
-        ...
 
     async def list_ready(self, *, quiet_since: str | None = None, now: float = inf) -> list[WakeUp]:
         """Return wake-ups for all mailboxes of all tasks with mail to process; a restart or sweep publishes them.
@@ -317,7 +291,6 @@ class Store(Contents, WaitRecords, Protocol):
         With `quiet_since`, a time as in `Task.updated`, return those of tasks not changed since. Leave out mailboxes
         with a lease that has not expired at `now`, or a park that is not over; by default none.
         """
-        ...
 
     async def list_due(self, until: float) -> list[DueTask]:
         """Return the tasks that somebody must look after until then.
@@ -327,7 +300,6 @@ class Store(Contents, WaitRecords, Protocol):
         have committed meanwhile, when it has the task checked: some minutes at most after its last commit or renewal,
         as long as mail waits. Of very many, it may leave out the last.
         """
-        ...
 
     async def list_dead(
         self, instance: str | None, *, limit: int = 100, cursor: str | None = None
@@ -336,26 +308,21 @@ class Store(Contents, WaitRecords, Protocol):
 
         The list may be slightly out of date. Raises BadRequest for an invalid cursor.
         """
-        ...
 
     async def count_running(self, instance: str, *, upto: int) -> int:
         """Return how many tasks of an instance are running, at most `upto`; it may be slightly out of date."""
-        ...
 
     async def count_active_instances(self) -> int:
         """Return how many instances have a running task."""
-        ...
 
     async def usage_of(self, instance: str) -> CallerUsage:
         """Return what the tasks of an instance take up; it may be slightly out of date."""
-        ...
 
     async def delete(self, task: Task) -> None:
         """Delete a task, with everything that it stores, unless it has changed: it is gone as a whole.
 
         A process that dies meanwhile may leave invisible parts, which `list_due` deletes. Raises VersionConflict.
         """
-        ...
 
 
 class LiveReceiver(Protocol):
@@ -363,11 +330,9 @@ class LiveReceiver(Protocol):
 
     def mark(self, key: TaskKey, *, seconds: float, deltas: bool) -> None:
         """Publish the live events of a task to the link for so many seconds, as another process watches it."""
-        ...
 
     def deliver(self, key: TaskKey, events: Sequence[LiveEvent]) -> None:
         """Pass the events of a task that runs in another process to those who watch it here."""
-        ...
 
 
 class LiveLink(Protocol):
@@ -378,19 +343,15 @@ class LiveLink(Protocol):
 
     def attach(self, receiver: LiveReceiver) -> None:
         """Set who takes what comes from other processes."""
-        ...
 
     async def announce(self, key: TaskKey, *, seconds: float, deltas: bool) -> None:
         """Let other processes know that this one watches a task, for so many seconds. Never raises."""
-        ...
 
     def publish(self, key: TaskKey, event: LiveEvent) -> None:
         """Send an event of a task that another process watches; it may be sent later, together with others."""
-        ...
 
     async def flush(self, key: TaskKey) -> None:
         """Send what can be sent at the end of a turn, after which the process may be frozen. Never raises."""
-        ...
 
 
 class Documents(Protocol):
@@ -398,7 +359,6 @@ class Documents(Protocol):
 
     async def get(self, kind: Kind, *key: str) -> Document | None:
         """Return a document; it may have expired."""
-        ...
 
     async def put(
         self,
@@ -418,15 +378,12 @@ class Documents(Protocol):
             limit: the most documents that may share all but the last part of the key; None for any number. Two
                 writers at the same time may both find room.
         """
-        ...
 
     async def delete(self, kind: Kind, *key: str, where: Mapping[str, str] | None = None) -> bool:
         """Delete a document if its fields have the values of `where`; return whether it was deleted."""
-        ...
 
     async def find(self, kind: Kind, *partition: str) -> list[Document]:
         """Return the documents with a key that begins with `partition`, in no order."""
-        ...
 
 
 class Files(Protocol):
@@ -437,38 +394,30 @@ class Files(Protocol):
 
         Its `secret` signs the links to it. A file that is stored already keeps its name and secret.
         """
-        ...
 
     async def unused_bytes(self, instance: str, *, now: float) -> int:
         """Return how many bytes a caller has stored about within the last day that no task refers to; not less."""
-        ...
 
     async def find_file(self, instance: str, file_id: str) -> FileRef | None:
         """Return the reference of a caller's file, under the name that it was stored with; None if there is none."""
-        ...
 
     async def read_secret(self, instance: str, file_id: str) -> str | None:
         """Return the secret of a caller's file; None if there is none."""
-        ...
 
     async def read_file(self, instance: str, file_id: str) -> bytes | None:
         """Return the bytes of a caller's file; None if there is none."""
-        ...
 
     async def keep_file(self, key: TaskKey, file: FileRef) -> bool:
         """Note that a task refers to a file of its caller, which then stays as long as the task; False if it is gone.
 
         The task may not exist yet. Nothing happens if it refers to the file already.
         """
-        ...
 
     async def files_of(self, key: TaskKey) -> list[FileRef]:
         """Return the files that a task refers to, in no order."""
-        ...
 
     async def drop_files(self, key: TaskKey) -> None:
         """Forget what a deleted task refers to, and delete the files to which no other task refers."""
-        ...
 
 
 class Peers(Protocol):
@@ -481,30 +430,24 @@ class Peers(Protocol):
         PeerRefused for permanent errors: an unknown peer, no token, a 4xx response; and PeerUnavailable for temporary
         ones: no response in time, 429, 5xx, and, as PeerUnreachable, no connection.
         """
-        ...
 
     async def fetch_file(self, swarm: str, link: str, *, max_bytes: int) -> bytes:
         """Return the file that a link of another swarm fetches. Raises PeerRefused and PeerUnavailable."""
-        ...
 
     async def known(self) -> Sequence[str]:
         """Return the names of the swarms that mail can be sent to."""
-        ...
 
     async def caller_ids(self, swarm: str) -> Sequence[str]:
         """Return the ids of the tokens with which a swarm may call this server, its own first.
 
         Empty for an unknown swarm.
         """
-        ...
 
     async def obstacle(self, swarm: str) -> str:
         """Return why mail to a swarm can't be sent; empty if it can, as far as this process knows."""
-        ...
 
     async def discover(self, urls: Sequence[str]) -> str:
         """Register the swarms that servers at these URLs run or know; return the outcome as text for an agent."""
-        ...
 
 
 class Webhooks(Protocol):
@@ -513,16 +456,12 @@ class Webhooks(Protocol):
     @property
     def retry_seconds(self) -> Sequence[float]:
         """The pauses after each consecutive failure."""
-        ...
 
     async def check(self, webhook: Webhook) -> None:
         """Raise BadRequest for a URL that is not allowed, or a secret that doesn't exist."""
-        ...
 
     async def registered(self, caller: str) -> Sequence[Webhook]:
         """Return the webhooks that a caller (`role:id@swarm`) has registered for its tasks."""
-        ...
 
     async def send(self, hook: TaskWebhook, event_id: str, body: bytes, *, seconds: float) -> Reply:
         """Send an event to a webhook, within so many seconds; the event id is the same at every attempt."""
-        ...

@@ -19,7 +19,7 @@ HISTORY = 10
 """The ended runs that a schedule remembers."""
 
 MAX_WAITING = 24
-"""The runs of a schedule that wait until the one before has ended; those missed that are made up for."""
+"""Maximum number of runs of a schedule that wait for the one before to end, and of missed runs that are made up for."""
 
 MAX_SCHEDULES = 100
 """The schedules that one caller may have."""
@@ -42,7 +42,7 @@ class Overlap(StrEnum):
 
 
 class Missed(StrEnum):
-    """Which times are made up for that came while nobody was there to begin a run: the last, none, or all."""
+    """Which times a server makes up for after nobody was there to begin a run: the last, none, or all."""
 
     ONCE = "once"
     SKIP = "skip"
@@ -77,7 +77,7 @@ class Schedule(Value):
     )
     missed: Missed = Field(
         default=Missed.ONCE,
-        description="Which times are made up for that came while the server was down: the last one (`once`), none "
+        description="Which times the server makes up for after it was down: the last one (`once`), none "
         f"(`skip`), or `all`, the last {MAX_WAITING} at most, one after the other.",
     )
     enabled: bool = Field(default=True, description="Whether it runs by itself.")
@@ -139,7 +139,7 @@ class ScheduleState:
     """A schedule, and what has become of it.
 
     Attributes:
-        declared: whether it stands in `mail.toml`, and can't be changed elsewhere.
+        declared: whether it is declared in `mail.toml`, and can't be changed elsewhere.
         by: who has changed it last.
         next: when it runs next, in seconds since the epoch; None while it is disabled.
         look: when its open runs are looked at again; None if there are none.

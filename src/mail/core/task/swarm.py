@@ -76,11 +76,9 @@ class WindowedFunction(Protocol):
 
     async def window(self) -> int | None:
         """Return how many tokens the model can read in a call; None if that is not known."""
-        ...
 
     async def summarize(self, text: str, model: str | None) -> str:
         """Return the summary of a transcript, by another `model` if given; empty if there is none."""
-        ...
 
 
 @runtime_checkable
@@ -98,7 +96,6 @@ class ToolingFunction(Protocol):
 
     def offered_tools(self) -> list[dict[str, Any]]:
         """Return the tools that its model gets in the turn that is running."""
-        ...
 
 
 @value

@@ -42,15 +42,12 @@ class LivePublisher(Protocol):
     @property
     def watched(self) -> Container[TaskKey]:
         """The tasks that somebody watches, here or at another server."""
-        ...
 
     def publish(self, key: TaskKey, event: LiveEvent) -> None:
         """Pass an event on. Never raises, never waits."""
-        ...
 
     def wants_deltas(self, key: TaskKey) -> bool:
         """Return whether somebody wants the pieces of models' replies, too."""
-        ...
 
 
 def _rounded(seconds: float) -> float:
@@ -334,7 +331,6 @@ class CallTracer(Protocol):
 
     def model_call(self, call: "ModelCall") -> AbstractContextManager[object]:
         """Trace a call, until its end; then its attributes say what there is to record."""
-        ...
 
 
 class ModelCall(Span):

@@ -34,11 +34,9 @@ class TimeLimit(Protocol):
 
     def when(self) -> float | None:
         """Return the end of the time; None for never."""
-        ...
 
     def reschedule(self, when: float | None, /) -> None:
         """Move the end."""
-        ...
 
 
 @value(kw_only=True)

@@ -4,6 +4,7 @@ A tool is a pydantic model of its arguments and an async function of the game an
 game. Only the narrator sees a tool's result, or the text of the `NarratorError` that it raises.
 """
 
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
@@ -108,26 +109,21 @@ async def record_verdict(game: GameState, args: dict[str, Any]) -> str:
     return f"{voter.name} votes {'guilty' if args['guilty'] else 'innocent'}."
 
 
+TOOLS: Mapping[type[BaseModel], Callable[[GameState, dict[str, Any]], Coroutine[Any, Any, str]]] = {
+    DoctorProtectArgs: doctor_protect,
+    DetectiveInvestigateArgs: detective_investigate,
+    MafiaVoteKillArgs: mafia_vote_kill,
+    RecordNominationArgs: record_nomination,
+    RecordVerdictArgs: record_verdict,
+}
+"""The tools by the models of their arguments."""
+
+
 def get_narrator_actions(game: GameState) -> list[MAILAction]:
     """Return the narrator's tools, for this game."""
     return [
-        MAILAction.from_pydantic_model(
-            model=DoctorProtectArgs, function=partial(doctor_protect, game), name="doctor_protect"
-        ),
-        MAILAction.from_pydantic_model(
-            model=DetectiveInvestigateArgs,
-            function=partial(detective_investigate, game),
-            name="detective_investigate",
-        ),
-        MAILAction.from_pydantic_model(
-            model=MafiaVoteKillArgs, function=partial(mafia_vote_kill, game), name="mafia_vote_kill"
-        ),
-        MAILAction.from_pydantic_model(
-            model=RecordNominationArgs, function=partial(record_nomination, game), name="record_nomination"
-        ),
-        MAILAction.from_pydantic_model(
-            model=RecordVerdictArgs, function=partial(record_verdict, game), name="record_verdict"
-        ),
+        MAILAction.from_pydantic_model(model=model, function=partial(function, game), name=function.__name__)
+        for model, function in TOOLS.items()
     ]
 
 

@@ -68,12 +68,12 @@ class DescribedSchedule(Answered):
     missed: Missed
     enabled: bool
     declared: bool = Field(
-        description="Whether it stands in the server's `mail.toml`, and can't be changed here."
+        description="Whether it is declared in the server's `mail.toml`, and can't be changed here."
     )
     changed_by: str = Field(description="Who has changed it last.")
     next: str | None = Field(description="When it runs next, in ISO 8601; null while it is disabled.")
     failures: int = Field(description="How many runs have failed since one was completed.")
-    is_failing: bool = Field(description=f"Whether that are {FAILING} or more.")
+    is_failing: bool = Field(description=f"Whether `failures` is {FAILING} or more.")
     runs: list[Run] = Field(description="Those that have not ended, and the last ten others, newest first.")
 
 
@@ -209,7 +209,7 @@ async def change_schedule(
     responses=problems(404, 409, *PROTECTED),
 )
 async def delete_schedule(request: Request, caller: AdminOrUser, name: _Name) -> JSON:
-    """Delete a schedule. The tasks of its runs stay, and go on."""
+    """Delete a schedule. The tasks of its runs stay, and continue."""
     service = service_of(request)
     state = await _visible(service, caller, name)
     with audited(request, caller, Act.DELETE_SCHEDULE, name, owner=state.spec.caller):

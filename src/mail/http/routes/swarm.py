@@ -31,6 +31,9 @@ class AgentInfo(Answered):
     enable_entrypoint: bool = Field(description="Whether callers may write to it.")
     enable_interswarm: bool = Field(description="Whether it may write to other swarms.")
     can_complete_tasks: bool
+    copies: int = Field(
+        description="How many requests it works on at once, each with a history of its own; 0 for one after the other."
+    )
     model: str | None = Field(
         description="Its language model, by its name in litellm; null if it has none, or if its function doesn't "
         "name it."
@@ -146,6 +149,7 @@ def _describe(swarm: SwarmCore, *, system_prompts: bool) -> dict[str, object]:
                 "enable_entrypoint": agent.enable_entrypoint,
                 "enable_interswarm": agent.enable_interswarm,
                 "can_complete_tasks": agent.can_complete_tasks,
+                "copies": agent.copies,
                 "model": agent.model,
                 "mcp_servers": list(agent.mcp_servers),
                 "exclude_tools": sorted(agent.exclude_tools),

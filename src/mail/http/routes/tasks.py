@@ -115,7 +115,7 @@ async def get_tasks(
     query |= {"all": "true"} if every else {"caller": whose} if whose else {}
     if instance != own:
         query["fields"] = "summary"
-        found = [task for task in page.tasks if task.instance.endswith(f"@{swarm}")]
+        found = [task for task in page.tasks if task.instance.endswith(f"@{swarm}") and task.schedule is None]
         pieces = summaries_pieces(found, service.runtime.pacer, of_others=True, by_caller=every)
     elif fields is None:
         page = page.upto(service.page_bytes)

@@ -171,7 +171,7 @@ async def _add_page(
     while left > 0:
         page = await runtime.store.list_tasks(instance, limit=min(left, BATCH), cursor=cursor)
         for task in page.tasks:
-            if task.instance.endswith(swarm) and _began(task) in period:
+            if task.instance.endswith(swarm) and task.schedule is None and _began(task) in period:
                 bill.add(task)
         left -= len(page.tasks)
         cursor = page.cursor

@@ -18,7 +18,15 @@ from mail.core.task.task import TaskKey, Transition
 from mail.core.task.turn_state import Receipt
 from mail.errors import LeaseLost
 from mail.testing.changes import ANN, NOW, SWARM, Mail, Maker, checkpoint
-from mail.testing.contracts import StoreAdapter, committed, due_tasks, end_expired, everything, open_turn
+from mail.testing.contracts import (
+    StoreAdapter,
+    committed,
+    due_tasks,
+    end_expired,
+    everything,
+    first_turn,
+    open_turn,
+)
 
 KEY, OTHER = TaskKey(ANN, "task-1"), TaskKey(ANN, "task-2")
 
@@ -97,24 +105,23 @@ async def test_mailboxes_are_leased_one_by_one(store: Store, make: Maker) -> Non
 
 
 async def test_commit_gives_the_lease_back(store: Store, make: Maker) -> None:
-    await store.commit(make.begin(KEY, Mail("alpha", body="first"), Mail("alpha", body="second")))
-    turn = await open_turn(store, KEY, "alpha", make)
+    turn = await first_turn(
+        store, KEY, "alpha", make, Mail("alpha", body="first"), Mail("alpha", body="second")
+    )
     await store.commit(make.change(turn.task, turn=turn))
     turn = await open_turn(store, KEY, "alpha", make)
     assert turn.entry.message.message.body == "second"
 
 
 async def test_commit_that_leaves_the_mail_gives_the_lease_back_too(store: Store, make: Maker) -> None:
-    await store.commit(make.begin(KEY, Mail("alpha")))
-    turn = await open_turn(store, KEY, "alpha", make)
+    turn = await first_turn(store, KEY, "alpha", make)
     await store.commit(make.change(turn.task, turn=turn, consume=False))
     again = await open_turn(store, KEY, "alpha", make)
     assert again.entry == turn.entry
 
 
 async def test_release_gives_the_lease_back_and_keeps_the_mail(store: Store, make: Maker) -> None:
-    await store.commit(make.begin(KEY, Mail("alpha")))
-    turn = await open_turn(store, KEY, "alpha", make)
+    turn = await first_turn(store, KEY, "alpha", make)
     before = await everything(store, KEY)
     await store.release(turn)
     assert await everything(store, KEY) == before
@@ -131,8 +138,7 @@ async def test_commits_of_others_leave_the_lease_alone(store: Store, make: Maker
 
 async def test_a_lease_still_holds_after_the_task_was_stopped_and_resumed(store: Store, make: Maker) -> None:
     """A slow turn may outlast a generation; its mailbox stays its own until it commits."""
-    await store.commit(make.begin(KEY, Mail("alpha")))
-    slow = await open_turn(store, KEY, "alpha", make)
+    slow = await first_turn(store, KEY, "alpha", make)
     stopped = make.change(slow.task, transition=Transition.COMPLETE)
     await store.commit(stopped)
     resumed = make.change(stopped.task, Mail("alpha"), transition=Transition.RESUME)
@@ -159,8 +165,7 @@ class TestRenewal:
         assert [entry.mailbox for entry in await store.read_inbox(KEY)] == ["beta"]
 
     async def test_a_late_renewal_counts_while_nobody_has_taken_over(self, store: Store, make: Maker) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha")))
-        turn = await open_turn(store, KEY, "alpha", make)
+        turn = await first_turn(store, KEY, "alpha", make)
         (expired,) = await end_expired(store, NOW + 61)
         assert expired.lease.token == turn.lease.token
         assert await store.renew([turn], expires=NOW + 150) == set()
@@ -187,8 +192,7 @@ class TestRenewal:
         assert await everything(store, KEY) == before
 
     async def test_a_delivery_renews_too(self, store: Store, make: Maker) -> None:
-        await store.commit(make.begin(KEY, Mail("@other")))
-        turn = await open_turn(store, KEY, "@other", make)
+        turn = await first_turn(store, KEY, "@other", make)
         assert await store.renew([turn], expires=NOW + 90) == set()
         await store.commit(make.change(turn.task, turn=turn))
 
@@ -202,8 +206,7 @@ class TestExpiredLease:
         await open_turn(store, KEY, "alpha", make, now=NOW + 61)
 
     async def test_each_is_handed_out_once_to_one_caller(self, store: Store, make: Maker) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta"), Mail("gamma")))
-        alpha = await open_turn(store, KEY, "alpha", make)
+        alpha = await first_turn(store, KEY, "alpha", make, Mail("alpha"), Mail("beta"), Mail("gamma"))
         await store.release(await open_turn(store, KEY, "beta", make))
         await open_turn(store, KEY, "gamma", make, now=NOW + 30)
         assert await end_expired(store, NOW + 50) == []
@@ -217,8 +220,7 @@ class TestExpiredLease:
             await store.commit(make.change(alpha.task, turn=alpha))
 
     async def test_the_turn_after_it_knows_it(self, store: Store, make: Maker) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha")))
-        first = await open_turn(store, KEY, "alpha", make)
+        first = await first_turn(store, KEY, "alpha", make)
         second = await open_turn(store, KEY, "alpha", make, now=NOW + 61)
         assert first.replaced is None
         assert second.replaced is not None
@@ -228,8 +230,7 @@ class TestExpiredLease:
         assert third.replaced is None
 
     async def test_the_turn_after_failed_ones_knows_how_many(self, store: Store, make: Maker) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha")))
-        failed = await open_turn(store, KEY, "alpha", make)
+        failed = await first_turn(store, KEY, "alpha", make)
         await store.release(failed, left=failed.lease.ended(3, 7))
         assert await store.read_leases(KEY, now=NOW) == {}
         assert await end_expired(store, NOW + 90) == []
@@ -256,16 +257,14 @@ class TestExpiredLease:
     async def test_its_holder_may_still_finish_while_nobody_has_taken_over(
         self, store: Store, make: Maker
     ) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha")))
-        slow = await open_turn(store, KEY, "alpha", make)
+        slow = await first_turn(store, KEY, "alpha", make)
         await store.save_checkpoint(slow, checkpoint("late"))
         change = make.change(slow.task, turn=slow)
         await store.commit(change)
         assert await store.load(KEY) == change.task
 
     async def test_the_new_holder_fences_the_old_holder_off(self, store: Store, make: Maker) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha")))
-        slow = await open_turn(store, KEY, "alpha", make)
+        slow = await first_turn(store, KEY, "alpha", make)
         new_holder = await open_turn(store, KEY, "alpha", make, now=NOW + 61)
         before = await everything(store, KEY)
         with pytest.raises(LeaseLost):
@@ -278,8 +277,7 @@ class TestExpiredLease:
     async def test_release_by_the_old_holder_does_not_free_the_new_holders_lease(
         self, store: Store, make: Maker
     ) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha")))
-        slow = await open_turn(store, KEY, "alpha", make)
+        slow = await first_turn(store, KEY, "alpha", make)
         new_holder = await open_turn(store, KEY, "alpha", make, now=NOW + 61)
         await store.release(slow)
         assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW + 61, history_after=0) == Busy()
@@ -288,8 +286,7 @@ class TestExpiredLease:
     async def test_the_old_holder_stays_out_after_the_new_holder_has_finished(
         self, store: Store, make: Maker
     ) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha"), Mail("alpha")))
-        slow = await open_turn(store, KEY, "alpha", make)
+        slow = await first_turn(store, KEY, "alpha", make, Mail("alpha"), Mail("alpha"))
         new_holder = await open_turn(store, KEY, "alpha", make, now=NOW + 61)
         finished = make.change(new_holder.task, turn=new_holder)
         await store.commit(finished)
@@ -303,8 +300,7 @@ class TestExpiredLease:
 
     async def test_a_lost_lease_is_noticed_before_a_lost_version(self, store: Store, make: Maker) -> None:
         """Told of a conflict, the old holder would only decide again; it must give up."""
-        await store.commit(make.begin(KEY, Mail("alpha")))
-        slow = await open_turn(store, KEY, "alpha", make)
+        slow = await first_turn(store, KEY, "alpha", make)
         new_holder = await open_turn(store, KEY, "alpha", make, now=NOW + 61)
         await store.commit(make.change(new_holder.task, turn=new_holder))
         with pytest.raises(LeaseLost):
@@ -358,8 +354,7 @@ class TestOrder:
         self, store: Store, make: Maker
     ) -> None:
         """Something more urgent may come in while a turn runs; it isn't what the turn has read."""
-        await store.commit(make.begin(KEY, Mail("alpha", Tier.AGENT, "read")))
-        turn = await open_turn(store, KEY, "alpha", make)
+        turn = await first_turn(store, KEY, "alpha", make, Mail("alpha", Tier.AGENT, "read"))
         came = make.change(turn.task, Mail("alpha", Tier.SYSTEM, "came in"))
         await store.commit(came)
         await store.commit(make.change(came.task, turn=turn))
@@ -429,8 +424,7 @@ class TestCheckpoint:
     """An unfinished turn is found by the worker that runs it next."""
 
     async def test_it_comes_with_the_turn_that_is_opened_again(self, store: Store, make: Maker) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha")))
-        turn = await open_turn(store, KEY, "alpha", make)
+        turn = await first_turn(store, KEY, "alpha", make)
         assert turn.checkpoint is None
         await store.save_checkpoint(turn, checkpoint("a", "b"))
         await store.release(turn)
@@ -439,8 +433,7 @@ class TestCheckpoint:
         assert again.entry == turn.entry
 
     async def test_the_last_one_counts(self, store: Store, make: Maker) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha")))
-        turn = await open_turn(store, KEY, "alpha", make)
+        turn = await first_turn(store, KEY, "alpha", make)
         started = checkpoint("a").with_receipt(0, Receipt(state=Receipt.State.STARTED))
         await store.save_checkpoint(turn, started)
         failed = started.with_receipt(0, Receipt(state=Receipt.State.FAILED, content="no"))
@@ -449,22 +442,19 @@ class TestCheckpoint:
         assert (await open_turn(store, KEY, "alpha", make)).checkpoint == failed
 
     async def test_it_outlives_an_expired_lease(self, store: Store, make: Maker) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha")))
-        turn = await open_turn(store, KEY, "alpha", make)
+        turn = await first_turn(store, KEY, "alpha", make)
         await store.save_checkpoint(turn, checkpoint("a"))
         assert (await open_turn(store, KEY, "alpha", make, now=NOW + 61)).checkpoint == checkpoint("a")
 
     async def test_it_goes_with_its_message(self, store: Store, make: Maker) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha"), Mail("alpha")))
-        turn = await open_turn(store, KEY, "alpha", make)
+        turn = await first_turn(store, KEY, "alpha", make, Mail("alpha"), Mail("alpha"))
         await store.save_checkpoint(turn, checkpoint("first"))
         await store.commit(make.change(turn.task, turn=turn))
         assert (await open_turn(store, KEY, "alpha", make)).checkpoint is None
 
     async def test_mail_that_overtakes_does_not_inherit_it(self, store: Store, make: Maker) -> None:
         """The output was made for another message: used for this one, its actions would run for nothing, or twice."""
-        await store.commit(make.begin(KEY, Mail("alpha", Tier.AGENT, "slow")))
-        turn = await open_turn(store, KEY, "alpha", make)
+        turn = await first_turn(store, KEY, "alpha", make, Mail("alpha", Tier.AGENT, "slow"))
         await store.save_checkpoint(turn, checkpoint("for slow"))
         await store.release(turn)
         await store.commit(make.change(turn.task, Mail("alpha", Tier.INTERRUPT, "urgent")))
@@ -486,8 +476,7 @@ class TestCheckpoint:
             assert (await open_turn(store, KEY, name, make)).checkpoint == checkpoint(name)
 
     async def test_saving_it_is_no_change_of_the_task(self, store: Store, make: Maker) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha")))
-        turn = await open_turn(store, KEY, "alpha", make)
+        turn = await first_turn(store, KEY, "alpha", make)
         before = await everything(store, KEY)
         await store.save_checkpoint(turn, checkpoint("a"))
         assert await everything(store, KEY) == before
@@ -521,8 +510,7 @@ def parked(turn: Turn, until: float, *, ended_by_mail: bool) -> Lease:
 
 async def begin_parked(store: Store, make: Maker, until: float, *, ended_by_mail: bool = False) -> Turn:
     """Begin a task, and park its turn; return the turn."""
-    await store.commit(make.begin(KEY, Mail("alpha"), Mail("alpha", body="second")))
-    turn = await open_turn(store, KEY, "alpha", make)
+    turn = await first_turn(store, KEY, "alpha", make, Mail("alpha"), Mail("alpha", body="second"))
     await store.park(turn, parked(turn, until, ended_by_mail=ended_by_mail), None)
     return turn
 
@@ -575,8 +563,9 @@ class TestPark:
 
     async def test_mail_of_a_person_that_comes_later_ends_only_some(self, store: Store, make: Maker) -> None:
         for ended_by_mail, key in ((True, KEY), (False, TaskKey(ANN, "task-2"))):
-            await store.commit(make.begin(key, Mail("alpha", Tier.PERSON), Mail("alpha", Tier.PERSON)))
-            turn = await open_turn(store, key, "alpha", make)
+            turn = await first_turn(
+                store, key, "alpha", make, Mail("alpha", Tier.PERSON), Mail("alpha", Tier.PERSON)
+            )
             await store.park(turn, parked(turn, NOW + 300, ended_by_mail=ended_by_mail), None)
             chatter = make.change(turn.task, Mail("alpha", Tier.AGENT), Mail("alpha", Tier.BROADCAST))
             await store.commit(chatter)
@@ -598,8 +587,7 @@ class TestPark:
     async def test_it_keeps_how_far_its_turn_has_come(
         self, store: Store, make: Maker, size: int, takes_back: bool
     ) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha")))
-        turn = await open_turn(store, KEY, "alpha", make)
+        turn = await first_turn(store, KEY, "alpha", make)
         started = checkpoint(urandom(size).hex(), "b").with_receipt(1, Receipt(state=Receipt.State.STARTED))
         await store.save_checkpoint(turn, started)
         taken_back = started.with_receipt(1, None)
@@ -622,8 +610,7 @@ class TestPark:
         await open_turn(store, KEY, "alpha", make, now=NOW + 301)
 
     async def test_a_turn_that_has_lost_its_lease_can_not_park(self, store: Store, make: Maker) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha")))
-        slow = await open_turn(store, KEY, "alpha", make)
+        slow = await first_turn(store, KEY, "alpha", make)
         new_holder = await open_turn(store, KEY, "alpha", make, now=NOW + 61)
         for late in (None, checkpoint("late")):
             with pytest.raises(LeaseLost):
@@ -702,8 +689,7 @@ class TestHistoryAfter:
         assert await store.read_history(KEY, "gamma") == []
 
     async def test_a_turn_may_leave_no_history(self, store: Store, make: Maker) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha"), Mail("alpha")))
-        turn = await open_turn(store, KEY, "alpha", make)
+        turn = await first_turn(store, KEY, "alpha", make, Mail("alpha"), Mail("alpha"))
         await store.commit(make.change(turn.task, turn=turn))
         assert (await open_turn(store, KEY, "alpha", make)).history == []
 

@@ -62,6 +62,7 @@ function Roles({ agent, swarm }) {
       : agent.enable_entrypoint && ["accent", "takes messages from people"],
     agent.can_complete_tasks && ["good", "completes tasks"],
     agent.enable_interswarm && ["plain", "writes to other swarms"],
+    agent.copies > 0 && ["plain", `${agent.copies} ${agent.copies === 1 ? "copy" : "copies"}`],
   ].filter(Boolean);
   return (
     roles.length > 0 &&
