@@ -29,7 +29,7 @@ from mail.core.protocol.traceparent import same_trace, traceparent_in
 from mail.core.protocol.values import value
 from mail.core.task.change import Inheritance, TaskChange
 from mail.core.task.extras import ForkExtra
-from mail.core.task.files import FileRef, with_files
+from mail.core.task.files import FileRef, files_in, with_files
 from mail.core.task.idempotency import IdempotencyKey, Remembered, find, remember
 from mail.core.task.leases import held
 from mail.core.task.limits import NO_BUDGET, Budget
@@ -183,6 +183,7 @@ class Admission:
         CURRENT_TASK.set(message.payload.task_id)
         source = message.source_swarm
         is_known = await self._check_source(source, caller_id, back=back)
+        message = await self._with_origins(message)
         await self._keep_version()
 
         async def load() -> Task | None:
@@ -222,6 +223,21 @@ class Admission:
         change = await self.adopt(task, decide, reload=load)
         key = change.key if change is not None else keys[-1] if task is None else task.key
         return Received(key, runner_of(caller_id, wiring.swarm))
+
+    async def _with_origins(self, message: MAILInterswarmMessage) -> MAILInterswarmMessage:
+        """Return a message whose files say where they are fetched: a turn may not be able to read the registry."""
+        peers, info = self._wiring.peers, message.payload.routing_info or {}
+        files = files_in(info)
+        if peers is None or not any(file.link for file in files):
+            return message
+        origins = {swarm: await peers.origin_of(swarm) for swarm in {file.swarm for file in files}}
+        located = [
+            replace(file, origin=origin, region=region)
+            for file in files
+            for origin, region in [origins[file.swarm]]
+        ]
+        payload = message.payload.routed(with_files(info, located))
+        return MAILInterswarmMessage(**{**message, "payload": payload})
 
     async def _check_source(self, source: str, caller_id: str, *, back: bool) -> bool:
         """Return whether the swarm that sends a message is known. Raises Forbidden for the token of another swarm.

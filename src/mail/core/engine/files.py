@@ -81,7 +81,7 @@ class CallerFiles:
         for file in files:
             secret = None if self._files is None else await self._files.read_secret(instance, file.id)
             link = "" if secret is None else make_link(instance, file.id, secret, until)
-            linked.append(replace(file, swarm=swarm, link=link) if link else file)
+            linked.append(replace(file, swarm=swarm, link=link) if link else replace(file, origin=""))
         return linked
 
     async def follow(self, link: str) -> tuple[str, FileRef]:
@@ -163,7 +163,7 @@ class TaskFiles:
             if file.size > self._files.max_bytes or await self.find(file.id) is not None:
                 continue
             try:
-                data = await peers.fetch_file(file.swarm, file.link, max_bytes=file.size)
+                data = await peers.fetch_file(file)
                 if file_id(data) != file.id:
                     raise BadRequest("it is another file")
                 stored = await self._files.put(self._key.instance, File(data, file.name))

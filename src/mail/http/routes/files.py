@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import Depends, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import Response
 from pydantic import Field
 from starlette.types import Receive, Scope, Send
@@ -12,8 +12,8 @@ from mail.core.task.files import MAX_NAME, File, FileRef
 from mail.errors import AnswerTooLarge, FileNotFound
 from mail.http.access import AdminOrUser
 from mail.http.bodies import JSON, Answered, chunks, read_body
-from mail.http.openapi import PROTECTED, PUBLIC, make_router, problems
-from mail.http.service import address_of, header, service_of
+from mail.http.openapi import PROTECTED, make_router, problems
+from mail.http.service import header, service_of
 
 SHOWN = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """Types that a browser may show on the page; it saves all others."""
@@ -74,33 +74,6 @@ async def upload_file(
     return JSON(stored.as_json(), status_code=201, headers={"Location": f"/files/{stored.id}"})
 
 
-async def _linked(request: Request, link: str) -> tuple[str, FileRef]:
-    """Return whose file a link fetches, and which. Raises FileNotFound for any other, RateLimited for many of those."""
-    service = service_of(request)
-    try:
-        return await service.runtime.caller_files.follow(link)
-    except FileNotFound:
-        if service.rates is not None:
-            service.rates.admit_stranger(address_of(request))
-        raise
-
-
-@router.get(
-    "/files/shared/{link}",
-    summary="Fetch a file by a link",
-    response_class=Response,
-    responses={
-        200: {"description": "The bytes of the file.", "content": {"*/*": BYTES}},
-        **problems(404, 413, 429, *PUBLIC),
-    },
-)
-async def get_shared_file(
-    request: Request, linked: Annotated[tuple[str, FileRef], Depends(_linked)]
-) -> Response:
-    """Return the file of a message to another swarm, for a week. The link, which the message has, is all it needs."""
-    return await _answer(request, *linked)
-
-
 @router.get(
     "/files/{file_id}",
     summary="Fetch a file",
@@ -114,10 +87,10 @@ async def get_file(request: Request, caller: AdminOrUser, file_id: str) -> Respo
     """Return a file that you have uploaded, or that belongs to one of your tasks."""
     service = service_of(request)
     instance, files = str(caller.principal(service.runtime.swarm.name)), service.runtime.caller_files
-    return await _answer(request, instance, await files.find(instance, file_id))
+    return await answer_file(request, instance, await files.find(instance, file_id))
 
 
-async def _answer(request: Request, instance: str, file: FileRef) -> Response:
+async def answer_file(request: Request, instance: str, file: FileRef) -> Response:
     """Read a file, once the request holds its bytes. Raises FileNotFound if it is gone, AnswerTooLarge, RateLimited."""
     service = service_of(request)
     limit = service.max_answer_bytes
