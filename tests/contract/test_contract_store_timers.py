@@ -239,7 +239,7 @@ async def test_a_worker_that_dies_at_a_commit_loses_and_repeats_none(
         if when == "cancelled":
             (timer,) = await server.store.list_waits(KEY, limit=9)
             with pytest.raises(Died):
-                await mortal.runtime.timers.cancel(ANN, KEY, timer.id)
+                await mortal.runtime.cancel_wait.timer(ANN, KEY, timer.id)
         else:
             clock.advance(HOUR)
             with pytest.raises(Died):

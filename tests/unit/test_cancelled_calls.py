@@ -14,7 +14,7 @@ from mail.actions.functions import as_cancel_function
 from mail.api.actions import MAILAction
 from mail.core.engine.cancelled_calls import CALLS_AT_ONCE
 from mail.core.engine.leased_turn import TurnReport
-from mail.core.task.callbacks import MAX_ARGUMENTS, CallResult, CallState
+from mail.core.task.callbacks import MAX_ARGUMENTS, CallResult, CallState, digest_of
 from mail.core.task.events import EventKind
 from mail.core.task.leases import Lease
 from mail.core.task.mailboxes import CANCELLED_CALLS
@@ -22,7 +22,7 @@ from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.core.task.task import TaskKey, TaskStatus
 from mail.core.task.webhooks import RETRY_SECONDS
 from mail.core.turns.context import current_context
-from mail.errors import CallbackClosed, ConfigurationError
+from mail.errors import CallbackClosed, CallNotFound, ConfigurationError
 from mail.swarms_json.build import build_action
 from mail.swarms_json.references import resolver
 from mail.swarms_json.specs import ActionSpec
@@ -170,6 +170,26 @@ class TestEndOfTheTask:
             await rig.runtime.cancel(rig.user, paused.key.task_id)
             await until_told(rig, paused.key)
         assert farm.cancelled_keys == farm.keys
+
+    async def test_a_person_cancels_one_call(self) -> None:
+        farm = Farm()
+        async with Rig(swarm_of(farm)) as rig:
+            key = await begin(rig, "waves dunes")
+            waves, dunes = (context.callback.token for context in farm.begun)
+            await rig.runtime.cancel_wait.call(rig.user, key, digest_of(waves))
+            await until_told(rig, key)
+            assert farm.cancelled_keys == farm.keys[:1]
+            await until_asleep(rig, key)
+            assert [wait.id for wait in await rig.store.list_waits(key, limit=9)] == [digest_of(dunes)]
+            errors = await texts_of(rig, key, EventKind.ACTION_ERROR)
+            assert errors == ["action error (caller = director):\nann has cancelled it"]
+            with pytest.raises(CallbackClosed, match="no longer waits for render"):
+                await rig.runtime.callbacks.finish(waves, DONE)
+            await rig.runtime.callbacks.finish(dunes, DONE)
+            for ended in (waves, dunes):
+                with pytest.raises(CallNotFound, match="it may have ended"):
+                    await rig.runtime.cancel_wait.call(rig.user, key, digest_of(ended))
+            await until(lambda: len(farm.cancelled_keys) == 1)
 
     async def test_a_call_that_has_ended_is_not_cancelled(self) -> None:
         farm = Farm()

@@ -325,7 +325,7 @@ class TestReminder:
             await rig.workers.idle()
             task = await rig.task(submitted.key)
             (timer,) = await timers_of(rig, submitted.key)
-            await rig.runtime.timers.cancel(rig.user, submitted.key, timer.id)
+            await rig.runtime.cancel_wait.timer(rig.user, submitted.key, timer.id)
             cancelled = await rig.store.read_commit(submitted.key, task.seq + 1)
         assert timer.size > 5_000
         assert task.stored_bytes > 3 * timer.size
@@ -503,11 +503,11 @@ class TestCancel:
             submitted = await rig.submit("one", not_before=NOW + DAY)
             await rig.submit("two", task_id=submitted.key.task_id, not_before=NOW + 2 * DAY)
             one, two = await timers_of(rig, submitted.key)
-            task = await rig.runtime.timers.cancel(rig.user, submitted.key, one.id)
+            task = await rig.runtime.cancel_wait.timer(rig.user, submitted.key, one.id)
             assert (task.is_asleep, task.waits.messages) == (True, 1)
             assert await timers_of(rig, submitted.key) == [two]
             with pytest.raises(TimerNotFound):
-                await rig.runtime.timers.cancel(rig.user, submitted.key, one.id)
+                await rig.runtime.cancel_wait.timer(rig.user, submitted.key, one.id)
             await rig.pass_time(DAY)
             await rig.pass_time(DAY)
             assert (await rig.outcome(submitted)).answer == "two"
@@ -516,7 +516,7 @@ class TestCancel:
         async with Rig(build_swarm({"chief": echo})) as rig:
             submitted = await rig.submit("one", not_before=NOW + DAY)
             (timer,) = await timers_of(rig, submitted.key)
-            task = await rig.runtime.timers.cancel(rig.user, submitted.key, timer.id)
+            task = await rig.runtime.cancel_wait.timer(rig.user, submitted.key, timer.id)
             outcome = await rig.outcome(submitted)
         assert task.status is TaskStatus.CANCELLED
         assert outcome.answer == "The task was cancelled by ann: no message is left that it could begin with"
@@ -526,7 +526,7 @@ class TestCancel:
             submitted = await rig.submit()
             await rig.workers.idle()
             (timer,) = await timers_of(rig, submitted.key)
-            await rig.runtime.timers.cancel(rig.user, submitted.key, timer.id)
+            await rig.runtime.cancel_wait.timer(rig.user, submitted.key, timer.id)
             outcome = await rig.outcome(submitted)
         assert "No agent of this task has any mail left" in outcome.answer
 

@@ -158,11 +158,14 @@ class PendingTimer(Answered):
 
 
 class OpenCall(Answered):
-    """A call of an action that finishes later."""
+    """A call of an action that finishes later; `DELETE /task/calls/{id}` cancels it."""
 
+    id: str
     agent: str
     name: str = Field(description="The action.")
-    call_id: str
+    call_id: str = Field(description="The id that the model gave the call.")
+    since: str = Field(description="When it began to wait, in ISO 8601.")
+    heard: str = Field(description="When it was last heard of.")
     due: str = Field(description="When the call fails unless something is heard of it.")
     progress: str = Field(description="What it has reported last; empty for nothing.")
 
@@ -540,20 +543,10 @@ async def waits(service: Service, task: Task) -> dict[str, Any]:
     async for wait in open_waits(service.runtime.store, task):
         match wait:
             case LaterCall():
-                calls.append(_open_call(wait))
+                calls.append(wait.as_json())
             case Timer():
                 timers.append(_timer(wait))
     return {name: shown for name, shown in (("calls", calls), ("timers", timers)) if shown}
-
-
-def _open_call(call: LaterCall) -> dict[str, Any]:
-    return {
-        "agent": call.agent,
-        "name": call.name,
-        "call_id": call.call_id,
-        "due": format_time(call.due),
-        "progress": call.progress,
-    }
 
 
 def _timer(timer: Timer) -> dict[str, Any]:

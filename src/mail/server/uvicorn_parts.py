@@ -14,6 +14,7 @@ from typing import Any
 
 import h11
 import uvicorn
+from starlette.types import Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -54,7 +55,7 @@ CONNECTION_GRACE_SECONDS = 5
 BACKLOG = 2048
 """Connections that may wait to be accepted."""
 
-ACCEPTED_AT_ONCE = 8
+ACCEPTED_AT_ONCE = 16
 """Connections that are accepted before others are served; how often asyncio tries, and logs, without descriptors."""
 
 NO_LIMIT_SECONDS = 24 * 3600
@@ -96,7 +97,7 @@ class LimitedProtocol(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._all = connections
+        self._all, self._app, self.app = connections, self.app, self._begin
         self.phase = Phase.HEAD
         self._deadline = math.inf
         self._tail = b""
@@ -182,6 +183,12 @@ class LimitedProtocol(H11Protocol):
             self._is_chunked = b"transfer-encoding" in names
             if self._is_chunked and b"content-length" in names:
                 self.headers.append(CLOSE_HEADER)
+
+    async def _begin(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Call the application when it is the caller's turn; what is not small or not complete isn't kept waiting."""
+        if not self.cycle.more_body and len(self.cycle.body) <= SMALL_BYTES:
+            await self._all.beginnings.wait(str(dict(scope["headers"]).get(b"authorization", b"")))
+        await self._app(scope, receive, send)
 
     def on_response_complete(self) -> None:
         """Wait for the next request; without the whole body of this one, the connection ends with the response."""

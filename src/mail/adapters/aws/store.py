@@ -108,16 +108,18 @@ class DynamoDBStore:
         self._changes = Waiters()
         self._endings = Waiters()
         reader, index = self._reader, self._index  # they have methods of the port
-        self.load, self.read_history, self.read_portions = (
-            reader.load,
-            reader.read_history,
-            reader.read_portions,
-        )
+        self.read_history, self.read_portions = reader.read_history, reader.read_portions
         self.read_commit, self.read_snapshot = reader.read_commit, reader.read_snapshot
         self.read_inbox, self.read_events = reader.read_inbox, reader.read_events
         self.list_tasks, self.list_dead, self.list_ready = index.list_tasks, index.list_dead, index.list_ready
         self.count_running, self.usage_of = index.count_running, index.usage_of
         self.count_active_instances = index.count_active_instances
+
+    async def load(self, key: TaskKey) -> Task | None:
+        item = await self._reader.find(key)
+        if item is not None and "watched" in item:
+            self.live.note(key, item)
+        return None if item is None else await self._reader.task(item)
 
     async def open_turn(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import Clock, format_time
 from mail.core.task.callbacks import Callback, CallResult, CallState, LaterCall
 from mail.core.task.change import TaskChange
@@ -25,7 +26,7 @@ from mail.core.task.task import ENDED, Task
 from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.core.task.waits import MOST_ENDED, Wait
 from mail.core.task.webhooks import RETRY_SECONDS
-from mail.errors import CallbackClosed, Subject
+from mail.errors import CallbackClosed, CallNotFound, Subject
 
 _UNDER_WAY = (Receipt.State.STARTED, Receipt.State.WAITING)
 
@@ -48,7 +49,9 @@ def check_open(task: Task, call: LaterCall) -> None:
     if call.has_ended and call.state is not CallState.DROPPED:
         raise CallbackClosed(f"{call.name} has {call.state.value} already, with another result; this stands")
     if not takes_result(task, call):
-        raise CallbackClosed(f"task {task.task_id!r} no longer waits for {call.name}: it has ended since")
+        raise CallbackClosed(
+            f"task {task.task_id!r} no longer waits for {call.name}: the call or the task has ended"
+        )
 
 
 def let_wait(
@@ -117,6 +120,22 @@ def finish(
         )
         if not _end_if_gone(draft, call):
             draft.announce(_reader(draft, call), Subject.ACTION_COMPLETE, f"{call.name}: {result.text}")
+    return draft.seal()
+
+
+def cancel_call(
+    task: Task, swarm: SwarmCore, call: LaterCall | None, call_id: str, by: Principal, clock: Clock
+) -> TaskChange:
+    """Cancel a call that waits, so that its agent reads an error and its action learns it; `call` is its record.
+
+    Raises CallNotFound if it no longer waits.
+    """
+    if call is None or call.state is not CallState.WAITING or not takes_result(task, call):
+        raise CallNotFound(f"no call {call_id!r} waits in task {task.task_id!r}; it may have ended")
+    draft = Draft(task, swarm, clock)
+    draft.waits = draft.waits.removed(call)
+    _drop(draft, call)
+    _announce_failures(draft, call.agent, [(call, f"{by.id} has cancelled it")])
     return draft.seal()
 
 
@@ -229,6 +248,7 @@ def _record(
         heartbeat=callback.heartbeat,
         key=callback.key,
         arguments=arguments if callback.key else {},
+        since=draft.time_in(0.0),
         heard=draft.time_in(0.0),
         epoch=draft.waits.epoch,
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from pydantic_core import to_json
@@ -208,14 +209,22 @@ def read_extra(kind: EventKind, data: Mapping[str, Any]) -> Extra:
     """Return what an event of this kind says, in JSON as `Extra.as_json` makes it or another program has made it."""
     if not data:
         return NO_EXTRA
-    cls = next((each for each in EXTRAS.get(kind, ()) if shape_of(each).required <= data.keys()), Extra)
-    known, more = dict[str, Any](), dict[str, Any]()
-    for key, fact in data.items():
+    cls, names = _fields_of(kind, tuple(data))
+    known: dict[str, Any] = {name: data[key] for key, name in names}
+    more = {} if len(known) == len(data) else {key: data[key] for key in data.keys() - dict(names)}
+    for key in _READERS.keys() & known.keys():
         try:
-            known[shape_of(cls).keys[key]] = _READERS[key](fact) if key in _READERS else fact
+            known[key] = _READERS[key](known[key])
         except (KeyError, TypeError):  # not a fact of ours
-            more[key] = fact
-    return cls(**known, more=more) if more else cls(**known)
+            more[key] = known.pop(key)
+    return cls(**known, more=more or None)
+
+
+@lru_cache(maxsize=1024)
+def _fields_of(kind: EventKind, keys: tuple[str, ...]) -> tuple[type[Extra], list[tuple[str, str]]]:
+    """Return the class of what an event says under these keys, and those that are fields of it, with their names."""
+    cls = next((each for each in EXTRAS.get(kind, ()) if shape_of(each).required.issubset(keys)), Extra)
+    return cls, [(key, shape_of(cls).keys[key]) for key in keys if key in shape_of(cls).keys]
 
 
 _READERS: dict[str, Callable[[Any], Any]] = {
