@@ -45,6 +45,7 @@ from support.processes.http_server import TIMEOUT, HTTPServer
 
 from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.http.routes import a2a as routes
+from mail.http.service import RESPONSE_MARGIN
 from mail.testing.agents import Call, View, build_agent, build_swarm, call, complete
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
@@ -220,6 +221,16 @@ async def test_a_message_to_an_open_task_joins_it(client: Client, gate: Gate) ->
     done = await sent(client, last)  # the same message again, which waits now
     assert (done.id, done.status.state, len(done.history)) == ("c.1", DONE, 3)
     assert "you said: and this" in answers(done)
+
+
+async def test_a_request_whose_time_is_up_gets_the_task_as_it_is(gate: Gate) -> None:
+    async with (
+        HTTPServer(a2a_swarm(gate), time_left=lambda _request: RESPONSE_MARGIN) as server,
+        connected(server, "JSONRPC", streaming=False) as client,
+    ):
+        task = await send(client, "dig", context_id="c")
+        assert (task.id, task.status.state) == ("c.1", WORKING)
+        gate.opened.set()
 
 
 async def test_a_task_asks_and_a_text_answers(client: Client) -> None:

@@ -172,13 +172,13 @@ async def _frames(
             del events  # nothing that was sent is kept while nothing happens
 
 
-async def read_batches[E: Event | LiveEvent](
+async def read_batches(
     request: Request,
     refused: StopSignal,
-    watch: Callable[[int], AsyncGenerator[list[E]]],
+    watch: Callable[[int], AsyncGenerator[list[Event] | list[LiveEvent]]],
     after: int,
     seconds: float | None,
-) -> AsyncGenerator[list[E]]:
+) -> AsyncGenerator[list[Event] | list[LiveEvent]]:
     """Yield the batches of a watch until the stream has to end, each when there is room for it.
 
     One that has to wait for room is not kept meanwhile, but read again by another watch. An empty batch stands for

@@ -43,6 +43,7 @@ from mail.core.engine.watch import Submitted, read_timeline
 from mail.core.protocol.error_text import explain
 from mail.core.task.events import Event
 from mail.core.task.files import FileRef
+from mail.core.task.live import LiveEvent
 from mail.core.task.task import ENDED, Task, TaskKey
 from mail.errors import BadRequest, MAILError, NotCancellable, TaskNotFound
 from mail.http.a2a.card import make_card
@@ -198,7 +199,7 @@ class Call:
         It ends early after `seconds`, if the request's time is up, its key is refused or the server stops.
         """
 
-        def watch(after: int) -> AsyncGenerator[list[Event]]:
+        def watch(after: int) -> AsyncGenerator[list[Event] | list[LiveEvent]]:
             return self.runtime.watch(key, after=after, heartbeat=self.service.heartbeat)
 
         task = await self.runtime.store.load(key)
@@ -210,7 +211,8 @@ class Call:
             service.open_streams.watched(service.authenticator, bearer) as refused,
             aclosing(read_batches(self.request, refused, watch, 0, seconds)) as batches,
         ):
-            async for events in batches:
+            async for batch in batches:
+                events = [event for event in batch if isinstance(event, Event)]
                 for event in events:
                     before, changes = progress.run, progress.read(event)
                     if has_begun and before is not None:
