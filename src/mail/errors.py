@@ -190,6 +190,10 @@ class CallbackNotFound(NotFound):
     """No call has this token; use the token that the action's `ctx.callback` had."""
 
 
+class CallNotFound(NotFound):
+    """The task has no call with this id that waits for its result; it may have ended."""
+
+
 class TimerNotFound(NotFound):
     """The task has no timer with this id; it may have fired, or been cancelled."""
 

@@ -134,7 +134,9 @@ async def _frames(
     reader: Conversation | None = None
 
     def watch(after: int) -> AsyncGenerator[list[Event] | list[LiveEvent]]:
-        events = runtime.watch(key, after=after, answer_to=until_answer_to, heartbeat=service.heartbeat)
+        events = runtime.watch(
+            key, after=after, answer_to=until_answer_to, heartbeat=service.heartbeat, calls=live
+        )
         return runtime.with_live(key, events, deltas=deltas) if live else events
 
     bearer = find_bearer(request.headers)

@@ -159,11 +159,14 @@ class PendingTimer(Answered):
 
 
 class OpenCall(Answered):
-    """A call of an action that finishes later."""
+    """A call of an action that finishes later; `DELETE /task/calls/{id}` cancels it."""
 
+    id: str
     agent: str
     name: str = Field(description="The action.")
-    call_id: str
+    call_id: str = Field(description="The id that the model gave the call.")
+    since: str = Field(description="When it began to wait, in ISO 8601.")
+    heard: str = Field(description="When it was last heard of.")
     due: str = Field(description="When the call fails unless something is heard of it.")
     progress: str = Field(description="What it has reported last; empty for nothing.")
 
@@ -534,7 +537,7 @@ async def waits(service: Service, task: Task) -> dict[str, Any]:
     async for wait in open_waits(service.runtime.store, task):
         match wait:
             case LaterCall():
-                calls.append(fill(OpenCall, wait, due=format_time(wait.due)))
+                calls.append(wait.as_json())
             case Timer():
                 text = shortened(wait.text, SHOWN_TEXT)
                 shown = {"due": format_time(wait.due), "agent": wait.mailbox or None, "text": text}
