@@ -201,16 +201,19 @@ class TestEndOfTheTask:
             await until_told(rig, key)
         assert farm.cancelled_keys == farm.keys[1:]
 
-    async def test_without_on_cancel_nothing_waits(self) -> None:
+    async def test_without_on_cancel_its_records_no_longer_wait(self) -> None:
         farm = Farm()
         async with Rig(swarm_of(farm, on_cancel=None)) as rig:
-            key = await begin(rig)
+            key = await begin(rig, " ".join(map(str, range(30))))
+            await rig.submit(" ".join(map(str, range(30))), task_id=key.task_id)
+            await until_asleep(rig, key, 60)
             await rig.runtime.cancel(rig.user, key.task_id)
+            await until_told(rig, key)
             task = await rig.task(key)
-            assert task.waits.cancel_at is None
-            assert task.ready() == []
-            (record,) = await rig.store.list_waits(key, limit=9)
-            assert (record.key, record.arguments) == ("", {})
+            assert (task.waits.cancel_at, task.ready()) == (None, [])
+            assert await rig.store.list_waits(key, limit=9) == []
+            with pytest.raises(CallbackClosed):
+                await rig.runtime.callbacks.finish(farm.begun[0].callback.token, DONE)
 
     async def test_many_calls_are_cancelled_in_several_turns(self) -> None:
         farm = Farm()
@@ -310,6 +313,24 @@ class TestFailure:
             assert len(farm.cancelled) == 1
             (left,) = await rig.store.list_waits(key, limit=9)
             assert left.attempts == 1
+
+    async def test_those_that_fail_hold_up_no_timer(self) -> None:
+        farm = Farm(failures=1000)
+
+        def chief(view: View) -> Sequence[Call]:
+            if view.mail.sender_type == "user" and view.mail.body == "note":
+                return [call("remind_me", note="the note", **{"in": 120})]
+            return director(view) if view.mail.body != "the note" else [complete("the note")]
+
+        async with Rig(swarm_of(farm, chief, finish_within=60.0)) as rig:
+            key = await begin(rig, " ".join(map(str, range(30))))
+            await rig.submit(" ".join(map(str, range(30))), task_id=key.task_id)
+            await until_asleep(rig, key, 60)
+            await rig.runtime.cancel(rig.user, key.task_id)
+            submitted = await rig.submit("note", task_id=key.task_id)
+            await until_asleep(rig, key, 0)
+            await rig.pass_time(121)
+            assert (await rig.outcome(submitted)).answer == "the note"
 
     async def test_after_the_last_attempt_an_event_says_so(self) -> None:
         farm = Farm(failures=1000)

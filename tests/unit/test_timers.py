@@ -7,7 +7,6 @@ import pytest
 
 from mail.core.decisions.caller_limits import CallerLimits
 from mail.core.decisions.tools import MOST_LISTED
-from mail.core.decisions.waits import MOST_DUE
 from mail.core.engine.waits import open_waits
 from mail.core.protocol.clock import read_duration, read_time
 from mail.core.task.events import EventKind
@@ -15,7 +14,7 @@ from mail.core.task.extras import DeadLetterExtra, TimerExtra
 from mail.core.task.swarm import AgentCore
 from mail.core.task.task import TaskKey, TaskStatus
 from mail.core.task.timers import MAX_TIMERS_IN_A_TURN, Timer
-from mail.core.task.waits import Wait
+from mail.core.task.waits import MOST_ENDED, Wait
 from mail.errors import (
     BadRequest,
     MailboxFull,
@@ -221,7 +220,7 @@ class TestReminder:
             before = await rig.task(submitted.key)
             assert before.waits.timers == 60
             await rig.pass_time(2 * HOUR)
-            assert (await rig.task(submitted.key)).waits.timers == 60 - MOST_DUE
+            assert (await rig.task(submitted.key)).waits.timers == 60 - MOST_ENDED
             await rig.pass_time(0)
             task = await rig.task(submitted.key)
             events = await rig.store.read_events(submitted.key, after=before.seq)
@@ -262,7 +261,7 @@ class TestReminder:
             assert await rig.task(outcome.key) == outcome.task
             assert await waits_of(rig, outcome.key) == []
 
-    async def test_one_of_an_earlier_generation_is_deleted_when_it_is_due(self) -> None:
+    async def test_one_of_an_earlier_generation_is_deleted(self) -> None:
         def chief(view: View) -> Sequence[Call]:
             match len(view.messages):
                 case 1:
@@ -286,7 +285,7 @@ class TestReminder:
             await rig.workers.idle()
             (timer,) = await timers_of(rig, submitted.key)
             assert timer.text == "new"
-            assert len(await rig.store.list_waits(submitted.key, limit=9)) == 2
+            assert await rig.store.list_waits(submitted.key, limit=9) == [timer]
             await rig.pass_time(2 * HOUR)
             outcome = await rig.outcome(again)
             assert await rig.store.list_waits(submitted.key, limit=9) == []

@@ -215,24 +215,24 @@ class DynamoDBStore:
 
     async def list_waits(self, key: TaskKey, *, after: tuple[float, str] = FIRST, limit: int) -> list[Wait]:
         first = timer_id(after[0], "")
-        found = [
-            *await self._waits(key, "", TIMER_MARK, after, None),
-            *await self._waits(key, first, "~", after, limit),
-        ]
-        return sorted(found, key=attrgetter("due", "id"))[:limit]
+        calls = await self._waits(key, "", TIMER_MARK, after, limit)
+        return _first([*calls, *await self._waits(key, first, "~", after, limit)], limit)
 
     async def _waits(
-        self, key: TaskKey, first: str, last: str, after: tuple[float, str], limit: int | None
+        self, key: TaskKey, first: str, last: str, after: tuple[float, str], limit: int
     ) -> list[Wait]:
-        """Return the records between two ids that wait, in that order: at least `limit` of them, if there are."""
+        """Return the first of the records between two ids that wait; of calls, which have no order, all are read."""
         found: list[Wait] = []
+        is_ordered = first != ""
         async with aclosing(
-            self._table.pages(partition(key), wait_key(first), wait_key(last), limit=limit)
+            self._table.pages(
+                partition(key), wait_key(first), wait_key(last), limit=limit if is_ordered else None
+            )
         ) as pages:
             async for page in pages:
                 waits = [read_wait(item["record"]["S"]) for item in page if "waits" in item]
-                found += [wait for wait in waits if (wait.due, wait.id) > after]
-                if limit is not None and len(found) >= limit:
+                found = _first([*found, *(wait for wait in waits if (wait.due, wait.id) > after)], limit)
+                if is_ordered and len(found) == limit:
                     break
         return found
 
@@ -425,3 +425,7 @@ class DynamoDBStore:
             await waiters.wait(key, min(pause, remaining))
             pause = min(pause * POLL_GROWTH, LONGEST_POLL)
             yield
+
+
+def _first(waits: Sequence[Wait], limit: int) -> list[Wait]:
+    return sorted(waits, key=attrgetter("due", "id"))[:limit]

@@ -4,8 +4,8 @@
     result, failure, or no sign of life in time ──► mail to the agent, in the same commit as the end of the call
 
 A result may come before the turn of its call is committed: it is mail already, and the turn finds it noted. The end of
-a task cancels its open calls. Those whose actions have `on_cancel` are then the mail of a mailbox of their own
-(`CANCELLED_CALLS`): the records that wait under an earlier epoch.
+a task cancels its open calls, and its reminders: the records that wait under an earlier epoch are then the mail of a
+mailbox of their own (`CANCELLED_CALLS`). Its turns call `on_cancel` of the actions that have it, and delete the rest.
 """
 
 from collections import defaultdict
@@ -24,6 +24,7 @@ from mail.core.task.leases import Claim
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import ENDED, Task
 from mail.core.task.turn_state import Checkpoint, Receipt
+from mail.core.task.waits import MOST_ENDED, Wait
 from mail.core.task.webhooks import RETRY_SECONDS
 from mail.errors import CallbackClosed, CallNotFound, Subject
 
@@ -142,7 +143,7 @@ def expire_calls(draft: Draft, late: Sequence[LaterCall]) -> None:
     """Fail calls of a task that are due, so that their agents read it."""
     by_agent: defaultdict[str, list[tuple[LaterCall, str]]] = defaultdict(list)
     for call in late:
-        draft.keep_wait(replace(call, state=CallState.EXPIRED))
+        draft.keep_wait(call.ended(CallState.EXPIRED))
         draft.waits = draft.waits.removed(call)
         by_agent[call.agent].append((call, _why_late(call)))
     for agent, failures in by_agent.items():
@@ -170,18 +171,26 @@ def settle_cancelled(
     claim: Claim,
     calls: Iterable[LaterCall],
     problems: Mapping[str, str],
+    rest: Sequence[Wait],
     clock: Clock,
     *,
     is_final: bool = False,
 ) -> TaskChange:
-    """End a claim on the mailbox of cancelled calls, which are all that the claim has found there.
+    """End a claim on the mailbox of cancelled calls; `calls` are the first of them whose actions have `on_cancel`.
 
     `problems` says why `on_cancel` has failed, by the digests of the calls for which it was called: an empty text if it
-    has not. It is called again after a pause, unless it `is_final`.
+    has not. It is called again after a pause, unless it `is_final`. The first `MOST_ENDED` of the `rest`, other calls
+    and timers, are deleted.
     """
     draft = Draft(task, swarm, clock)
     draft.end_claim(claim)
+    for wait in rest[:MOST_ENDED]:
+        if isinstance(wait, LaterCall):
+            draft.keep_wait(wait.ended(CallState.DROPPED))
+        else:
+            draft.end_timer(wait, is_open=False)
     left = [_cancel_at(call) for call in calls if call.digest not in problems]
+    left += [0.0] * (len(rest) > MOST_ENDED)
     for call in calls:
         problem = problems.get(call.digest)
         if problem == "":
@@ -190,14 +199,14 @@ def settle_cancelled(
                 f"action cancelled (caller = {call.agent}):\n{call.name}",
                 _extra(call),
             )
-            draft.keep_wait(replace(call, state=CallState.DROPPED))
+            draft.keep_wait(call.ended(CallState.DROPPED))
         elif problem is not None:
             failed = replace(call, attempts=call.attempts + 1, heard=draft.time_in(0.0))
             if is_final or call.attempts >= len(RETRY_SECONDS):
                 why = f"on_cancel of {call.name} has failed {_times(failed.attempts)}, and is given up: {problem}"
                 text = f"action error (caller = {call.agent}):\n{why}"
                 draft.emit(EventKind.ACTION_ERROR, text, _extra(call))
-                failed = replace(failed, state=CallState.DROPPED)
+                failed = failed.ended(CallState.DROPPED)
             else:
                 left.append(_cancel_at(failed))
             draft.keep_wait(failed)
@@ -255,8 +264,7 @@ def _take_early(draft: Draft, call: LaterCall) -> bool:
 
 
 def _ended(call: LaterCall, result: CallResult) -> LaterCall:
-    state = CallState.FAILED if result.has_failed else CallState.FINISHED
-    return replace(call, state=state, result=result.digest, arguments={}, key="")
+    return call.ended(CallState.FAILED if result.has_failed else CallState.FINISHED, result.digest)
 
 
 def _announce_failures(draft: Draft, agent: str, failures: Sequence[tuple[LaterCall, str]]) -> None:

@@ -149,6 +149,10 @@ class LaterCall:
         """Return the call after a heartbeat, with what it reports, if anything."""
         return replace(self, heard=now, progress=self.progress if progress is None else progress)
 
+    def ended(self, state: CallState, result: str = "") -> "LaterCall":
+        """Return it as it has ended, without what only `on_cancel` needs."""
+        return replace(self, state=state, result=result, key="", arguments={})
+
     @property
     def has_ended(self) -> bool:
         """Whether it neither runs nor waits."""
