@@ -63,6 +63,14 @@ DIES_ONCE = """
 
 LEASE_SECONDS = 3
 
+IMPATIENT = """
+import mail.bootstrap
+
+mail.bootstrap.SECRETS_SECONDS = 1.0
+from handlers.turn import handler
+"""
+"""The handler of turns, which doesn't wait for its secrets for half of an invocation."""
+
 TELLS_SECRET = """
     answer = os.environ["SWARM_SECRET"]
 """
@@ -291,12 +299,13 @@ def test_a_burst_that_the_parameter_store_refuses_runs_its_turns_all_the_same(st
     stage.work_off()
 
 
-def test_a_turn_whose_secrets_can_not_be_read_is_tried_again_soon(stage: Stage) -> None:
+def test_a_turn_whose_secrets_can_not_be_read_is_tried_again_soon(stage: Stage, tmp_path: Path) -> None:
     path = stage.put_secret("SWARM_SECRET", "s3cr3t")
     ask(stage, "refused")
     record = take(stage)
     stage.gateway.throttle("GetParametersByPath", times=1000)
-    with stage.start("turn", path, timeout=12) as running:
+    root = write_project(bundle(tmp_path, TELLS_SECRET), SWARM, impatient=IMPATIENT)
+    with stage.start("turn", path, root=root, handler="impatient.handler") as running:
         (failed,) = running.invoke({"Records": [record]})["batchItemFailures"]
         assert failed == {"itemIdentifier": record["messageId"]}
         stage.gateway.throttle("GetParametersByPath", times=0)
