@@ -82,6 +82,34 @@ def bundle(folder: Path, agent: str) -> Path:
     return write_project(folder, SWARM, own_agent=AGENT.format(body=agent.strip()))
 
 
+STUDIO = """
+from pathlib import Path
+
+from mail import LATER
+from mail.core.turns.context import current_context
+from mail.factories.rules import call, complete, rule_based
+
+
+async def render(_arguments):
+    Path(__file__).with_name("callback").write_text(current_context().callback.url)
+    return LATER
+
+
+@rule_based
+async def make(view):
+    return [complete(view.mail.body) if view.mail.sender_type == "system" else call("render")]
+"""
+
+RENDER = {
+    "name": "render",
+    "description": "Render a film.",
+    "parameters": {"type": "object", "properties": {}},
+    "function": "python::own_agent:render",
+    "finishes": "later",
+    "timeout": "1h",
+}
+
+
 class Forgetful:
     """A `TurnQueue` that loses every token."""
 
@@ -402,6 +430,29 @@ def test_what_is_overdue_ends(stage: Stage, by: str) -> None:
     stage.invoke(by, event)
     stage.work_off()
     assert stage.load(by).status is TaskStatus.FAILED
+
+
+def test_the_url_of_a_callback_leads_to_the_stack(stage: Stage, tmp_path: Path) -> None:
+    """The template tells turns where; whoever has the URL ends the call, without a key."""
+    folder = bundle(tmp_path, TELLS_SECRET)
+    agent = supervisor("supervisor", "own_agent:make", actions=["render"])
+    write_project(folder, entry("example-no-proxy", agent, actions=[RENDER]), own_agent=STUDIO)
+    with stage.start("turn", {"MAIL_BASE_URL": "https://stream.example/"}, root=folder) as running:
+        ask(stage, "film")
+        record = take(stage)
+        assert running.invoke({"Records": [record]}) == NOTHING_FAILED
+        stage.delete(record)
+        base, path, token = (folder / "callback").read_text().rpartition("/callbacks/")
+        assert (base, path) == ("https://stream.example", "/callbacks/")
+        post = stage.request("message", path=path + token, body={"result": "films.example/waves"})
+        del post["headers"]["authorization"]
+        assert json.loads(stage.invoke("message", post)["body"])["status"] == "finished"
+        record = take(stage)
+        assert running.invoke({"Records": [record]}) == NOTHING_FAILED
+        stage.delete(record)
+    shown = stage.invoke("task", stage.request("task", query="task_id=film"))
+    assert "films.example/waves" in shown["body"]
+    assert stage.load("film").status is TaskStatus.COMPLETED
 
 
 def forget_versions(stage: Stage) -> None:
