@@ -433,7 +433,7 @@ def test_what_is_overdue_ends(stage: Stage, by: str) -> None:
 
 
 def test_the_url_of_a_callback_leads_to_the_stack(stage: Stage, tmp_path: Path) -> None:
-    """The template tells turns where; whoever has the URL ends the call, without a key."""
+    """The template says where; a request to the URL ends the call, without a key."""
     folder = bundle(tmp_path, TELLS_SECRET)
     agent = supervisor("supervisor", "own_agent:make", actions=["render"])
     write_project(folder, entry("example-no-proxy", agent, actions=[RENDER]), own_agent=STUDIO)
