@@ -43,8 +43,8 @@ SECTIONS = {
         "worker": "mail.cli.worker",
     },
     "Administer a server": {
-        "swarm": "mail.cli.swarms",
         "token": "mail.cli.token",
+        "swarm": "mail.cli.swarms",
         "webhook": "mail.cli.webhooks",
         "schedule": "mail.cli.schedules",
         "action": "mail.cli.callbacks",
