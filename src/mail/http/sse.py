@@ -134,13 +134,15 @@ async def _frames(
     reader: Conversation | None = None
 
     def watch(after: int) -> AsyncGenerator[list[Event] | list[LiveEvent]]:
-        events = runtime.watch(key, after=after, answer_to=until_answer_to, heartbeat=service.heartbeat)
+        events = runtime.watch(
+            key, after=after, answer_to=until_answer_to, heartbeat=service.heartbeat, calls=live
+        )
         return runtime.with_live(key, events, deltas=deltas) if live else events
 
     bearer = find_bearer(request.headers)
     async with (
         service.open_streams.watched(service.authenticator, bearer) as refused,
-        aclosing(_batches(request, refused, watch, after, seconds)) as batches,
+        aclosing(read_batches(request, refused, watch, after, seconds)) as batches,
     ):
         async for events in batches:
             if items and reader is None and events:
@@ -170,7 +172,7 @@ async def _frames(
             del events  # nothing that was sent is kept while nothing happens
 
 
-async def _batches(
+async def read_batches(
     request: Request,
     refused: StopSignal,
     watch: Callable[[int], AsyncGenerator[list[Event] | list[LiveEvent]]],

@@ -61,8 +61,11 @@ class Wire:
         return (f"https://{swarm}", "") if swarm in self._federation.rigs else ("", "")
 
     async def fetch_file(self, file: FileRef) -> bytes:
-        rig = self._federation.rigs[file.origin.removeprefix("https://")]
-        return (await rig.runtime.caller_files.follow(file.link))[1]
+        files = self._federation.rigs[file.origin.removeprefix("https://")].runtime.caller_files
+        instance, found = await files.follow(file.link)
+        data = await files.read(instance, found.id)
+        assert data is not None
+        return data
 
     async def known(self) -> Sequence[str]:
         return [name for name in self._federation.rigs if name != self._home]

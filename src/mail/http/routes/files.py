@@ -34,12 +34,10 @@ class StoredFile(Answered):
 
 
 class FileAnswer(Response):
-    """The bytes of a file, sent in chunks."""
+    """The bytes of a file, sent in chunks; the request holds them until the client has read them."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the answer; the request holds the bytes until the client has read them."""
-        request = Request(scope)
-        service_of(request).holding(request).keep(len(self.body))
+        """Send the answer."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         for chunk in chunks(bytes(self.body)):
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
@@ -89,19 +87,19 @@ async def get_file(request: Request, caller: AdminOrUser, file_id: str) -> Respo
     """Return a file that you have uploaded, or that belongs to one of your tasks."""
     service = service_of(request)
     instance, files = str(caller.principal(service.runtime.swarm.name)), service.runtime.caller_files
-    file = await files.find(instance, file_id)
-    service.holding(request).hold(file.size)
-    data = await files.read(instance, file_id)
-    if data is None:
-        raise FileNotFound
-    return answer_file(request, file, data)
+    return await answer_file(request, instance, await files.find(instance, file_id))
 
 
-def answer_file(request: Request, file: FileRef, data: bytes) -> Response:
-    """Return the bytes of a file, as one that a browser saves or shows."""
-    limit = service_of(request).max_answer_bytes
+async def answer_file(request: Request, instance: str, file: FileRef) -> Response:
+    """Read a file, once the request holds its bytes. Raises FileNotFound if it is gone, AnswerTooLarge, RateLimited."""
+    service = service_of(request)
+    limit = service.max_answer_bytes
     if limit is not None and file.size > limit:
         raise AnswerTooLarge(f"the file has {file.size} bytes, and this function can send {limit}")
+    service.holding(request).hold(file.size)
+    data = await service.runtime.caller_files.read(instance, file.id)
+    if data is None:
+        raise FileNotFound
     place = "inline" if file.type in SHOWN else "attachment"
     headers: dict[str, Any] = {
         "Content-Disposition": f"{place}; filename*=UTF-8''{quote(file.name, safe='')}",

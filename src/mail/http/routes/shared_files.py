@@ -14,8 +14,8 @@ from mail.http.service import address_of, service_of
 router = make_router("files")
 
 
-async def _linked(request: Request, link: str) -> tuple[FileRef, bytes]:
-    """Return the file of a link. Raises FileNotFound for another one, and RateLimited for many of these."""
+async def _linked(request: Request, link: str) -> tuple[str, FileRef]:
+    """Return whose file a link fetches, and which. Raises FileNotFound for any other, RateLimited for many of those."""
     service = service_of(request)
     try:
         return await service.runtime.caller_files.follow(link)
@@ -35,7 +35,7 @@ async def _linked(request: Request, link: str) -> tuple[FileRef, bytes]:
     },
 )
 async def get_shared_file(
-    request: Request, linked: Annotated[tuple[FileRef, bytes], Depends(_linked)]
+    request: Request, linked: Annotated[tuple[str, FileRef], Depends(_linked)]
 ) -> Response:
     """Return the file of a message to another swarm, for a week. The link, which the message has, is all it needs."""
-    return answer_file(request, *linked)
+    return await answer_file(request, *linked)
