@@ -207,7 +207,8 @@ class Watch:
                 if batch is None:
                     return
                 yield batch
-                is_over = bool(batch) and batch[-1].answers(batch[-1].seq)
+                last = batch[-1] if batch else None
+                is_over = isinstance(last, Event) and last.answers(last.seq)
 
     def _now(self) -> float:
         return self._clock.now().timestamp()
