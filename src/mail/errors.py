@@ -34,6 +34,7 @@
     ├── RateLimited                 429  retry after `retry_after` seconds
     │   ├── TooManyTasks            the caller's limit of running tasks is reached
     │   └── MailboxFull             the limit of waiting messages is reached
+    ├── NotInstalled                501  the server lacks the packages of a feature
     ├── Overloaded                  503  the requests of all callers hold too much memory
     ├── AuthServiceUnavailable      503
     ├── ConfigurationError          the operator must change a file, flag or variable
@@ -338,6 +339,12 @@ class TooManyTasks(RateLimited):
 
 class MailboxFull(RateLimited):
     """This agent has reached its limit of waiting messages; wait until it has read some."""
+
+
+class NotInstalled(MAILError):
+    """The server lacks the packages of this feature."""
+
+    http_status = 501
 
 
 class AuthServiceUnavailable(MAILError):

@@ -49,9 +49,6 @@ from mail.errors import ProviderBusy, RetryLater
 from mail.testing.agents import View, build_swarm, output
 from mail.testing.faults import FaultyPort
 
-LATE_SECONDS = 2.0
-"""How much later than the sweep the queue in memory delivers delayed wake-ups."""
-
 
 class _ErrorLog(logging.Handler):
     """Nothing in a run is the fault of those who run the server, so it must have no reason to complain."""
@@ -182,8 +179,8 @@ class Life:
         await asyncio.gather(self.clients.be_ann(), self.clients.be_bob())
 
     def late(self) -> float:
-        """Return the time of a queue in memory, so that the sweep ends parks first, even on a slow machine."""
-        return self.clock.now().timestamp() - LATE_SECONDS
+        """Return the time of a queue in memory, whose delayed wake-ups come a little later than the sweep."""
+        return self.clock.now().timestamp() - 3 * PARK_SECONDS
 
     async def _wake(self) -> None:
         """End parks when their time has come, as the sweep of the workers does once a second."""

@@ -142,7 +142,7 @@ async def _frames(
     bearer = find_bearer(request.headers)
     async with (
         service.open_streams.watched(service.authenticator, bearer) as refused,
-        aclosing(_batches(request, refused, watch, after, seconds)) as batches,
+        aclosing(read_batches(request, refused, watch, after, seconds)) as batches,
     ):
         async for events in batches:
             if items and reader is None and events:
@@ -172,7 +172,7 @@ async def _frames(
             del events  # nothing that was sent is kept while nothing happens
 
 
-async def _batches(
+async def read_batches(
     request: Request,
     refused: StopSignal,
     watch: Callable[[int], AsyncGenerator[list[Event] | list[LiveEvent]]],

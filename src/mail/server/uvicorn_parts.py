@@ -6,8 +6,8 @@
 import asyncio
 import math
 import socket
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from uvicorn.server import ServerState
 from uvicorn.supervisors.statreload import StatReload
 
 from mail.config import ConnectionsConfig
+from mail.errors import MAILError
 from mail.http.access import RESERVED
 from mail.http.account import SMALL_BYTES
 from mail.http.app import MAILApp
@@ -286,6 +287,29 @@ class _Transport(asyncio.Transport):
             *("pause_reading", "resume_reading", "write", "write_eof"),
         )
         vars(self).update({name: getattr(transport, name) for name in names}, close=close)
+
+
+@asynccontextmanager
+async def running(server: uvicorn.Server, listener: socket.socket) -> AsyncIterator[None]:
+    """Serve on this event loop, from when requests are answered. Raises MAILError if the server doesn't start."""
+    task = asyncio.create_task(server.serve([listener]))
+    try:
+        while not server.started:
+            if task.done():
+                await task
+                raise MAILError("the server did not start; see the log")
+            await asyncio.sleep(0.01)
+        yield
+    finally:
+        server.should_exit = True
+        await task
+
+
+class QuietServer(uvicorn.Server):
+    """uvicorn that leaves signals to others."""
+
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        return nullcontext()
 
 
 class GracefulServer(uvicorn.Server):

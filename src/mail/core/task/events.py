@@ -194,12 +194,22 @@ class Event(_EventFields):
         }
 
 
+def _parts(message: MAILMessage) -> dict[str, Any]:
+    return {**vars(message), "message": vars(message.message)}
+
+
 def encode_events(events: Iterable[Event]) -> bytes:
     """Return events as stores keep them: a JSON list for each. Raises ValueError for an `extra` that is not JSON."""
-    if not MAILMessage.__pydantic_complete__:
-        MAILMessage.model_rebuild()  # pydantic before 2.14 can't encode a class that no validation has built
     stored = [
-        (seq, str(kind), time, text, {} if extra is NO_EXTRA else extra.as_json(), message)
+        # a message as it would be dumped: pydantic takes longer to do that, and must have built the class
+        (
+            seq,
+            str(kind),
+            time,
+            text,
+            {} if extra is NO_EXTRA else extra.as_json(),
+            message and _parts(message),
+        )
         for seq, kind, time, text, extra, message in events
     ]
     return to_json(stored, inf_nan_mode="null")
