@@ -86,7 +86,7 @@ def stream_events(
     from sse_starlette import EventSourceResponse
 
     return EventSourceResponse(
-        _while_stored(
+        while_stored(
             service_of(request).holding(request),
             _frames(
                 request,
@@ -106,7 +106,7 @@ def stream_events(
     )
 
 
-async def _while_stored(holding: Holding, frames: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+async def while_stored(holding: Holding, frames: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
     """Yield frames until the store can't be reached: then the stream ends early, and the client resumes it."""
     try:
         async with aclosing(frames):
@@ -140,7 +140,7 @@ async def _frames(
     bearer = find_bearer(request.headers)
     async with (
         service.open_streams.watched(service.authenticator, bearer) as refused,
-        aclosing(_batches(request, refused, watch, after, seconds)) as batches,
+        aclosing(read_batches(request, refused, watch, after, seconds)) as batches,
     ):
         async for events in batches:
             if items and reader is None and events:
@@ -164,7 +164,7 @@ async def _frames(
             del events  # nothing that was sent is kept while nothing happens
 
 
-async def _batches(
+async def read_batches(
     request: Request,
     refused: StopSignal,
     watch: Callable[[int], AsyncGenerator[list[Event] | list[LiveEvent]]],
