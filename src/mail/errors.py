@@ -34,6 +34,7 @@
     ├── RateLimited                 429  retry after `retry_after` seconds
     │   ├── TooManyTasks            the caller's limit of running tasks is reached
     │   └── MailboxFull             the limit of waiting messages is reached
+    ├── NotInstalled                501  the server lacks the packages of a feature
     ├── Overloaded                  503  the requests of all callers hold too much memory
     ├── AuthServiceUnavailable      503
     ├── ConfigurationError          the operator must change a file, flag or variable
@@ -190,6 +191,10 @@ class CallbackNotFound(NotFound):
     """No call has this token; use the token that the action's `ctx.callback` had."""
 
 
+class CallNotFound(NotFound):
+    """The task has no call with this id that waits for its result; it may have ended."""
+
+
 class TimerNotFound(NotFound):
     """The task has no timer with this id; it may have fired, or been cancelled."""
 
@@ -334,6 +339,12 @@ class TooManyTasks(RateLimited):
 
 class MailboxFull(RateLimited):
     """This agent has reached its limit of waiting messages; wait until it has read some."""
+
+
+class NotInstalled(MAILError):
+    """The server lacks the packages of this feature."""
+
+    http_status = 501
 
 
 class AuthServiceUnavailable(MAILError):

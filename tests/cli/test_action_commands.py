@@ -53,8 +53,9 @@ async def test_a_call_is_reported_on_shown_and_finished(server: HTTPServer) -> N
     reported = await mail(server, "action", "report", TOKENS[0], "half of it")
     assert (reported.exit_code, reported.output[:12]) == (0, "waiting, due")
     shown = await mail(server, "task", "show", "t")
-    assert "render of chief, due by" in shown.output
-    assert "half of it" in shown.output
+    (waiting,) = (await server.task("t"))["calls"]
+    assert f"render of chief since {waiting['since']}, due by {waiting['due']}: half of it" in shown.output
+    assert f"(call {waiting['id']})" in shown.output
     assert "its result comes later" in shown.output
     finished = await mail(server, "action", "finish", TOKENS[0], "the film")
     assert finished.output == "finished\n"
@@ -62,3 +63,17 @@ async def test_a_call_is_reported_on_shown_and_finished(server: HTTPServer) -> N
     refused = await mail(server, "action", "fail", TOKENS[0], "no light")
     assert isinstance(refused.exception, BadAnswer)
     assert refused.exception.status == 409
+
+
+async def test_a_call_is_cancelled(server: HTTPServer) -> None:
+    TOKENS.clear()
+    asked = asyncio.create_task(server.post(body="a film", task_id="t"))
+
+    async def waits() -> bool:
+        return bool(TOKENS) and "calls" in await server.task("t")
+
+    await eventually(waits)
+    (waiting,) = (await server.task("t"))["calls"]
+    cancelled = await mail(server, "task", "cancel-call", "t", waiting["id"])
+    assert cancelled.output == f"{waiting['id']} is cancelled; task t is running\n"
+    assert (await asked).json()["response"] == "render: ERROR: ann has cancelled it"

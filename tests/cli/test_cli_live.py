@@ -51,6 +51,25 @@ def test_the_line_says_who_works_on_what_and_why_it_takes_long() -> None:
     assert agents.line(72.0) == ""
 
 
+def test_the_line_says_which_calls_wait_since_when_and_how_far_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    agents, noon = WorkingAgents(), datetime(2026, 1, 31, 12).astimezone()
+    monkeypatch.setattr("mail.cli.views.live.time", lambda: noon.timestamp() + 60)
+    due = noon.replace(hour=14)
+    call = {"agent": "director", "tool_name": "render", "tool_call_id": "a", "finish_by": due.timestamp()}
+    agents.read_record("action_waiting", {"timestamp": noon.isoformat(), "extra_data": call}, 500.0)
+    assert agents.line(501.0) == "director waits for render, 1 min 1 s, due 14:00:00"
+    report = {"agent": "director", "name": "render", "call_id": "a", "since": noon.isoformat()}
+    report |= {"due": due.replace(hour=13).isoformat(), "progress": "half\x1b[2J"}
+    agents.read("action_progress", {"extra_data": report}, 502.0)
+    assert agents.line(502.0) == "director waits for render, 1 min 0 s, due 13:00:00: half\\u001b[2J"
+    agents.read_record("action_complete", {"extra_data": {"agent": "director"}}, 503.0)  # another action
+    assert agents.line(503.0)
+    agents.read_record("action_complete", {"extra_data": {"agent": "director", "tool_call_id": "a"}}, 503.0)
+    assert agents.line(503.0) == ""
+
+
 @pytest.mark.parametrize(
     ("reply", "shown"),
     [

@@ -33,7 +33,7 @@ async def test_a_message_is_posted_later_shown_and_taken_back(server: HTTPServer
     shown = await mail(server, "task", "show", "t")
     assert f"a message, at {timer['due']}: good morning (timer {timer['id']})" in shown.output
     cancelled = await mail(server, "task", "cancel-timer", "t", timer["id"])
-    assert cancelled.output == f"timer {timer['id']} is cancelled; task t is cancelled\n"
+    assert cancelled.output == f"{timer['id']} is cancelled; task t is cancelled\n"
     again = await mail(server, "task", "cancel-timer", "t", timer["id"])
     assert isinstance(again.exception, BadAnswer) or again.exit_code
 

@@ -76,6 +76,10 @@ async def test_a_file_that_no_task_refers_to_is_gone_after_a_day(adapter: StoreA
     assert await adapter.files.keep_file(FIRST, kept)
     await stored(adapter, b"Buy tea.", "notes.txt", age=UNUSED_SECONDS + 1)
     unused = await stored(adapter, age=UNUSED_SECONDS + 1)
+    assert await adapter.files.find_file(ALICE, unused.id) is None
+    assert await adapter.files.read_file(ALICE, unused.id) is None
+    assert await adapter.files.keep_file(SECOND, unused) is False
+    assert await adapter.files.files_of(SECOND) == []
     await stored(adapter, b"Buy milk.", "more.txt")
     assert await adapter.files.find_file(ALICE, unused.id) is None
     assert await adapter.files.read_file(ALICE, kept.id) == b"Buy tea."

@@ -24,11 +24,14 @@ from mail.core.decisions.submit import Submission
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import SYSTEM_CLOCK
+from mail.core.task.callbacks import LATER, CallResult, Later
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.ports import LiveLink, Store
+from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.core.task.task import TaskKey
-from mail.testing.agents import NAME
+from mail.core.turns.context import current_context
+from mail.testing.agents import NAME, build_swarm, call, complete
 
 ANN = Principal(role="user", id="ann", swarm=NAME)
 KEY = TaskKey(str(ANN), "t")
@@ -88,14 +91,15 @@ LINKS: dict[str, Callable[[Path], AbstractAsyncContextManager[Servers]]] = {
 class Stage:
     """The process in which the turn runs, and that with the watcher."""
 
-    def __init__(self, here: Server, there: Server) -> None:
+    def __init__(self, here: Server, there: Server, swarm: SwarmCore | None = None) -> None:
         self.gate = Gate()
+        self.swarm = swarm or gated_swarm(self.gate)
         self.turns = self._runtime(here)
         self.watcher = self.turns if here[0] is there[0] else self._runtime(there)
 
     def _runtime(self, server: Server) -> Runtime:
         store, link = server
-        return Runtime(gated_swarm(self.gate), store, LocalQueue(), SYSTEM_CLOCK, live_link=link)
+        return Runtime(self.swarm, store, LocalQueue(), SYSTEM_CLOCK, live_link=link)
 
     async def submit(self, **options: Any) -> None:
         await self.turns.submit(ANN, Submission(body="hello", task_id="t", **options))
@@ -104,13 +108,19 @@ class Stage:
         return asyncio.create_task(self.turns.run_turn(KEY, "supervisor"))
 
     def watch(self, **options: Any) -> Any:
-        return aclosing(self.watcher.with_live(KEY, self.watcher.watch(KEY, heartbeat=0.05), **options))
+        events = self.watcher.watch(KEY, heartbeat=0.05, calls=True)
+        return aclosing(self.watcher.with_live(KEY, events, **options))
 
 
 @pytest.fixture(params=sorted(LINKS))
-async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
-    async with LINKS[request.param](tmp_path) as (here, there):
-        yield Stage(here, there)
+async def servers(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Servers]:
+    async with LINKS[request.param](tmp_path) as pair:
+        yield pair
+
+
+@pytest.fixture
+def stage(servers: Servers) -> Stage:
+    return Stage(*servers)
 
 
 async def read_until(batches: AsyncIterator[Any], *kinds: LiveKind) -> list[LiveEvent]:
@@ -184,3 +194,36 @@ async def test_a_turn_that_nobody_watches_publishes_nothing(
     await stage.run()
     assert published == []
     assert not stage.turns.turns.live.watched
+
+
+async def test_what_a_late_call_reports_is_seen_while_it_waits(servers: Servers) -> None:
+    tokens: list[str] = []
+
+    async def render(_arguments: dict[str, Any]) -> Later:
+        tokens.append(current_context().callback.token)
+        return LATER
+
+    stage = Stage(
+        *servers,
+        build_swarm(
+            {"supervisor": lambda view: [complete("done") if tokens else call("render")]},
+            actions={"render": ActionCore("render", render, finish_within=3600.0)},
+        ),
+    )
+    await stage.submit()
+    await stage.run()
+    callbacks = stage.turns.callbacks
+    await callbacks.report(tokens[0], "a tenth")
+    async with stage.watch() as batches:
+        (joined,) = await read_until(batches, LiveKind.ACTION_PROGRESS)
+        assert (joined.extra["name"], joined.extra["progress"]) == ("render", "a tenth")
+        await callbacks.report(tokens[0], "half")
+        await callbacks.report(tokens[0], "almost")
+        reports = await read_until(batches, LiveKind.ACTION_PROGRESS)
+        while reports[-1].extra["progress"] != "almost":
+            reports += await read_until(batches, LiveKind.ACTION_PROGRESS)
+        assert {each.kind for each in reports} == {LiveKind.ACTION_PROGRESS}
+        assert reports[-1].extra["due"] == joined.extra["due"]
+        await callbacks.finish(tokens[0], CallResult("a film"))
+        await stage.run()
+        assert [each async for each in batches]

@@ -10,6 +10,7 @@ from support.engines.adapters import StoreAdapter
 from support.engines.mortal import ANN, KEY, Died, MortalServer
 
 from mail.core.decisions.submit import Submission
+from mail.core.engine import attempts
 from mail.core.engine.runtime import Runtime
 from mail.core.task.callbacks import LATER, CallResult, CallState, Later, LaterCall, digest_of
 from mail.core.task.change import TaskChange
@@ -32,6 +33,7 @@ class Server(MortalServer):
 
     idempotent: bool = False
     is_early: bool = False
+    holds: bool = False
     tokens: list[str] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
 
@@ -65,6 +67,8 @@ class Server(MortalServer):
     async def _cancel(self, arguments: dict[str, Any]) -> None:
         assert arguments == {"title": "waves"}
         self.cancelled.append(current_context().idempotency_key)
+        if self.holds:
+            await asyncio.Event().wait()
 
 
 WRITES = [(number, when) for number in (1, 2, 3, 4) for when in ("before", "after")]
@@ -174,6 +178,34 @@ async def test_a_worker_that_dies_while_it_cancels_calls_cancels_them_again(
     assert await server.store.list_ready() == []
     events = [event.kind for event in await server.store.read_events(KEY)]
     assert events.count(EventKind.ACTION_CANCELLED) == 1
+
+
+async def test_calls_are_cancelled_although_workers_died_of_it_again_and_again(
+    adapter: StoreAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their mailbox is then among the suspects, and holds no message that could be read."""
+    monkeypatch.setattr(attempts, "CALM_SECONDS", 0.0)
+    server = Server(adapter.store, FakeClock())
+    await server.begin()
+    await server.runtime.cancel(ANN, KEY.task_id)
+    server.holds = True
+    dying: list[asyncio.Task[None]] = []
+    for n in range(attempts.ALONE):
+        dying.append(asyncio.create_task(server.work()))
+        while len(server.cancelled) <= n:
+            assert not dying[-1].done(), "the calls are being cancelled"
+            await asyncio.sleep(0)
+        server.clock.advance(DAY)
+        server.restart()
+        await server.runtime.sweep()
+        await server.runtime.recover()
+    server.holds = False
+    await server.take_over()
+    for each in dying:
+        each.cancel()
+    await asyncio.gather(*dying, return_exceptions=True)
+    assert set(server.cancelled) == {server.key}
+    assert (await server.task()).waits.cancel_at is None
 
 
 async def test_of_results_at_the_same_time_one_counts(adapter: StoreAdapter) -> None:

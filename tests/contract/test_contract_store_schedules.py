@@ -17,6 +17,7 @@ from mail.core.task.leases import AHEAD_SECONDS
 from mail.core.task.ports import Store
 from mail.core.task.schedules import RunState, Schedule, owner_of_schedules
 from mail.core.task.task import TaskKey, TaskStatus
+from mail.errors import ScheduleTaken
 from mail.testing.agents import NAME, build_swarm, complete
 from mail.testing.changes import ANN
 from mail.testing.clock import FakeClock
@@ -185,6 +186,17 @@ async def test_a_server_that_dies_leaves_its_run_to_the_next(
     assert list(await runs_of(adapter.store)) == ["daily@2026-03-29T01:00Z"]
     state = await server.runtime.schedules.read("daily")
     assert [run.state for run in state.runs] == [RunState.RUNNING]
+
+
+async def test_of_two_that_create_one_at_once_one_is_refused(adapter: StoreAdapter) -> None:
+    schedules = Server(adapter.store, clock_at("2026-03-28T12:00+00:00")).runtime.schedules
+    made = await asyncio.gather(
+        *(schedules.save(spec(body=body), "admin:ops", is_new=True) for body in ("one", "two")),
+        return_exceptions=True,
+    )
+    (state,) = [each for each in made if not isinstance(each, BaseException)]
+    assert [type(each) for each in made if isinstance(each, BaseException)] == [ScheduleTaken]
+    assert await schedules.read("daily") == state
 
 
 async def test_what_is_stored_of_a_schedule(durable: StoreAdapter) -> None:

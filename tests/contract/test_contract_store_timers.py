@@ -159,9 +159,21 @@ async def test_one_that_has_fired_is_gone(adapter: StoreAdapter) -> None:
     version = (await server.task()).version
     await server.pass_time(1)
     assert await server.posted("system") == ["note 0"]
-    assert (await server.task()).version == version + 2  # the note, and the turn that reads it
-    (left,) = await server.store.list_waits(KEY, limit=9)  # the end of the task has cancelled it
-    assert (left.due, (await server.task()).waits.due) == (server.later(HOUR), None)
+    assert (await server.task()).version == version + 3  # the note, the turn that reads it, and the deletion
+
+
+async def test_the_end_of_the_task_deletes_the_rest_with_their_bytes(adapter: StoreAdapter) -> None:
+    server = Server(adapter.store, FakeClock())
+    await server.post("3")
+    timers = cast(list[Timer], await server.store.list_waits(KEY, limit=9))
+    await server.runtime.cancel(ANN, KEY.task_id)
+    ended = await server.task()
+    await server.work()
+    task = await server.task()
+    assert await server.store.list_waits(KEY, limit=9) == []
+    assert (task.waits.due, task.waits.cancel_at, task.has_outbound_mail) == (None, None, False)
+    freed = sum(timer.size for timer in timers)
+    assert ended.stored_bytes - task.stored_bytes == pytest.approx(freed, abs=9)  # a commit has a few
 
 
 async def test_a_new_task_of_a_message_that_is_posted_later(durable: StoreAdapter) -> None:
@@ -227,7 +239,7 @@ async def test_a_worker_that_dies_at_a_commit_loses_and_repeats_none(
         if when == "cancelled":
             (timer,) = await server.store.list_waits(KEY, limit=9)
             with pytest.raises(Died):
-                await mortal.runtime.timers.cancel(ANN, KEY, timer.id)
+                await mortal.runtime.cancel_wait.timer(ANN, KEY, timer.id)
         else:
             clock.advance(HOUR)
             with pytest.raises(Died):

@@ -59,7 +59,13 @@ ALLOWED = {
     "SwarmsFunction": LOG | KEEP_PEERS | READ_TOKEN | CALL_PEERS,
     "InterswarmFunction": LOG | READ | CHANGE,
     "StreamFunction": LOG | READ | CHANGE | READ_TOKEN | CALL_PEERS | {"dynamodb:Scan"},
-    "TurnFunction": LOG | READ | CHANGE | TAKE | {"ssm:GetParametersByPath", "kms:Decrypt"} | CALL_MODELS,
+    "TurnFunction": LOG
+    | READ
+    | CHANGE
+    | TAKE
+    | {"ssm:GetParametersByPath", "kms:Decrypt"}
+    | CALL_MODELS
+    | CALL_PEERS,
     "OutboundFunction": LOG | READ | CHANGE | TAKE | READ_TOKEN | CALL_PEERS,
     "DeadLetterFunction": LOG | READ | CHANGE | TAKE,
     "SweeperFunction": LOG | READ | CHANGE,
@@ -511,6 +517,7 @@ def test_http_functions_start_from_snapshots_where_that_is_wanted(template: Temp
 
 
 LONG = {
+    "DomainName",
     "SwarmName",
     "SwarmSource",
     "SecretsPath",
@@ -546,6 +553,13 @@ def test_the_description_of_a_version_fits(template: Template) -> None:
     assert f"may have {TOGETHER} characters together" in (ROOT / "docs" / "deploy.md").read_text()
 
 
+def test_turns_know_a_url_for_callbacks(template: Template) -> None:
+    """That of the function that streams, as one behind the HTTP API would wait for turns, and turns for it."""
+    url = functions(template)["TurnFunction"]["Environment"]["Variables"]["MAIL_BASE_URL"]
+    own = {"Fn::Sub": "https://${DomainName}"}
+    assert url == {"Fn::If": ["HasDomain", own, {"Fn::GetAtt": ["StreamFunctionUrl", "FunctionUrl"]}]}
+
+
 def test_an_update_is_rolled_back_when_any_new_version_fails(template: Template) -> None:
     rollouts = template["Mappings"]["Rollouts"]
     assert [*rollouts] == template["Parameters"]["Rollout"]["AllowedValues"]
@@ -555,7 +569,8 @@ def test_an_update_is_rolled_back_when_any_new_version_fails(template: Template)
         condition, alarms, otherwise = properties["DeploymentPreference"]["Alarms"]["Fn::If"]
         watched = [alarm["Ref"] for alarm in alarms]
         assert (condition, otherwise) == ("IsGradual", [{"Ref": "AWS::NoValue"}])
-        assert "RolloutTurnsAlarm" in watched
+        answers = "RolloutStreamFailuresAlarm" if name == "StreamFunction" else "RolloutTurnsAlarm"
+        assert answers in watched
         failing = {
             metric["Dimensions"][0]["Value"]["Ref"]
             for alarm in watched
@@ -573,7 +588,7 @@ def test_an_update_is_rolled_back_when_any_new_version_fails(template: Template)
 
 def test_the_failures_that_lambda_does_not_count_are_those_of_new_versions(template: Template) -> None:
     counted = set()
-    for alarm in ("RolloutFailuresAlarm", "RolloutTurnsAlarm"):
+    for alarm in ("RolloutFailuresAlarm", "RolloutStreamFailuresAlarm", "RolloutTurnsAlarm"):
         for metric in measured(template["Resources"][alarm]["Properties"]):
             service, version = metric["Dimensions"]
             assert service == {"Name": "service", "Value": {"Ref": "AWS::StackName"}}

@@ -31,6 +31,8 @@ ISSUERS = {"WhoamiRole", "StreamRole"}
 REGISTRARS = {"SwarmsRole", "PeerHealthRole", "StreamRole"}
 DOORS = {"MessageRole", "InterswarmRole", "StreamRole"}
 SETTERS = {"SwarmsRole", "StreamRole"}
+BEGINNERS = {"TasksRole", "OutboundRole", "SweeperRole"}
+"""Roles of functions that begin the runs of schedules."""
 QUEUES = {"TurnRole", "OutboundRole", "DeadLetterRole", "SweeperRole"}
 HTTP = {
     *("HealthRole", "WhoamiRole", "StatusRole", "TasksRole", "TaskRole", "ThreadsRole", "MessageRole"),
@@ -49,7 +51,7 @@ WRITERS = {
     Kind.WEBHOOK: {"TasksRole", "StreamRole"},
     Kind.IDEMPOTENCY_KEY: DOORS,
     Kind.PERMITS: {"TurnRole"},
-    Kind.SWARM_VERSION: DOORS | {"TurnRole"},
+    Kind.SWARM_VERSION: DOORS | {"TurnRole", *BEGINNERS},
 }
 READERS = {
     Kind.TOKEN: HTTP,
@@ -59,7 +61,7 @@ READERS = {
     Kind.LOADED_SWARM: HTTP | QUEUES,
     Kind.PEER: REGISTRARS | DOORS | {"OutboundRole"},
     Kind.FOUND_PEER: REGISTRARS | DOORS | {"OutboundRole"},
-    Kind.WEBHOOK: DOORS | {"TasksRole", "OutboundRole", "SweeperRole"},
+    Kind.WEBHOOK: DOORS | BEGINNERS,
     Kind.IDEMPOTENCY_KEY: DOORS,
     Kind.PERMITS: {"TurnRole"},
     Kind.SWARM_VERSION: HTTP | QUEUES,

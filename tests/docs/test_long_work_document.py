@@ -16,7 +16,7 @@ TEXT = DOCUMENT.read_text(encoding="utf-8")
 
 
 async def test_every_piece(capsys: pytest.CaptureFixture[str]) -> None:
-    assert await run_in_order(DOCUMENT, capsys) == 1
+    assert await run_in_order(DOCUMENT, capsys) == 2
 
 
 def test_every_limit() -> None:

@@ -9,8 +9,79 @@ from typing import Any
 
 import pytest
 from function_stage import ALICE, HTTP, Stage
+from support.engines.lambda_runtime import ROOT
 
+from mail.core.task.files import file_id
 from mail.core.task.task import TaskStatus
+from mail.local_aws.deployment import read_template
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(64)
+NIGHTLY = {"name": "nightly", "cron": "0 3 * * *", "body": "2**10"}
+LOADED = {"json": json.dumps({"name": "example-no-proxy"})}
+
+Route = tuple[str, str, Any]
+
+ROUTES: dict[str, list[Route]] = {
+    "Root": [("GET", "/", None)],
+    "Health": [("GET", "/live", None), ("GET", "/health", None), ("POST", "/health", {"status": "busy"})],
+    "Whoami": [
+        *(("GET", "/whoami", None), ("POST", "/sign-in-links", {}), ("POST", "/sign-in", {"code": "no"})),
+        *(("POST", "/tokens", {"role": "user", "id": "eve"}), ("GET", "/tokens", None)),
+        *(("DELETE", "/tokens/99", None), ("POST", "/sign-out", {})),
+    ],
+    "Message": [
+        ("POST", "/files?name=cat.png", PNG),
+        ("GET", f"/files/{file_id(PNG)}", None),
+        ("GET", "/files/shared/no", None),
+        ("POST", "/message", {"body": "2**10", "task_id": "all", "files": [file_id(PNG)]}),
+        ("POST", "/message", {"body": "2**11", "task_id": "later", "not_before": "2099-01-01T00:00:00Z"}),
+        ("POST", "/task/fork", {"task_id": "all"}),
+        ("POST", "/task/cancel", {"task_id": "all"}),
+        ("DELETE", "/task?task_id=all", None),
+        ("DELETE", "/task/timers/none?task_id=later", None),
+        ("POST", "/callbacks/none", {"result": "done"}),
+    ],
+    "Status": [("GET", "/status", None)],
+    "Task": [
+        *(("GET", "/task?task_id=later", None), ("GET", "/task/turns?task_id=later", None)),
+        *(("GET", "/task/turn?task_id=later&agent=supervisor&turn=1", None),),
+        ("GET", "/task/stream?task_id=all", None),
+    ],
+    "Threads": [("GET", "/threads", None), ("GET", "/threads/agent/none", None)],
+    "Tasks": [
+        *(("GET", "/tasks", None), ("GET", "/tasks?all=true", None), ("GET", "/usage", None)),
+        *(("GET", "/usage?all=true", None), ("GET", "/dead-letters", None)),
+        *(("GET", "/dead-letters?all=true", None), ("POST", "/dead-letters/redrive", {"all": True})),
+        ("POST", "/dead-letters/discard", {"all": True}),
+        ("POST", "/webhooks", {"url": "http://127.0.0.1:1/", "id": "mine"}),
+        *(
+            ("GET", "/webhooks", None),
+            ("GET", "/webhooks?all=true", None),
+            ("DELETE", "/webhooks/mine", None),
+        ),
+        *(("POST", "/schedules", NIGHTLY), ("GET", "/schedules", None), ("GET", "/schedules/nightly", None)),
+        *(("POST", "/schedules/nightly", NIGHTLY), ("POST", "/schedules/nightly/run", {})),
+        ("DELETE", "/schedules/nightly", None),
+    ],
+    "Swarms": [
+        ("POST", "/swarms", {"name": "gamma", "base_url": "http://127.0.0.1:1"}),
+        *(("GET", "/swarm", None), ("GET", "/swarms", None), ("GET", "/swarms/dump", None)),
+        *(
+            ("POST", "/swarms/check", LOADED),
+            ("POST", "/swarms/load", LOADED),
+            ("DELETE", "/swarms/gamma", None),
+        ),
+    ],
+    "Interswarm": [
+        *(("POST", "/interswarm/forward", {}), ("POST", "/interswarm/back", {})),
+        ("POST", "/interswarm/message", {"body": "2**10", "targets": ["math@gamma"], "task_id": "there"}),
+    ],
+}
+"""What an admin asks each function for, in this order. Other tests bring mail of other swarms."""
+
+
+ANSWERS = {200, 201, 202, 400, 401, 403, 404, 409, 422}
+"""What functions answer that don't fail."""
 
 
 def answer(result: dict[str, Any]) -> Any:
@@ -204,3 +275,58 @@ def test_a_file_is_uploaded_sent_and_fetched(stage: Stage) -> None:
     delete["requestContext"]["http"]["method"] = "DELETE"
     assert stage.invoke("message", delete)["statusCode"] == 200
     assert stage.invoke("message", fetch)["statusCode"] == 404
+
+
+def ask(stage: Stage, name: str, method: str, path: str, body: Any) -> Any:
+    """The answer of a function to an admin."""
+    path, _, query = path.partition("?")
+    event = stage.request(name.lower(), path=path, query=query)
+    event["requestContext"]["http"]["method"] = method
+    event["headers"] |= {
+        "authorization": f"Bearer {stage.key('admin', 'root')}",
+        "content-type": "application/json",
+        "prefer": "respond-async",
+    }
+    data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+    event |= {"body": b64encode(data).decode(), "isBase64Encoded": True}
+    event["headers"]["content-length"] = str(len(data))
+    return stage.invoke(name.lower(), event)
+
+
+def test_the_routes_here_are_those_of_the_template() -> None:
+    resources = read_template(ROOT / "template.yaml")["Resources"]
+    found = {}
+    for name, resource in resources.items():
+        events = resource["Properties"].get("Events", {}) if resource["Type"].endswith("::Function") else {}
+        routes = [each["Properties"] for each in events.values() if each["Type"] == "HttpApi"]
+        if routes:
+            found[name.removesuffix("Function")] = {
+                (each["Method"], each["Path"]) for each in routes if "Path" in each
+            }
+    for name, wanted in found.items():
+        missing = {
+            f"{method} {path}"
+            for method, path in wanted
+            if not any(method == asked and _fits(path, given) for asked, given, _ in ROUTES[name])
+        }
+        assert missing == set(), name
+    assert found.keys() == ROUTES.keys()
+
+
+def _fits(path: str, given: str) -> bool:
+    path = path.replace("{thread_id+}", "{kind}/{id}")  # it has several parts
+    parts, others = path.split("/"), given.partition("?")[0].split("/")
+    return len(parts) == len(others) and all(
+        part.startswith("{") or part == other for part, other in zip(parts, others, strict=True)
+    )
+
+
+@pytest.mark.parametrize("name", ROUTES)
+def test_each_route_may_do_what_it_does(stage: Stage, name: str) -> None:
+    """`nothing_is_refused` looks at what IAM was asked."""
+    if stage.code != "source":
+        pytest.skip("the same roles")
+    for method, path, body in ROUTES[name]:
+        result = ask(stage, name, method, path, body)
+        assert result["statusCode"] in ANSWERS, (method, path, result)
+    stage.work_off()

@@ -15,7 +15,8 @@ from support.engines.lambda_runtime import LambdaRuntime
 from support.processes.projects import entry, supervisor, write_project
 from support.services.peer_server import PeerServer
 
-from mail.core.task.task import TaskStatus
+from mail.core.task.files import make_reference
+from mail.core.task.task import TaskKey, TaskStatus
 
 DISCOVERS = """
 from mail.factories.rules import call, complete, rule_based
@@ -27,6 +28,7 @@ async def make(view):
     return [complete(view.results[-1])]
 """
 
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(64)
 NOTHING_FAILED: dict[str, list[Any]] = {"batchItemFailures": []}
 BETA = "swarm:swarm-beta@example-no-proxy"
 SIGNATURE = "AWS4-HMAC-SHA256 Credential=AKIAEXAMPLE/20261121/us-east-1/lambda/aws4_request, Signature=0123"
@@ -170,6 +172,36 @@ def asked(stage: Stage, task_id: str) -> dict[str, Any]:
 def path(stage: Stage) -> dict[str, str]:
     """Says where SSM has the token of the other swarm."""
     return stage.put_secret("outbound/SWARM_AUTH_TOKEN_SWARM_BETA", "the-key-for-beta")
+
+
+class TestFilesFromThere:
+    @pytest.mark.parametrize("is_known", [True, False])
+    def test_a_turn_fetches_them_where_the_swarm_is_registered(self, stage: Stage, is_known: bool) -> None:
+        """Its role can't read the registry; what the message itself says of the place counts for nothing."""
+        task_id = f"with a file, {is_known}"
+        with served(PeerServer("swarm-beta")) as peer:
+            assert stage.invoke("swarms", registered(stage, peer.name, peer.url))["statusCode"] == 200
+            peer.requests.clear()
+            peer.answers["/files/shared/the-link"] = 200, PNG
+            event = brought(stage, task_id, task_id)
+            message = json.loads(event["body"])["message"]
+            file = make_reference(PNG + b"!" * (not is_known), "cat.png")
+            at = {"swarm": "swarm-beta" if is_known else "swarm-none", "link": "the-link", "origin": peer.url}
+            message["payload"]["routing_info"] = {"files": [{**file.as_json(), **at}]}
+            event["body"] = json.dumps({"message": message})
+            event["headers"]["content-length"] = str(len(event["body"]))
+            assert stage.invoke("interswarm", event)["statusCode"] == 200
+            stage.work_off()
+            assert [path for path in peer.paths() if "files" in path] == ["/files/shared/the-link"] * is_known
+        kept = asyncio.run(stage.table.files.files_of(TaskKey(BETA, task_id)))
+        assert [each.id for each in kept] == [file.id] * is_known
+        for delivery in stage.deliveries():
+            stage.delete(delivery)
+
+    def test_the_url_for_signed_requests_has_the_files_of_mail(self, stage: Stage) -> None:
+        event = through_url(stage.event("whoami"), method="GET", path="/files/shared/none")
+        result = stage.invoke("interswarm", event)
+        assert (result["statusCode"], "no file" in result["body"]) == (404, True)
 
 
 class TestMailToThere:

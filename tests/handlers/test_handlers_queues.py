@@ -395,6 +395,41 @@ def test_what_is_overdue_ends(stage: Stage, by: str) -> None:
     assert stage.load(by).status is TaskStatus.FAILED
 
 
+def forget_versions(stage: Stage) -> None:
+    """Delete the versions of the swarm, as if none had begun a run yet."""
+    for item in stage.table.items("VERSION"):
+        key = {name: item[name] for name in ("PK", "SK")}
+        stage.table.client.botocore.delete_item(TableName=stage.table.table, Key=key)
+
+
+@pytest.mark.parametrize("by", ["sweeper", "outbound", "tasks"])
+def test_who_begins_runs_keeps_the_version_that_they_begin_with(stage: Stage, by: str) -> None:
+    """In a process of its own, as one keeps it once."""
+    clock, name = FakeClock(run=random.getrandbits(32)), f"first-{by}"
+    swarm = build_swarm({"supervisor": turns([])}, name="example-no-proxy")
+    runtime = Runtime(swarm, stage.table.another(clock=clock), Forgetful(), clock)
+    asyncio.run(
+        runtime.schedules.save(
+            Schedule(name=name, cron="0 0 1 2 *", body="2**10", caller=ALICE), "admin:root", is_new=True
+        )
+    )
+    (sample,) = stage.event("outbound")["Records"]
+    body = encode_wake_up(look_at(TaskKey(owner_of_schedules("example-no-proxy"), name), 1.0))
+    post = stage.request("tasks", path=f"/schedules/{name}/run", body={})
+    post["requestContext"]["http"]["method"] = "POST"
+    events = {
+        "sweeper": stage.event("sweeper"),
+        "outbound": {"Records": [{**sample, "body": body}]},
+        "tasks": post,
+    }
+    forget_versions(stage)
+    with stage.start(by) as running:
+        running.invoke(events[by])
+    (item,) = stage.table.items("VERSION")
+    assert item["PK"]["S"].startswith("VERSION#")
+    stage.work_off()
+
+
 @pytest.mark.parametrize("by", ["sweeper", "outbound"])
 def test_a_schedule_that_is_due_begins_its_run(stage: Stage, by: str) -> None:
     """A sweep finds it, or has sent a message in time; both have the right to begin tasks of its caller."""

@@ -156,3 +156,34 @@ def test_live_events_of_the_turn_function_are_streamed(stage: Stage, url: str) -
         stage.work_off()
         rest = list(lines)
     assert {"event: action_started", "event: action_ended", "event: task_complete"} <= set(rest)
+
+
+def test_a_message_of_a2a_is_streamed_to_its_answer(stage: Stage, url: str) -> None:
+    """Where the SDK is deployed, as from `requirements/swarm.txt`; it is not part of what is built by default."""
+    event = stage.event("stream")
+    headers = {"authorization": event["headers"]["authorization"], "A2A-Version": "1.0"}
+    if stage.code != "source":
+        assert httpx2.get(f"{url}/.well-known/agent-card.json", timeout=TIMEOUT).status_code == 501
+        return
+    card = httpx2.get(f"{url}/.well-known/agent-card.json", timeout=TIMEOUT).json()
+    assert card["name"] == "example-no-proxy"
+    asked = json.loads(event["body"])["body"]
+    message = {"messageId": "m", "contextId": "by-a2a", "role": "ROLE_USER", "parts": [{"text": asked}]}
+    send = {"method": "POST", "url": f"{url}/a2a/message:stream", "headers": headers, "timeout": TIMEOUT}
+    with httpx2.stream(**send, json={"message": message}) as response:
+        assert response.status_code == 200
+        told = (
+            json.loads(line.removeprefix("data: "))
+            for line in response.iter_lines()
+            if line.startswith("data: ")
+        )
+        first = next(told)
+        assert (first["task"]["id"], first["task"]["status"]["state"]) == ("by-a2a.1", "TASK_STATE_WORKING")
+        assert open_streams(stage) == 1
+        stage.work_off()
+        *_, artifact, status = told
+    assert open_streams(stage) == 0
+    assert "1024" in artifact["artifactUpdate"]["artifact"]["parts"][0]["text"]
+    assert status["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
+    task = httpx2.get(f"{url}/a2a/tasks/by-a2a.1", headers=headers, timeout=TIMEOUT).json()
+    assert task["artifacts"] == [artifact["artifactUpdate"]["artifact"]]

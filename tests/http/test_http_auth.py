@@ -27,6 +27,7 @@ PROTECTED = [
     ("GET", "/tasks", {"user": 200, "admin": 200, "agent": 403}),
     ("GET", "/task?task_id=t", {"user": 404, "admin": 404, "agent": 403}),
     ("DELETE", "/task?task_id=t", {"user": 404, "admin": 404, "agent": 403}),
+    ("DELETE", "/task/calls/c1?task_id=t", {"user": 404, "admin": 404, "agent": 403}),
     ("DELETE", "/task/timers/t1?task_id=t", {"user": 404, "admin": 404, "agent": 403}),
     ("GET", "/task/turn?task_id=t&seq=1", {"user": 404, "admin": 404, "agent": 403}),
     ("GET", "/task/stream?task_id=t", {"user": 404, "admin": 404, "agent": 403}),

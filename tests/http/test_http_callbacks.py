@@ -6,11 +6,11 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.processes.http_server import HTTPServer, eventually
+from support.processes.http_server import Frame, HTTPServer, eventually
 
 from mail.client import MAILClient
 from mail.client.errors import BadAnswer
-from mail.core.task.callbacks import LATER, Later
+from mail.core.task.callbacks import LATER, Later, digest_of
 from mail.core.task.swarm import ActionCore
 from mail.core.task.task import TaskKey
 from mail.core.turns.context import CallbackAddress, current_context
@@ -77,12 +77,16 @@ async def test_a_result_is_the_answer_of_the_caller_who_waits(server: HTTPServer
     assert alive.json()["due"]
     (call_of_chief,) = (await server.task("t"))["calls"]
     assert call_of_chief == {
+        "id": digest_of(callback.token),
         "agent": "chief",
         "name": "render",
         "call_id": call_of_chief["call_id"],
+        "since": call_of_chief["since"],
+        "heard": call_of_chief["heard"],
         "progress": "half of it",
         "due": alive.json()["due"],
     }
+    assert call_of_chief["since"] <= call_of_chief["heard"] < call_of_chief["due"]
     done = await send(server, callback.url, result={"frames": 24})
     assert (done.status_code, done.json()) == (200, {"status": "finished", "due": None})
     assert (await asked).json()["response"] == 'render: {"frames":24}'
@@ -142,3 +146,48 @@ async def test_the_client_finishes_calls_too(server: HTTPServer, studio: Studio)
         with pytest.raises(BadAnswer, match="another result"):
             await client.post_callback(studio.callbacks[0].token, error="no")
     assert (await asked).json()["response"] == "render: a film"
+
+
+async def test_a_report_is_a_live_event(server: HTTPServer, studio: Studio) -> None:
+    asked = await begin(server)
+    (callback,) = studio.callbacks
+    query = {"task_id": "t", "live": "true"}
+    async with server.frames("GET", "/task/stream", params=query) as frames:
+        async for frame in frames:
+            if frame.event == "action_progress":
+                break
+        assert (frame.id, frame.data["extra_data"]["progress"]) == (None, "")
+        await send(server, callback.url, progress="half of it")
+        live = [frame async for frame in upto_a_report(frames)][-1]
+        (shown,) = (await server.task("t"))["calls"]
+        assert live.data["extra_data"] == shown
+        assert live.data["description"] == "agent chief waits for render: half of it"
+        await send(server, callback.url, result="a film")
+        assert "action_complete" in [frame.event async for frame in frames]
+    await asked
+
+
+async def upto_a_report(frames: AsyncIterator[Frame]) -> AsyncIterator[Frame]:
+    async for frame in frames:
+        yield frame
+        if frame.event == "action_progress":
+            return
+
+
+async def test_a_person_cancels_a_call(server: HTTPServer, studio: Studio) -> None:
+    asked = await begin(server)
+    (callback,) = studio.callbacks
+    path = f"/task/calls/{digest_of(callback.token)}?task_id=t"
+    for others in (f"{path}2", "/task/calls/x?task_id=t"):
+        assert (await server.client.delete(others)).status_code == 404
+    done = await server.client.delete(path)
+    assert (done.status_code, done.json()["status"], done.json()["task_status"]) == (
+        200,
+        "cancelled",
+        "running",
+    )
+    assert (await asked).json()["response"] == "render: ERROR: ann has cancelled it"
+    late = await send(server, callback.url, result="a film")
+    assert (late.status_code, "no longer waits for render" in late.json()["detail"]) == (409, True)
+    again = await server.client.delete(path)
+    assert (again.status_code, "no call" in again.json()["detail"]) == (404, True)

@@ -3,8 +3,9 @@
 import asyncio
 import json
 import logging
+import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from typing import Any
 
 import httpx2
@@ -15,7 +16,7 @@ from mail.auth.tokens import issue_token
 from mail.bootstrap import local
 from mail.config import ConnectionsConfig, ServerConfig
 from mail.server import serving
-from mail.server.connections import Connections
+from mail.server.connections import Beginnings, Connections
 from mail.testing.agents import View, build_swarm, complete
 
 PROMPT = ConnectionsConfig(head_seconds=0.3, body_seconds=0.3, idle_seconds=1, stall_seconds=0.3)
@@ -304,6 +305,40 @@ class TestNumber:
 
 
 class TestRequests:
+    async def test_many_of_one_caller_delay_nobody_else(self, patient: Server) -> None:
+        """All of them have arrived before the server reads the first one."""
+        mine = f"GET /tasks HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {patient.key}\r\n\r\n".encode()
+        order: list[str] = []
+
+        async def read(name: str, sent: socket.socket) -> None:
+            reader, writer = await asyncio.open_connection(sock=sent)
+            await Stranger(reader, writer).answer()
+            order.append(name)
+            writer.close()
+
+        with ExitStack() as stack:
+            waiting = []
+            for name, head in [*(("mine", mine) for _ in range(300)), ("health", WHOLE_HEAD)]:
+                sent = stack.enter_context(socket.create_connection((patient.url.host, patient.url.port)))
+                sent.sendall(head)
+                sent.setblocking(False)
+                waiting.append((name, sent))
+            await asyncio.gather(*(read(name, sent) for name, sent in waiting))
+        assert order.index("health") < 200
+
+    async def test_a_few_begin_at_a_time_those_of_all_callers_in_turn(self) -> None:
+        beginnings, order = Beginnings(), list[str]()
+
+        async def begin(caller: str) -> None:
+            await beginnings.wait(caller)
+            order.append(caller)
+
+        waits = [asyncio.create_task(begin(caller)) for caller in ("ann", *["ann"] * 30, *["bob"] * 2)]
+        waits[20].cancel()
+        await asyncio.wait(waits)
+        assert len(order) == len(waits) - 1
+        assert [n for n, caller in enumerate(order) if caller == "bob"] == [5, 7]
+
     @pytest.mark.parametrize("is_known", [True, False])
     async def test_chunks_of_a_byte(
         self, patient: Server, is_known: bool, caplog: pytest.LogCaptureFixture

@@ -1,16 +1,19 @@
 """`/files`, and messages with files: uploaded, sent, passed on, answered with, and deleted."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import pytest
 from support.processes.http_server import HTTPServer
 
 from mail.core.decisions.caller_limits import CallerLimits
+from mail.core.task.change import TaskChange
 from mail.core.task.files import File
 from mail.core.task.swarm import ActionCore, History
-from mail.core.task.task import TaskKey
+from mail.core.task.task import Task, TaskKey
 from mail.core.turns.context import TURN
+from mail.errors import PayloadTooLarge
 from mail.testing.agents import Call, View, build_swarm, call, complete
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 8
@@ -170,6 +173,58 @@ async def test_a_message_with_a_file_that_there_is_not_is_refused_and_leaves_not
     assert many.status_code == 400
 
 
+async def test_a_new_task_that_is_refused_refers_to_no_file(server: HTTPServer) -> None:
+    file, runtime = await upload(server), server.rig.runtime
+    key, commit = TaskKey("user:ann@example", "t"), runtime.store.commit
+
+    async def refuse(_change: Any) -> None:
+        assert await runtime.caller_files.of_task(key)
+        raise PayloadTooLarge("too much")
+
+    runtime.store.commit = refuse  # type: ignore[method-assign]
+    assert (await server.post(body="a cat", files=[file["id"]], task_id="t")).status_code == 413
+    assert await runtime.caller_files.of_task(key) == {}
+    runtime.store.commit = commit  # type: ignore[method-assign]
+
+
+async def test_a_new_task_keeps_its_files_while_one_of_its_id_is_deleted(server: HTTPServer) -> None:
+    file, runtime = await upload(server), server.rig.runtime
+    await server.ask(body="a cat", files=[file["id"]], task_id="t")
+    await server.ask(body="another", files=[file["id"]], task_id="other")
+    key, delete, commit = TaskKey("user:ann@example", "t"), runtime.store.delete, runtime.store.commit
+    begin = partial(server.post, body="a new cat", files=[file["id"]], task_id="t")
+
+    async def begin_first(task: Task) -> None:
+        """Delete the task, and have a new one of its id begin before anything else."""
+        await delete(task)
+        assert (await begin()).status_code == 200
+
+    runtime.store.delete = begin_first  # type: ignore[method-assign]
+    assert (await server.client.delete("/task", params={"task_id": "t"})).status_code == 200
+    assert file["id"] in await runtime.caller_files.of_task(key)
+
+    runtime.store.delete = delete  # type: ignore[method-assign]
+    assert (await server.client.delete("/task", params={"task_id": "t"})).status_code == 200
+
+    async def drop_first(change: TaskChange) -> None:
+        """Commit a new task after a deletion has dropped the files of its id."""
+        if change.expected_version == 0:
+            await runtime.caller_files.drop(key)
+        await commit(change)
+
+    runtime.store.commit = drop_first  # type: ignore[method-assign]
+    assert (await begin()).status_code == 200
+    assert file["id"] in await runtime.caller_files.of_task(key)
+
+
+async def test_a_fork_counts_the_files_of_its_task(server: HTTPServer) -> None:
+    file = await upload(server, PNG + bytes(200_000))
+    await server.ask(body="a cat", files=[file["id"]], task_id="t")
+    server.rig.runtime.caller_limits = CallerLimits(task_bytes=200_000)
+    answer = await server.client.post("/task/fork", json={"task_id": "t"})
+    assert answer.status_code == 413, answer.text
+
+
 async def test_a_file_is_deleted_with_the_last_task_that_refers_to_it(server: HTTPServer) -> None:
     file = await upload(server)
     for task_id in ("one", "two"):
@@ -241,5 +296,16 @@ async def test_a_link_needs_no_key_and_strangers_may_guess_only_so_often(server:
     no_key = {"Authorization": ""}
     answer = await server.client.get(f"/files/shared/{linked.link}", headers=no_key)
     assert (answer.status_code, answer.content) == (200, PNG)
+    held: list[int] = []
+    read = files.read
+
+    async def read_and_see(instance: str, file_id: str) -> bytes | None:
+        held.append(server.service.account._bytes.total())
+        return await read(instance, file_id)
+
+    files.read = read_and_see  # type: ignore[method-assign]
+    for path, headers in ((f"/files/shared/{linked.link}", no_key), (f"/files/{file['id']}", {})):
+        assert (await server.client.get(path, headers=headers)).content == PNG
+    assert held == [len(PNG)] * 2
     for wrong in ("x", linked.link[:-1], file["id"]):
         assert (await server.client.get(f"/files/shared/{wrong}", headers=no_key)).status_code == 404

@@ -1,5 +1,6 @@
 """Tasks while the swarm is replaced: each turn runs on the version that the rule says."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -15,9 +16,10 @@ from mail.config import ServerConfig
 from mail.core.decisions.approvals import GivenApproval
 from mail.core.decisions.submit import ResumeFrom, Submission
 from mail.core.engine.past_turn import read_turn, summarize_turns
+from mail.core.engine.versions import MOST_VERSIONS
 from mail.core.protocol.address import Principal
 from mail.core.task.documents import Kind
-from mail.core.task.swarm import AgentFunction
+from mail.core.task.swarm import AgentFunction, SwarmCore
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.testing.agents import Call, View, call, complete, request, respond, scripted
 
@@ -193,6 +195,48 @@ async def test_a_process_that_starts_later_builds_a_kept_version_again(tmp_path:
         await work(second)
         task, answer, versions = await read(second, paused[0])
     assert (task.status, answer, versions) == (TaskStatus.COMPLETED, "22", {"2"})
+
+
+async def test_a_process_has_only_some_versions_at_hand_and_closes_none_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[str] = []
+
+    async def close(swarm: SwarmCore) -> None:
+        closed.append(swarm.digest)
+
+    async with system(tmp_path, "finish") as made:
+        paused = []
+        monkeypatch.setattr(SwarmCore, "aclose", close)
+        for n in range(2, MOST_VERSIONS + 5):
+            paused += await begin(made, "ask")
+            await work(made)
+            await made.served.load(swarm(str(n), "helper", "finish"))
+            assert made.runtime.versions is not None
+            assert len(made.runtime.versions._built) <= MOST_VERSIONS
+        await resume(made, paused)
+        await work(made)
+        assert len(made.runtime.versions._built) == MOST_VERSIONS
+        ends = [await read(made, task_id) for task_id in paused]
+    assert [versions for _, _, versions in ends] == [{str(n)} for n in range(1, MOST_VERSIONS + 4)]
+    assert len(closed) == 1  # the present one, at the end
+
+
+async def test_a_server_without_requests_runs_what_another_one_has_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mail.adapters.local.workers.SWEEP_SECONDS", 0.01)
+    async with system(tmp_path, "switch") as made:
+        await made.start()
+        before = made.runtime.swarm.digest
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setattr(made.served, "_adopt", lambda *_: None)
+            await made.served.load(swarm("2", "aide", "switch"))
+        assert made.runtime.swarm.digest == before
+        made.served._fresh_until = 0.0
+        async with asyncio.timeout(60):
+            while made.runtime.swarm.digest == before:  # noqa: ASYNC110 - of another process
+                await asyncio.sleep(0.001)
 
 
 async def test_a_version_that_is_not_known_any_more_is_switched_from(

@@ -57,7 +57,7 @@ async def test_the_attributes_of_a_connection_exist() -> None:
     config = uvicorn.Config(app, lifespan="off", log_config=None)
     config.load()
     protocol = H11Protocol(config, ServerState(), {})
-    for name in ("client", "conn", "cycle", "flow", "headers", "logger", "loop", "scope", "transport"):
+    for name in ("app", "client", "conn", "cycle", "flow", "headers", "logger", "loop", "scope", "transport"):
         assert name in vars(protocol), name
     assert callable(protocol.send_400_response)
     assert isinstance(protocol.conn, h11.Connection)
@@ -65,7 +65,7 @@ async def test_the_attributes_of_a_connection_exist() -> None:
     assert protocol.conn.trailing_data == (b"", False)
     assert CLOSE_HEADER == (b"connection", b"close")
     source = inspect.getsource(RequestResponseCycle.__init__)
-    for name in ("body", "response_started", "response_complete"):
+    for name in ("body", "more_body", "response_started", "response_complete"):
         assert f"self.{name} =" in source, name
     assert not FlowControl(asyncio.Transport()).read_paused
 

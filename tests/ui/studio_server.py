@@ -8,8 +8,10 @@ from page_server import PageServer
 from support.processes.http_server import HTTPServer
 
 from mail.core.task.activity import model_call
+from mail.core.task.callbacks import LATER, Later
 from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.core.task.usage import Usage
+from mail.core.turns.context import current_context
 from mail.net import SwarmRegistry
 from mail.testing.agents import Call, View, build_agent, build_swarm, call, complete, request, respond, wait
 
@@ -58,6 +60,10 @@ class Gate:
             self._steps.release()
 
 
+callbacks: list[str] = []
+"""The tokens of the calls of `render`, the newest last."""
+
+
 def studio_swarm(gate: Gate) -> SwarmCore:
     """Return a swarm whose supervisor acts on the first word of a message."""
 
@@ -95,6 +101,10 @@ def studio_swarm(gate: Gate) -> SwarmCore:
             )
         if view.mail.sender_type == "agent":
             return await tell("".join(PIECES))
+        if view.mail.subject == "::action_complete::":
+            return [complete(view.mail.body)]
+        if view.mail.subject == "::action_error::":
+            return [call("render", title="sound"), call("render", title="light")]
         if view.mail.sender_type == "system":
             return [complete("\n".join(result for result in view.results if "message sent" not in result))]
         match view.mail.body.split()[0].lower():
@@ -104,6 +114,8 @@ def studio_swarm(gate: Gate) -> SwarmCore:
                 return [request("worker", "Say where.", subject="Places"), wait("the worker")]
             case "markdown":
                 return [complete(MARKDOWN)]
+            case "render":
+                return [call("render", title="waves")]
             case "free":
                 with model_call("local/llama") as called:
                     called.report(UNPRICED)
@@ -137,6 +149,10 @@ def studio_swarm(gate: Gate) -> SwarmCore:
             called.report(PRICED)
         return [respond("supervisor", "Dug.", subject="Re: Gold")]
 
+    async def render(_arguments: dict[str, object]) -> Later:
+        callbacks.append(current_context().callback.token)
+        return LATER
+
     async def pay(arguments: dict[str, object]) -> str:
         return f"paid {arguments['amount']} to {arguments['to']}"
 
@@ -157,7 +173,8 @@ def studio_swarm(gate: Gate) -> SwarmCore:
         needs_approval=True,
     )
     question = ActionCore("ask_human", pay, "Ask the user a question.")
-    actions = {"pay": payment, "ask_human": question}
+    film = ActionCore("render", render, "Render a film.", finish_within=7200.0)
+    actions = {"pay": payment, "ask_human": question, "render": film}
     return build_swarm(
         {
             "supervisor": build_agent(

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from time import time
 from typing import TYPE_CHECKING
 
 import pytest
 from studio_page import answers, ask, expect, is_in_view, send, sign_in, status_of
-from studio_server import StudioServer
+from studio_server import StudioServer, callbacks
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page, Request, Route
@@ -66,6 +67,39 @@ def test_plain_text_grows_as_an_answer(page: "Page", studio: StudioServer, shoot
     shoot("plain-work")
     page.get_by_role("tab", name="Trace").click()
     expect(page.locator("body")).not_to_contain_text("text_output")
+
+
+def test_what_a_task_waits_for_is_listed_and_cancelled(
+    page: "Page", studio: StudioServer, shoot: Shoot
+) -> None:
+    def report(**body: str) -> None:
+        with studio.client() as client:
+            client.post(f"/callbacks/{callbacks[-1]}", json=body).raise_for_status()
+
+    sign_in(page, studio)
+    send(page, "render a film")
+    waits = page.get_by_role("list", name="Waits for")
+    expect(waits).to_contain_text("supervisor waits for render")
+    expect(page.get_by_role("list", name="Working now")).to_have_count(0)
+    report(progress="12 of 24 frames")
+    expect(waits).to_contain_text("12 of 24 frames (just now)")
+    report(progress="23 of 24 frames")
+    expect(waits).to_contain_text("23 of 24 frames")
+    task_id = page.locator(".task-item").first.get_attribute("data-task")
+    studio.ask("and now?", task_id=task_id, not_before=time() + 86_400)
+    page.reload()
+    expect(waits).to_contain_text("Message on")
+    expect(waits).to_contain_text("23 of 24 frames")
+    shoot("waits")
+    page.get_by_role("button", name="Cancel the message").click()
+    expect(waits.get_by_role("listitem")).to_have_count(1)
+    page.get_by_role("button", name="Cancel the call of render").click()
+    expect(waits.get_by_role("listitem")).to_have_count(2)  # its agent begins two others
+    expect(waits).not_to_contain_text("frames")
+    report(result="films.example/light")
+    expect(status_of(page)).to_have_text("completed")
+    expect(answers(page).last).to_contain_text("render: films.example/light")
+    expect(waits).to_have_count(0)
 
 
 def test_a_broken_stream_is_resumed(page: "Page", studio: StudioServer) -> None:

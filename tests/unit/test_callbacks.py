@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mail.actions.timing import read_timing
-from mail.core.decisions.waits import MOST_DUE, fall_due
+from mail.core.decisions.waits import fall_due
 from mail.core.task.callbacks import (
     LATER,
     MAX_CALLS_IN_A_TURN,
@@ -22,6 +22,7 @@ from mail.core.task.callbacks import (
 from mail.core.task.events import EventKind
 from mail.core.task.swarm import ActionCore
 from mail.core.task.task import TaskKey, TaskStatus
+from mail.core.task.waits import MOST_ENDED
 from mail.core.turns.context import current_context
 from mail.errors import BadRequest, CallbackClosed, CallbackNotFound, ConfigurationError
 from mail.testing.agents import Call, View, build_swarm, call, complete, request, respond, wait
@@ -260,7 +261,7 @@ class TestTime:
                 for message in told
                 if message.message.subject == "::action_error::"
             ]
-            assert lines == [MOST_DUE, 60 - MOST_DUE]
+            assert lines == [MOST_ENDED, 60 - MOST_ENDED]
 
     async def test_a_report_has_a_limit(self) -> None:
         studio = Studio()

@@ -14,7 +14,7 @@ from mail.actions.functions import as_cancel_function
 from mail.api.actions import MAILAction
 from mail.core.engine.cancelled_calls import CALLS_AT_ONCE
 from mail.core.engine.leased_turn import TurnReport
-from mail.core.task.callbacks import MAX_ARGUMENTS, CallResult, CallState
+from mail.core.task.callbacks import MAX_ARGUMENTS, CallResult, CallState, digest_of
 from mail.core.task.events import EventKind
 from mail.core.task.leases import Lease
 from mail.core.task.mailboxes import CANCELLED_CALLS
@@ -22,7 +22,7 @@ from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.core.task.task import TaskKey, TaskStatus
 from mail.core.task.webhooks import RETRY_SECONDS
 from mail.core.turns.context import current_context
-from mail.errors import CallbackClosed, ConfigurationError
+from mail.errors import CallbackClosed, CallNotFound, ConfigurationError
 from mail.swarms_json.build import build_action
 from mail.swarms_json.references import resolver
 from mail.swarms_json.specs import ActionSpec
@@ -171,6 +171,26 @@ class TestEndOfTheTask:
             await until_told(rig, paused.key)
         assert farm.cancelled_keys == farm.keys
 
+    async def test_a_person_cancels_one_call(self) -> None:
+        farm = Farm()
+        async with Rig(swarm_of(farm)) as rig:
+            key = await begin(rig, "waves dunes")
+            waves, dunes = (context.callback.token for context in farm.begun)
+            await rig.runtime.cancel_wait.call(rig.user, key, digest_of(waves))
+            await until_told(rig, key)
+            assert farm.cancelled_keys == farm.keys[:1]
+            await until_asleep(rig, key)
+            assert [wait.id for wait in await rig.store.list_waits(key, limit=9)] == [digest_of(dunes)]
+            errors = await texts_of(rig, key, EventKind.ACTION_ERROR)
+            assert errors == ["action error (caller = director):\nann has cancelled it"]
+            with pytest.raises(CallbackClosed, match="no longer waits for render"):
+                await rig.runtime.callbacks.finish(waves, DONE)
+            await rig.runtime.callbacks.finish(dunes, DONE)
+            for ended in (waves, dunes):
+                with pytest.raises(CallNotFound, match="it may have ended"):
+                    await rig.runtime.cancel_wait.call(rig.user, key, digest_of(ended))
+            await until(lambda: len(farm.cancelled_keys) == 1)
+
     async def test_a_call_that_has_ended_is_not_cancelled(self) -> None:
         farm = Farm()
         async with Rig(swarm_of(farm)) as rig:
@@ -181,16 +201,19 @@ class TestEndOfTheTask:
             await until_told(rig, key)
         assert farm.cancelled_keys == farm.keys[1:]
 
-    async def test_without_on_cancel_nothing_waits(self) -> None:
+    async def test_without_on_cancel_its_records_no_longer_wait(self) -> None:
         farm = Farm()
         async with Rig(swarm_of(farm, on_cancel=None)) as rig:
-            key = await begin(rig)
+            key = await begin(rig, " ".join(map(str, range(30))))
+            await rig.submit(" ".join(map(str, range(30))), task_id=key.task_id)
+            await until_asleep(rig, key, 60)
             await rig.runtime.cancel(rig.user, key.task_id)
+            await until_told(rig, key)
             task = await rig.task(key)
-            assert task.waits.cancel_at is None
-            assert task.ready() == []
-            (record,) = await rig.store.list_waits(key, limit=9)
-            assert (record.key, record.arguments) == ("", {})
+            assert (task.waits.cancel_at, task.ready()) == (None, [])
+            assert await rig.store.list_waits(key, limit=9) == []
+            with pytest.raises(CallbackClosed):
+                await rig.runtime.callbacks.finish(farm.begun[0].callback.token, DONE)
 
     async def test_many_calls_are_cancelled_in_several_turns(self) -> None:
         farm = Farm()
@@ -290,6 +313,24 @@ class TestFailure:
             assert len(farm.cancelled) == 1
             (left,) = await rig.store.list_waits(key, limit=9)
             assert left.attempts == 1
+
+    async def test_those_that_fail_hold_up_no_timer(self) -> None:
+        farm = Farm(failures=1000)
+
+        def chief(view: View) -> Sequence[Call]:
+            if view.mail.sender_type == "user" and view.mail.body == "note":
+                return [call("remind_me", note="the note", **{"in": 120})]
+            return director(view) if view.mail.body != "the note" else [complete("the note")]
+
+        async with Rig(swarm_of(farm, chief, finish_within=60.0)) as rig:
+            key = await begin(rig, " ".join(map(str, range(30))))
+            await rig.submit(" ".join(map(str, range(30))), task_id=key.task_id)
+            await until_asleep(rig, key, 60)
+            await rig.runtime.cancel(rig.user, key.task_id)
+            submitted = await rig.submit("note", task_id=key.task_id)
+            await until_asleep(rig, key, 0)
+            await rig.pass_time(121)
+            assert (await rig.outcome(submitted)).answer == "the note"
 
     async def test_after_the_last_attempt_an_event_says_so(self) -> None:
         farm = Farm(failures=1000)

@@ -100,6 +100,7 @@ class TestDefaults:
                     "health_check_seconds": 30.0,
                     "volatile_seconds": 86_400.0,
                     "hop_limit": 8,
+                    "card_key": "",
                     "entrypoints_only": False,
                     "unreachable_seconds": 30.0,
                 },

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from mail.core.decisions.cancel import cancel
 from mail.core.decisions.conversation import Conversation
 from mail.core.decisions.copies import hand_over
 from mail.core.decisions.items import Mail, fold
 from mail.core.decisions.items import Turn as TurnItem
 from mail.core.decisions.turn import settle
 from mail.core.engine.past_turn import read_turn
+from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import SystemClock
 from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.context import Cut
@@ -155,6 +157,17 @@ def test_nothing_is_handed_over_while_all_copies_are_at_work() -> None:
     noted = hand_over(unaware, SWARM, turn, CLOCK)
     assert noted is not None
     assert (noted.task.queued, noted.consumed, noted.deliveries) == (("researcher",), None, ())
+
+
+def test_nothing_is_handed_over_in_a_task_that_was_cancelled_meanwhile() -> None:
+    asked = asking(SWARM, *[request("researcher", f"{n}") for n in range(4)])
+    turn = turn_of(asked.task, asked.deliveries[3])
+    ended = cancel(asked.task, SWARM, Principal.parse("user:ann@example"), "enough", CLOCK)
+    assert ended is not None
+    task = replace(ended.task, pending={"researcher": asked.task.pending["researcher"]}, queued=())
+    change = hand_over(task, SWARM, turn, CLOCK)
+    assert change is not None
+    assert (change.consumed, change.deliveries, change.task.pending) == (None, (), task.pending)
 
 
 def test_an_answer_finds_the_copy_that_asked() -> None:

@@ -17,7 +17,7 @@ from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.task.leases import Claim
 from mail.core.task.task import TaskKey
 from mail.errors import StoreUnavailable
-from mail.testing.agents import View, build_swarm, call, complete
+from mail.testing.agents import View, build_swarm, call, complete, wait
 from mail.testing.rig import Rig
 
 LEASE = 1.0
@@ -213,6 +213,35 @@ async def test_a_frozen_worker_loses_its_turn_once_and_its_death_is_told_once(
         outcome = await rig.outcome(submitted)
         assert (outcome.answer, outcome.kinds.count("task_complete")) == ("taken over", 1)
         assert renewals.made == []
+
+
+async def test_a_wake_up_that_comes_to_a_frozen_turn_is_repeated_after_its_loss() -> None:
+    calls: list[str] = []
+    thaw = asyncio.Event()
+
+    async def supervisor(view: View) -> Any:
+        calls.append(view.mail.body)
+        if len(calls) == 1:
+            await thaw.wait()
+        return [complete("done") if view.mail.body == "second" else wait("the second")]
+
+    async with started({"supervisor": supervisor}) as (rig, renewals, _):
+        submitted = await rig.submit("first")
+        running = begun(rig, submitted.key)
+        await within(20, lambda: calls)
+        await rig.submit("second", task_id=submitted.key.task_id)
+        renewals.is_cut = True
+        rig.runtime.turns._heartbeat._stop_expired = lambda due: None  # type: ignore[method-assign]
+        await asyncio.sleep(LEASE + 0.05)
+        survivor = another(rig)
+        assert (await survivor.run_turn(submitted.key, "supervisor")).outcome is TurnReport.Outcome.COMMITTED
+        assert {*await drain(rig.queue)} == {(submitted.key, "supervisor")}, "for the second message"
+        assert (await begun(rig, submitted.key)).outcome is TurnReport.Outcome.BUSY
+        thaw.set()
+        assert (await running).outcome is TurnReport.Outcome.LOST
+        assert await drain(rig.queue) == [(submitted.key, "supervisor")]
+        await survivor.run_turn(submitted.key, "supervisor")
+        assert (await rig.outcome(submitted)).answer == "done"
 
 
 async def test_a_worker_that_is_told_of_its_loss_stops_its_agent() -> None:

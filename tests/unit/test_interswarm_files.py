@@ -55,6 +55,7 @@ async def test_the_other_swarm_fetches_a_file_and_sends_it_back() -> None:
         (kept,) = (await both["b"].runtime.caller_files.of_task(there)).values()
         assert (kept.id, kept.link) == (file.id, "")
         assert await both["b"].runtime.caller_files.read("swarm:a@b", file.id) == PNG
+        assert (await both["b"].task(there)).stored_bytes > len(PNG)
         (sent,) = both.sent[0][0].payload.routing_info["files"]  # type: ignore[index]
         assert (sent["swarm"], place_of(sent["link"])[:2]) == ("a", (ANN, file.id))  # type: ignore[index]
 
@@ -63,12 +64,12 @@ async def test_another_file_than_the_one_that_was_sent_is_not_taken() -> None:
     pair = Pair()
     async with pair.federation() as both:
         files = both["a"].runtime.caller_files
-        file, other = await files.put(ANN, File(PNG, "cat.png")), make_reference(b"another", "dog.txt")
+        file = await files.put(ANN, File(PNG, "cat.png"))
 
-        async def lie(link: str) -> tuple[object, bytes]:
-            return other, b"another"
+        async def lie(instance: str, file_id: str) -> bytes:
+            return b"another"
 
-        files.follow = lie  # type: ignore[method-assign,assignment]
+        files.read = lie  # type: ignore[method-assign]
         outcome = await both["a"].ask(f"What is file:{file.id}?", files=(file.id,))
         assert outcome.answer == f"seen: What is file:{file.id}?"
         assert await both["b"].runtime.caller_files.of_task(TaskKey("swarm:a@b", outcome.key.task_id)) == {}
@@ -79,7 +80,7 @@ async def test_a_link_ends_and_cannot_be_forged() -> None:
         files = both["a"].runtime.caller_files
         file = await files.put(ANN, File(PNG, "cat.png"))
         (linked,) = await files.link(ANN, [file], "a")
-        assert (await files.follow(linked.link))[1] == PNG
+        assert await files.follow(linked.link) == (ANN, file)
         owner, _, until, signature = linked.link.split(".")
         for wrong in (
             "",

@@ -217,6 +217,19 @@ def test_failures_are_counted_until_a_run_is_completed() -> None:
     assert plan.state.failures == 0
 
 
+def test_a_schedule_that_keeps_failing_reports_it_twice() -> None:
+    plan = Plan()
+    reported = []
+    for hour in range(1, 2 * FAILING):
+        plan.at(hour)
+        [run] = state_of(plan.task).of(RunState.STARTING)
+        change = started(plan.task, SWARM, run.now(RunState.FAILED, "no model"), plan.clock)
+        assert change is not None
+        plan.task = change.task
+        reported += [event.extra.as_json()["failures"] for event in change.events]
+    assert reported == [1, FAILING]
+
+
 def test_a_refused_run_has_failed_with_the_reason_and_only_once() -> None:
     plan = Plan()
     plan.at(1)

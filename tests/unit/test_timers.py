@@ -7,7 +7,6 @@ import pytest
 
 from mail.core.decisions.caller_limits import CallerLimits
 from mail.core.decisions.tools import MOST_LISTED
-from mail.core.decisions.waits import MOST_DUE
 from mail.core.engine.waits import open_waits
 from mail.core.protocol.clock import read_duration, read_time
 from mail.core.task.events import EventKind
@@ -15,7 +14,7 @@ from mail.core.task.extras import DeadLetterExtra, TimerExtra
 from mail.core.task.swarm import AgentCore
 from mail.core.task.task import TaskKey, TaskStatus
 from mail.core.task.timers import MAX_TIMERS_IN_A_TURN, Timer
-from mail.core.task.waits import Wait
+from mail.core.task.waits import MOST_ENDED, Wait
 from mail.errors import (
     BadRequest,
     MailboxFull,
@@ -221,7 +220,7 @@ class TestReminder:
             before = await rig.task(submitted.key)
             assert before.waits.timers == 60
             await rig.pass_time(2 * HOUR)
-            assert (await rig.task(submitted.key)).waits.timers == 60 - MOST_DUE
+            assert (await rig.task(submitted.key)).waits.timers == 60 - MOST_ENDED
             await rig.pass_time(0)
             task = await rig.task(submitted.key)
             events = await rig.store.read_events(submitted.key, after=before.seq)
@@ -262,7 +261,7 @@ class TestReminder:
             assert await rig.task(outcome.key) == outcome.task
             assert await waits_of(rig, outcome.key) == []
 
-    async def test_one_of_an_earlier_generation_is_deleted_when_it_is_due(self) -> None:
+    async def test_one_of_an_earlier_generation_is_deleted(self) -> None:
         def chief(view: View) -> Sequence[Call]:
             match len(view.messages):
                 case 1:
@@ -286,7 +285,7 @@ class TestReminder:
             await rig.workers.idle()
             (timer,) = await timers_of(rig, submitted.key)
             assert timer.text == "new"
-            assert len(await rig.store.list_waits(submitted.key, limit=9)) == 2
+            assert await rig.store.list_waits(submitted.key, limit=9) == [timer]
             await rig.pass_time(2 * HOUR)
             outcome = await rig.outcome(again)
             assert await rig.store.list_waits(submitted.key, limit=9) == []
@@ -326,7 +325,7 @@ class TestReminder:
             await rig.workers.idle()
             task = await rig.task(submitted.key)
             (timer,) = await timers_of(rig, submitted.key)
-            await rig.runtime.timers.cancel(rig.user, submitted.key, timer.id)
+            await rig.runtime.cancel_wait.timer(rig.user, submitted.key, timer.id)
             cancelled = await rig.store.read_commit(submitted.key, task.seq + 1)
         assert timer.size > 5_000
         assert task.stored_bytes > 3 * timer.size
@@ -504,11 +503,11 @@ class TestCancel:
             submitted = await rig.submit("one", not_before=NOW + DAY)
             await rig.submit("two", task_id=submitted.key.task_id, not_before=NOW + 2 * DAY)
             one, two = await timers_of(rig, submitted.key)
-            task = await rig.runtime.timers.cancel(rig.user, submitted.key, one.id)
+            task = await rig.runtime.cancel_wait.timer(rig.user, submitted.key, one.id)
             assert (task.is_asleep, task.waits.messages) == (True, 1)
             assert await timers_of(rig, submitted.key) == [two]
             with pytest.raises(TimerNotFound):
-                await rig.runtime.timers.cancel(rig.user, submitted.key, one.id)
+                await rig.runtime.cancel_wait.timer(rig.user, submitted.key, one.id)
             await rig.pass_time(DAY)
             await rig.pass_time(DAY)
             assert (await rig.outcome(submitted)).answer == "two"
@@ -517,7 +516,7 @@ class TestCancel:
         async with Rig(build_swarm({"chief": echo})) as rig:
             submitted = await rig.submit("one", not_before=NOW + DAY)
             (timer,) = await timers_of(rig, submitted.key)
-            task = await rig.runtime.timers.cancel(rig.user, submitted.key, timer.id)
+            task = await rig.runtime.cancel_wait.timer(rig.user, submitted.key, timer.id)
             outcome = await rig.outcome(submitted)
         assert task.status is TaskStatus.CANCELLED
         assert outcome.answer == "The task was cancelled by ann: no message is left that it could begin with"
@@ -527,7 +526,7 @@ class TestCancel:
             submitted = await rig.submit()
             await rig.workers.idle()
             (timer,) = await timers_of(rig, submitted.key)
-            await rig.runtime.timers.cancel(rig.user, submitted.key, timer.id)
+            await rig.runtime.cancel_wait.timer(rig.user, submitted.key, timer.id)
             outcome = await rig.outcome(submitted)
         assert "No agent of this task has any mail left" in outcome.answer
 

@@ -345,7 +345,9 @@ class MAILRuntime(EmbeddedSwarm):
         """
         key = submitted.key
         end = None if timeout is None else asyncio.get_running_loop().time() + timeout
-        batches = self.engine.watch(key, after=submitted.after, answer_to=submitted.seq, heartbeat=heartbeat)
+        batches = self.engine.watch(
+            key, after=submitted.after, answer_to=submitted.seq, heartbeat=heartbeat, calls=live
+        )
         async with aclosing(self.engine.with_live(key, batches, deltas=True) if live else batches) as watch:
             while True:
                 try:

@@ -191,7 +191,9 @@ class System[Q: TurnQueue]:
 
         settings = self.config.settings
         concurrency = None if settings.turn_concurrency == "auto" else settings.turn_concurrency
-        self._workers = LocalWorkers(self.runtime, cast(WorkQueue, self.queue), concurrency=concurrency)
+        refresh = None if self._is_embedded else self.served.refresh  # another server may have loaded a swarm
+        queue = cast(WorkQueue, self.queue)
+        self._workers = LocalWorkers(self.runtime, queue, concurrency=concurrency, refresh=refresh)
         ACTION_THREADS.resize(settings.action_threads)
         await self._backend.start(lambda quiet_for: self.runtime.recover(quiet_for=quiet_for))
         if self.router is not None:

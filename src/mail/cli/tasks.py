@@ -157,9 +157,9 @@ def show_turn(answer: Mapping[str, Any], output: Output) -> None:
     turns.show_turn(answer, output)
 
 
-def show_cancelled_timer(answer: Mapping[str, Any], output: Output) -> None:
-    """Print that a timer is cancelled, and the state of its task."""
-    output.text(f"timer {answer['id']} is cancelled; task {answer['task_id']} is {answer['task_status']}")
+def show_cancelled_wait(answer: Mapping[str, Any], output: Output) -> None:
+    """Print that a timer or a call is cancelled, and the state of its task."""
+    output.text(f"{answer['id']} is cancelled; task {answer['task_id']} is {answer['task_status']}")
 
 
 def show_deleted(answer: Mapping[str, Any], output: Output) -> None:
@@ -287,10 +287,22 @@ COMMANDS = (
         summary="Cancel a reminder, or a message that was to be posted later.",
         details="mail task show lists those that wait, with their ids.",
         operation="cancel_timer",
-        view=show_cancelled_timer,
+        view=show_cancelled_wait,
         arguments=(
             TASK,
             positional("timer_id", "The id of the timer.", metavar="TIMER"),
+        ),
+    ),
+    Command(
+        name="task-cancel-call",
+        shell_name="task cancel-call",
+        summary="Cancel a call of an action that finishes later.",
+        details="mail task show lists those that wait, with their ids. The agent reads an error.",
+        operation="cancel_call",
+        view=show_cancelled_wait,
+        arguments=(
+            TASK,
+            positional("call_id", "The id of the call.", metavar="CALL"),
         ),
     ),
     Command(

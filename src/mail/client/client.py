@@ -233,6 +233,13 @@ class MAILClient(Messaging):
         """
         return await self._ask("delete_task", task_id=task_id, caller=caller)
 
+    async def cancel_call(self, task_id: str, call_id: str) -> JSONObject:
+        """Cancel a call of an action that finishes later; its agent reads an error.
+
+        `calls` of `get_task` has those that wait. Raises ServerError with status 404 if it has ended already.
+        """
+        return await self._ask("cancel_call", task_id=task_id, call_id=call_id)
+
     async def cancel_timer(self, task_id: str, timer_id: str) -> JSONObject:
         """Cancel a reminder of a task's agent, or a message that was posted with `not_before`.
 

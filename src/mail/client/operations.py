@@ -114,6 +114,7 @@ OPERATIONS = {
         Operation("cancel_task", "POST", "/task/cancel"),
         Operation("post_callback", "POST", "/callbacks/{token}"),
         Operation("delete_task", "DELETE", "/task"),
+        Operation("cancel_call", "DELETE", "/task/calls/{call_id}"),
         Operation("cancel_timer", "DELETE", "/task/timers/{timer_id}"),
         Operation("upload_file", "POST", "/files"),
         Operation("get_file", "GET", "/files/{file_id}"),

@@ -24,7 +24,7 @@ class AwsConfig:
         stream_seconds: seconds after which a stream of `GET /task/stream` ends, and its client resumes it; None for the
             time limit of the function.
         stream_url: the base URL of the function that streams, if this one doesn't.
-        base_url: the base URL of the HTTP API, for the callbacks of actions.
+        base_url: the base URL at which the stack is reached, for the callbacks of actions.
         secrets_path: the path in SSM of the secrets, if there is one.
     """
 

@@ -209,6 +209,7 @@ class InterswarmConfig(Table):
         health_check_seconds: seconds between two health checks of other swarms.
         volatile_seconds: seconds after which a volatile registration expires.
         hop_limit: the number of swarms that a task may pass through.
+        card_key: the path of a private key, in PEM, that signs the agent card of A2A; empty for none.
         entrypoints_only: whether other swarms may write only to agents with `enable_entrypoint`, and to those that wait
             for their answer.
         unreachable_seconds: seconds after which an agent reads that its mail can't be delivered, if no connection to
@@ -221,5 +222,6 @@ class InterswarmConfig(Table):
     health_check_seconds: float = Field(default=30.0, gt=0)
     volatile_seconds: float = Field(default=86_400.0, gt=0)
     hop_limit: int = Field(default=8, ge=1)
+    card_key: str = ""
     entrypoints_only: bool = False
     unreachable_seconds: float = Field(default=UNREACHABLE_SECONDS, ge=0)

@@ -195,6 +195,7 @@ class Service:
         time_left: returns the seconds until a request is cut off; None for no limit.
         stream_seconds: seconds after which a stream that its client can resume ends; None for no limit but that.
         stream_url: base URL of a server that streams better than this one, if there is one.
+        card_key: the path of the private key that signs the agent card of A2A; empty for none.
         issues_tokens: whether the server issues its tokens itself, and not an external service.
         served: the runtime's swarm, if it can be dumped and replaced.
         registry: the other swarms, if this server has a registry.
@@ -223,6 +224,7 @@ class Service:
     time_left: Callable[[Request], float | None] = unlimited
     stream_seconds: float | None = None
     stream_url: str = ""
+    card_key: str = ""
     issues_tokens: bool = True
     served: "CurrentSwarm | None" = None
     registry: Registry | None = None
@@ -266,6 +268,12 @@ def service_of(request: Request) -> Service:
     """Return the service of the app that handles a request."""
     service: Service = request.scope["app"].service
     return service
+
+
+def base_url(request: Request) -> str:
+    """Return the URL at which other programs reach this server, as far as it is known."""
+    registry = service_of(request).registry
+    return (registry.local_base_url if registry is not None else "") or str(request.base_url).rstrip("/")
 
 
 def address_of(request: Request) -> str:

@@ -134,7 +134,9 @@ async def _frames(
     reader: Conversation | None = None
 
     def watch(after: int) -> AsyncGenerator[list[Event] | list[LiveEvent]]:
-        events = runtime.watch(key, after=after, answer_to=until_answer_to, heartbeat=service.heartbeat)
+        events = runtime.watch(
+            key, after=after, answer_to=until_answer_to, heartbeat=service.heartbeat, calls=live
+        )
         return runtime.with_live(key, events, deltas=deltas) if live else events
 
     bearer = find_bearer(request.headers)
@@ -151,13 +153,19 @@ async def _frames(
                 stored = (event for event in events if isinstance(event, Event))
                 for item in await read_items(reader, stored, pacer):
                     yield encode(ITEM, item)
+            frames: list[bytes] = []
             for event in events:
                 if isinstance(event, LiveEvent):
-                    yield encode(event.kind.value, event.data(key.task_id))
-                    continue
-                await pacer.pause(event_size(event))
-                for chunk in chunks(encode(event.kind.value, event.data(key.task_id), str(event.seq))):
-                    yield chunk
+                    frames.append(encode(event.kind.value, event.data(key.task_id)))
+                else:
+                    await pacer.pause(event_size(event))
+                    frames.append(encode(event.kind.value, event.data(key.task_id), str(event.seq)))
+                if (
+                    event is events[-1] or sum(map(len, frames)) > SMALL_BYTES
+                ):  # sending one takes longer than making it
+                    for chunk in chunks(b"".join(frames)):
+                        yield chunk
+                    frames.clear()
             if pings and not events:
                 now = runtime.clock.now().isoformat()
                 yield encode("ping", {"timestamp": now, "task_id": key.task_id})

@@ -19,7 +19,7 @@ from mail.core.task.idempotency import REMEMBERED_SECONDS, IdempotencyKey, check
 from mail.core.task.limits import Budget
 from mail.core.turns.context import CURRENT_TRACE
 from mail.errors import BadRequest, MAILError
-from mail.http.service import header, service_of
+from mail.http.service import Service, header, service_of
 
 _IDEMPOTENCY_KEY = b"idempotency-key"
 _TRACEPARENT = TRACEPARENT.encode()
@@ -144,13 +144,20 @@ async def claimed(
     if given is None:
         yield None
         return
-    key = _read_key(given)
-    service = service_of(request)
-    clock = service.runtime.clock
     content = f"{request.url.path}\n{request.headers.get('if-match', '')}\n{body.model_dump_json()}"
+    async with claimed_key(service_of(request), caller, _read_key(given), content.encode(), task_id) as claim:
+        yield claim
+
+
+@asynccontextmanager
+async def claimed_key(
+    service: Service, caller: Principal, key: str, content: bytes, task_id: str | None = None
+) -> AsyncIterator[Claimed]:
+    """Claim a key for a request with this content; see `claimed`."""
+    clock = service.runtime.clock
     task_id = task_id or clock.new_id()
     now = clock.now().timestamp()
-    claim = ClaimedKey(sha256(content.encode()).hexdigest(), task_id, now + REMEMBERED_SECONDS)
+    claim = ClaimedKey(sha256(content).hexdigest(), task_id, now + REMEMBERED_SECONDS)
     known = await service.documents.claim_key(str(caller), key, claim, now=now)
     idempotency = IdempotencyKey(key=key, digest=claim.digest, until=known.until)
     check(known.digest, idempotency)

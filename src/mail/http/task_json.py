@@ -22,6 +22,7 @@ from mail.core.engine.watch import SLICE_BYTES, Submitted, read_page, read_timel
 from mail.core.protocol.clock import format_time
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.output_schema import read_output
+from mail.core.protocol.values import fill
 from mail.core.task.callbacks import LaterCall
 from mail.core.task.change import InboxEntry, Snapshot
 from mail.core.task.costs import NO_USAGE, Usage
@@ -158,11 +159,14 @@ class PendingTimer(Answered):
 
 
 class OpenCall(Answered):
-    """A call of an action that finishes later."""
+    """A call of an action that finishes later; `DELETE /task/calls/{id}` cancels it."""
 
+    id: str
     agent: str
     name: str = Field(description="The action.")
-    call_id: str
+    call_id: str = Field(description="The id that the model gave the call.")
+    since: str = Field(description="When it began to wait, in ISO 8601.")
+    heard: str = Field(description="When it was last heard of.")
     due: str = Field(description="When the call fails unless something is heard of it.")
     progress: str = Field(description="What it has reported last; empty for nothing.")
 
@@ -498,32 +502,25 @@ async def _read_mail(store: Store, task: Task, pacer: Paced) -> AsyncGenerator[I
 
 def task_summary(task: Task) -> dict[str, Any]:
     """Return a task as `TaskSummary`; the fields from `status` on are additions to the protocol's."""
-    return {
-        "task_id": task.task_id,
-        "task_owner": task.owner,
-        "task_contributors": task.contributors,
-        "start_time": task.started,
-        "is_running": task.is_running,
-        "remote_swarms": list(task.peers),
-        "completed": not task.is_running,
-        "title": task.title,
-        "status": task.status.value,
-        "entrypoint": task.entrypoint,
-        "generation": task.generation.number,
-        "steps": task.generation.steps,
-        "max_steps": task.max_steps,
+    schema = task.generation.output_schema
+    return fill(
+        TaskSummary,
+        task,
+        task_owner=task.owner,
+        task_contributors=task.contributors,
+        start_time=task.started,
+        remote_swarms=list(task.peers),
+        completed=not task.is_running,
+        generation=task.generation.number,
+        steps=task.generation.steps,
         **asked(task),
-        "waiting_for": waiting_for(task),
-        "queued": queued(task),
-        "working": None if task.is_running else [],
-        "cancellation": task.cancellation,
-        "budget": task.limits.budget.model_dump(exclude_none=True) or None,
-        "dead_letters": task.dead_letters,
-        "usage": {"total": sum(task.usage.values(), NO_USAGE), "agents": task.usage, "models": task.models},
-        "seq": task.seq,
-        "stored_bytes": task.stored_bytes,
-        **({} if (schema := task.generation.output_schema) is None else {"output_schema": schema}),
-    }
+        waiting_for=waiting_for(task),
+        queued=queued(task),
+        working=None if task.is_running else [],
+        budget=task.limits.budget.model_dump(exclude_none=True) or None,
+        usage={"total": sum(task.usage.values(), NO_USAGE), "agents": task.usage, "models": task.models},
+        **({} if schema is None else {"output_schema": schema}),
+    )
 
 
 async def task_output(service: Service, task: Task) -> dict[str, Any]:
@@ -540,30 +537,12 @@ async def waits(service: Service, task: Task) -> dict[str, Any]:
     async for wait in open_waits(service.runtime.store, task):
         match wait:
             case LaterCall():
-                calls.append(_open_call(wait))
+                calls.append(wait.as_json())
             case Timer():
-                timers.append(_timer(wait))
+                text = shortened(wait.text, SHOWN_TEXT)
+                shown = {"due": format_time(wait.due), "agent": wait.mailbox or None, "text": text}
+                timers.append(fill(PendingTimer, wait, **shown))
     return {name: shown for name, shown in (("calls", calls), ("timers", timers)) if shown}
-
-
-def _open_call(call: LaterCall) -> dict[str, Any]:
-    return {
-        "agent": call.agent,
-        "name": call.name,
-        "call_id": call.call_id,
-        "due": format_time(call.due),
-        "progress": call.progress,
-    }
-
-
-def _timer(timer: Timer) -> dict[str, Any]:
-    return {
-        "id": timer.id,
-        "kind": timer.kind.value,
-        "due": format_time(timer.due),
-        "agent": timer.mailbox or None,
-        "text": shortened(timer.text, SHOWN_TEXT),
-    }
 
 
 def queued(task: Task) -> dict[str, int]:
@@ -629,9 +608,4 @@ def asked(task: Task) -> dict[str, Any]:
 
 def queued_message(entry: InboxEntry) -> dict[str, Any]:
     """Return a message of a mailbox as `QueuedMessage`."""
-    return {
-        "mailbox": entry.mailbox,
-        "priority": int(entry.tier),
-        "seq": entry.seq,
-        "message": entry.message.as_json(),
-    }
+    return fill(QueuedMessage, entry, priority=int(entry.tier), message=entry.message.as_json())

@@ -4,14 +4,13 @@ https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-develop-in
 """
 
 import asyncio
-import contextlib
 import json
 import re
 import socket
 import time
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl
@@ -25,6 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mail.local_aws.functions import LambdaFunction
 from mail.local_aws.stack import Cors, Route
+from mail.server.uvicorn_parts import QuietServer, running
 
 INTEGRATION_SECONDS = 30.0
 PAYLOAD_BYTES = 6 << 20
@@ -198,21 +198,9 @@ def with_cors(application: ASGIApp, cors: Cors | None) -> ASGIApp:
     )
 
 
-@asynccontextmanager
-async def serving(application: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
+def serving(application: ASGIApp, listener: socket.socket) -> AbstractAsyncContextManager[None]:
     """Serve an ASGI application on this event loop."""
     config = uvicorn.Config(
         application, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1
     )
-    server = uvicorn.Server(config)
-    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
-    running = asyncio.create_task(server.serve([listener]))
-    try:
-        while not server.started:
-            if running.done():
-                running.result()
-            await asyncio.sleep(0.01)
-        yield
-    finally:
-        server.should_exit = True
-        await running
+    return running(QuietServer(config), listener)

@@ -243,7 +243,6 @@ class LocalAws:
     def _environment(self, spec: FunctionSpec) -> dict[str, str]:
         """Return the environment of a function: Lambda's variables and the template's, without the wrapper script."""
         own = {name: str(value) for name, value in spec.environment.items() if name != WRAPPER_VARIABLE}
-        own["MAIL_BASE_URL"] = self.url
         remote = self.stack.outputs.get("StreamUrl", "").rstrip("/")
         if remote:
             own = {name: value.replace(remote, self.stream_url) for name, value in own.items()}

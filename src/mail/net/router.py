@@ -22,6 +22,7 @@ from mail.core.protocol.error_text import explain
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILBroadcast, MAILInterrupt, MAILMessage
 from mail.core.protocol.traceparent import TRACEPARENT, traceparent_in
+from mail.core.task.files import FileRef
 from mail.core.task.interswarm import PeerRecord
 from mail.errors import (
     BadRequest,
@@ -32,6 +33,7 @@ from mail.errors import (
     StoreUnavailable,
     Subject,
 )
+from mail.net.http import Target
 from mail.net.peers import Registry
 from mail.net.registration import target_of
 from mail.net.secrets import variable_in
@@ -198,16 +200,24 @@ class InterswarmRouter:
             raise failure from error
         return _runner(answer.json())
 
-    async def fetch_file(self, swarm: str, link: str, *, max_bytes: int) -> bytes:
-        """Return the file that a link of another swarm fetches; see `mail.core.task.ports.Peers`."""
-        peer = await self._find(swarm)
+    async def origin_of(self, swarm: str) -> tuple[str, str]:
+        """Return where files of a swarm are fetched; see `mail.core.task.ports.Peers`."""
+        peer = await self.swarm_registry.find(swarm)
         if peer is None:
-            raise PeerRefused(f"swarm {swarm!r} is not known here")
-        path = f"/files/shared/{quote(link, safe='')}"
-        answer = await self.swarm_registry.http.get(target_of(peer), path, max_bytes=max_bytes)
-        answer.raise_for_status(f"swarm {swarm}")
-        if len(answer.body) > max_bytes:
-            raise PeerRefused(f"the file is larger than {max_bytes} bytes")
+            return "", ""
+        target = target_of(peer)
+        return target.base_url, target.region or ""
+
+    async def fetch_file(self, file: FileRef) -> bytes:
+        """Return a file of another swarm; see `mail.core.task.ports.Peers`."""
+        if not file.origin:
+            raise PeerRefused(f"swarm {file.swarm!r} was not known here when the message came")
+        target = Target(file.origin, "aws_iam" if file.region else "bearer", file.region or None)
+        path = f"/files/shared/{quote(file.link, safe='')}"
+        answer = await self.swarm_registry.http.get(target, path, max_bytes=file.size)
+        answer.raise_for_status(f"swarm {file.swarm}")
+        if len(answer.body) > file.size:
+            raise PeerRefused(f"the file is larger than {file.size} bytes")
         return answer.body
 
     async def _authorized(

@@ -22,8 +22,6 @@ LISTED = 100
 class SwarmEndpointCleaned(Value):
     """An entry with the fields that anyone may see."""
 
-    model_config = ConfigDict(defer_build=True)
-
     swarm_name: str
     base_url: str
     version: str
@@ -130,8 +128,6 @@ class Registered(Value):
         notes: hints for the operator, such as a variable to set; they contain no secrets.
     """
 
-    model_config = ConfigDict(defer_build=True)
-
     name: str
     notes: tuple[str, ...] = ()
 
@@ -144,8 +140,6 @@ class Discovery(Value):
         known: the swarms that were known already.
         problems: errors by URL.
     """
-
-    model_config = ConfigDict(defer_build=True)
 
     registered: tuple[str, ...] = ()
     known: tuple[str, ...] = ()

@@ -87,6 +87,7 @@ def make_service(
         time_left=time_left,
         stream_seconds=stream_seconds,
         stream_url=stream_url,
+        card_key=config.interswarm.card_key,
         issues_tokens=system.issues_tokens,
         served=system.served,
         registry=system.registry,

@@ -6,6 +6,8 @@ takes the place of the one that has waited longest; only if none waits, it is re
 time, streams too, as long as the client reads them.
 
 The last places are a *reserve*: on a connection that takes one, a caller who has several others open is refused.
+
+Requests *begin* in turn for callers, so that a thousand of one caller don't delay the next one of another.
 """
 
 import asyncio
@@ -17,6 +19,7 @@ from typing import Any, Protocol
 
 from mail.auth.keys import Caller
 from mail.config import ConnectionsConfig
+from mail.core.engine.fairness import RoundRobin
 from mail.http.account import CALLER
 
 logger = logging.getLogger(__name__)
@@ -29,6 +32,9 @@ MAX_DESCRIPTORS = 65_536
 
 RESERVE = 8
 """One place in so many is kept for callers with few connections."""
+
+BEGUN_AT_ONCE = 4
+"""Requests that begin in one iteration of the event loop."""
 
 REFUSED_AT_ONCE = 64
 """Connections without a place that are read for a moment before they are refused, as they may ask for `GET /live`."""
@@ -82,6 +88,35 @@ class Connection(Protocol):
         """End the connection if it has exceeded a limit at `now`."""
 
 
+class Beginnings:
+    """Lets a few requests begin in each iteration of the event loop, one of each caller before anybody's second one."""
+
+    def __init__(self) -> None:
+        self._waiting: RoundRobin[asyncio.Future[None]] = RoundRobin()
+        self._begun = 0
+
+    async def wait(self, caller: str) -> None:
+        """Wait until the next request of a caller may begin."""
+        loop = asyncio.get_running_loop()
+        if not self._begun:
+            loop.call_soon(self._next, loop)
+        if self._begun < BEGUN_AT_ONCE:
+            self._begun += 1
+        else:
+            turn = loop.create_future()
+            self._waiting.put(caller, turn)
+            await turn
+
+    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._begun = 0
+        while self._begun < BEGUN_AT_ONCE and (turn := self._waiting.take()) is not None:
+            if not turn.done():
+                turn.set_result(None)
+                self._begun += 1
+        if self._begun:
+            loop.call_soon(self._next, loop)
+
+
 class Connections:
     """The open connections of a server, and their limits.
 
@@ -91,6 +126,7 @@ class Connections:
 
     def __init__(self, config: ConnectionsConfig, descriptors: int | None = None) -> None:
         self.config = config
+        self.beginnings = Beginnings()
         self._total = _Share(config.total)
         if descriptors is not None:
             reserve = max(MIN_RESERVE, min(MAX_RESERVE, descriptors // 4))

@@ -40,7 +40,7 @@ from mail.server.app import build_app
 from mail.server.connections import raise_descriptor_limit
 from mail.server.logs import set_up_logging
 from mail.server.malloc import return_freed_memory
-from mail.server.uvicorn_parts import BACKLOG, CONNECTION_GRACE_SECONDS, GracefulServer, Reloader
+from mail.server.uvicorn_parts import BACKLOG, CONNECTION_GRACE_SECONDS, GracefulServer, Reloader, running
 from mail.swarms_json import SwarmSpec
 from mail.utils.parsing import PYTHON_PREFIX
 
@@ -63,23 +63,12 @@ async def serving(system: LocalSystem) -> AsyncIterator[str]:
 
     For programs that bring their own server: the demo, tests, benchmarks.
     """
-    ready = asyncio.Event()
     with listen(LOOPBACK, 0) as listener:
-        system.listens(LOOPBACK, base_url(LOOPBACK, listener))
-        server = GracefulServer(
-            build_app(system), limits=system.config.connections, catches_signals=False, on_ready=ready.set
-        )
-        running = asyncio.create_task(server.serve([listener]))
-        starting = asyncio.create_task(ready.wait())
-        try:
-            await asyncio.wait({running, starting}, return_when=asyncio.FIRST_COMPLETED)
-            if not ready.is_set():
-                raise MAILError("the server did not start; see the log")
-            yield base_url(LOOPBACK, listener)
-        finally:
-            starting.cancel()
-            server.should_exit = True
-            await running
+        url = base_url(LOOPBACK, listener)
+        system.listens(LOOPBACK, url)
+        server = GracefulServer(build_app(system), limits=system.config.connections, catches_signals=False)
+        async with running(server, listener):
+            yield url
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -6,14 +6,15 @@
 import asyncio
 import math
 import socket
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import h11
 import uvicorn
+from starlette.types import Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -21,6 +22,7 @@ from uvicorn.server import ServerState
 from uvicorn.supervisors.statreload import StatReload
 
 from mail.config import ConnectionsConfig
+from mail.errors import MAILError
 from mail.http.access import RESERVED
 from mail.http.account import SMALL_BYTES
 from mail.http.app import MAILApp
@@ -54,7 +56,7 @@ CONNECTION_GRACE_SECONDS = 5
 BACKLOG = 2048
 """Connections that may wait to be accepted."""
 
-ACCEPTED_AT_ONCE = 8
+ACCEPTED_AT_ONCE = 16
 """Connections that are accepted before others are served; how often asyncio tries, and logs, without descriptors."""
 
 NO_LIMIT_SECONDS = 24 * 3600
@@ -96,7 +98,7 @@ class LimitedProtocol(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._all = connections
+        self._all, self._app, self.app = connections, self.app, self._begin
         self.phase = Phase.HEAD
         self._deadline = math.inf
         self._tail = b""
@@ -182,6 +184,12 @@ class LimitedProtocol(H11Protocol):
             self._is_chunked = b"transfer-encoding" in names
             if self._is_chunked and b"content-length" in names:
                 self.headers.append(CLOSE_HEADER)
+
+    async def _begin(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Call the application when it is the caller's turn; what is not small or not complete isn't kept waiting."""
+        if not self.cycle.more_body and len(self.cycle.body) <= SMALL_BYTES:
+            await self._all.beginnings.wait(str(dict(scope["headers"]).get(b"authorization", b"")))
+        await self._app(scope, receive, send)
 
     def on_response_complete(self) -> None:
         """Wait for the next request; without the whole body of this one, the connection ends with the response."""
@@ -279,6 +287,29 @@ class _Transport(asyncio.Transport):
             *("pause_reading", "resume_reading", "write", "write_eof"),
         )
         vars(self).update({name: getattr(transport, name) for name in names}, close=close)
+
+
+@asynccontextmanager
+async def running(server: uvicorn.Server, listener: socket.socket) -> AsyncIterator[None]:
+    """Serve on this event loop, from when requests are answered. Raises MAILError if the server doesn't start."""
+    task = asyncio.create_task(server.serve([listener]))
+    try:
+        while not server.started:
+            if task.done():
+                await task
+                raise MAILError("the server did not start; see the log")
+            await asyncio.sleep(0.01)
+        yield
+    finally:
+        server.should_exit = True
+        await task
+
+
+class QuietServer(uvicorn.Server):
+    """uvicorn that leaves signals to others."""
+
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        return nullcontext()
 
 
 class GracefulServer(uvicorn.Server):

@@ -19,6 +19,7 @@ from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.json_schema import model_of
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.protocol.output_schema import OutputSchema, check_of, schema_of
+from mail.core.protocol.values import fill
 from mail.core.task.failing_calls import FAILING_CALL_LIMIT
 from mail.core.task.swarm import (
     AGENT_FUNCTION,
@@ -197,12 +198,10 @@ def assemble(
     if spec.output_schema is not None and spec.output_type is not None:
         raise ConfigurationError(f"{where}: give output_schema or output_type, not both")
     source = tool_sources()
-    return SwarmCore(
-        name=spec.name,
-        version=spec.version,
-        code=spec.code,
+    members = fill(
+        SwarmCore,
+        spec,
         finishes=spec.on_update == "finish",
-        entrypoint=spec.entrypoint,
         agents={
             agent.name: agent.but(
                 exclude_tools=[*spec.exclude_tools, *agent.exclude_tools],
@@ -217,13 +216,11 @@ def assemble(
         breakpoint_tools=frozenset(spec.breakpoint_tools),
         task_message_limit=spec.task_message_limit or task_message_limit,
         failing_call_limit=failing_call_limit if spec.failing_call_limit is None else spec.failing_call_limit,
-        model_limits=spec.model_limits,
-        description=spec.description,
         keywords=tuple(spec.keywords),
-        public=spec.public,
         output_schema=output_schema(where, spec.answer_type),
         output_check=check_of(spec.answer_type),
     )
+    return SwarmCore(**members)
 
 
 def _check_approve(
@@ -273,12 +270,10 @@ def _require_unique(what: str, names: Iterable[str]) -> None:
 
 def describe_swarm(swarm: SwarmCore) -> SwarmSpec:
     """Return an entry for a swarm built in Python: its agents and their permissions, but not their factories."""
-    return SwarmSpec(
-        name=swarm.name,
-        version=swarm.version,
-        code=swarm.code,
+    settings = fill(
+        SwarmSpec,
+        swarm,
         on_update="finish" if swarm.finishes else "switch",
-        entrypoint=swarm.entrypoint,
         agents=[AgentSpec.of_core(name, agent) for name, agent in swarm.agents.items()],
         actions=[
             ActionSpec(
@@ -296,17 +291,14 @@ def describe_swarm(swarm: SwarmCore) -> SwarmSpec:
             for action in swarm.actions.values()
         ],
         breakpoint_tools=sorted(swarm.breakpoint_tools),
-        task_message_limit=swarm.task_message_limit,
         # absent like other later keys, so that the digest of an entry stays the same
         failing_call_limit=None
         if swarm.failing_call_limit == FAILING_CALL_LIMIT
         else swarm.failing_call_limit,
         model_limits=dict(swarm.model_limits),
-        description=swarm.description,
         keywords=list(swarm.keywords),
-        public=swarm.public,
-        output_schema=swarm.output_schema,
     )
+    return SwarmSpec(**settings)
 
 
 # ------------------------------------------------------------------------------------------------- agents

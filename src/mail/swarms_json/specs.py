@@ -24,7 +24,7 @@ from mail.core.protocol.clock import DURATION
 from mail.core.protocol.error_text import describe
 from mail.core.protocol.mail_tools import ReadMore
 from mail.core.protocol.tool_schemas import ToolFormat
-from mail.core.protocol.values import Value, is_none
+from mail.core.protocol.values import Value, fill, is_none
 from mail.core.task.context import Context
 from mail.core.task.permits import ModelLimits
 from mail.core.task.swarm import (
@@ -285,41 +285,33 @@ class AgentSpec(Spec):
 
     def to_core(self, function: AgentFunction, tool_source: ToolSource | None = None) -> AgentCore:
         """Return the agent in the form that the engine runs."""
-        return AgentCore(
+        has_context = isinstance(self.context, Context) and isinstance(function, ModelFunction)
+        settings = fill(
+            AgentCore,
+            self,
             function=function,
             comm_targets=tuple(self.comm_targets),
             actions=tuple(self.actions),
-            enable_entrypoint=self.enable_entrypoint,
-            enable_interswarm=self.enable_interswarm,
-            can_complete_tasks=self.can_complete_tasks,
-            tool_format=self.tool_format,
             exclude_tools=frozenset(self.exclude_tools),
-            sequential=self.sequential,
             tool_source=tool_source,
             mcp_servers=tuple(server.name for server in tool_servers(self.mcp)),
             strict_tools=bool(self.strict_tools),
             approve=self.approve if isinstance(self.approve, bool) else frozenset(self.approve),
-            description=self.description,
-            context=self.context
-            if isinstance(self.context, Context) and isinstance(function, ModelFunction)
-            else None,
+            context=self.context if has_context else None,
             options=as_options(self.agent_params),
-            reminders=self.reminders,
-            copies=self.copies,
         )
+        return AgentCore(**settings)
 
     @classmethod
     def of_core(cls, name: str, agent: AgentCore) -> Self:
         """Return the settings that show in an agent that runs: without its factory and what this got."""
-        settings: dict[str, Any] = {
-            key: getattr(agent, key) for key in cls.model_fields if hasattr(agent, key)
-        }
+        settings = fill(cls, agent, name=name, factory=BUILT_IN_PYTHON)
         for key, setting in settings.items():
             if isinstance(setting, frozenset | tuple):
                 settings[key] = sorted(setting) if isinstance(setting, frozenset) else list(setting)
         settings["strict_tools"] = agent.strict_tools or None
         settings["context"] = agent.context or Context()
-        return cls.model_validate({"name": name, "factory": BUILT_IN_PYTHON, **settings})
+        return cls.model_validate(settings)
 
 
 class ContextSettings(TypedDict, total=False):

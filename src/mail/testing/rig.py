@@ -126,7 +126,7 @@ class Rig:
             self.queue,
             self.clock,
             turn_seconds=self._turn_seconds,
-            files=SQLiteFiles(self.database),
+            files=SQLiteFiles(self.database, self.clock),
             permits=ModelPermits(SQLiteDocuments(self.database), self.clock, self.swarm.model_limits),
         )
         self.workers = LocalWorkers(self.runtime, self.queue, concurrency=max(1, self._concurrency))

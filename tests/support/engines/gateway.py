@@ -100,7 +100,8 @@ class Gateway:
         """Return the type of the error with which a request is refused; None to pass it on."""
         role, target = headers.get("X-Amz-Security-Token", ""), headers.get("X-Amz-Target", "")
         if not target:
-            asked = asks_s3(method, path.split("/", 2)[2])
+            source = headers.get("x-amz-copy-source", "").removeprefix("/").partition("/")[2]
+            asked = asks_s3(method, path.split("/", 2)[2], source)
         else:
             service, _, operation = target.partition(".")
             with self._lock:

@@ -190,10 +190,11 @@ def asks(service: str, operation: str, body: Mapping[str, Any], queues: Mapping[
     raise NotImplementedError(service)
 
 
-def asks_s3(method: str, key: str) -> list[Ask]:
-    """Return what IAM is asked for a request to S3 for an object of the template's bucket."""
+def asks_s3(method: str, key: str, source: str = "") -> list[Ask]:
+    """Return what IAM is asked for a request to S3: for an object of the template's bucket, or its copy of `source`."""
     action = {"GET": "GetObject", "PUT": "PutObject", "DELETE": "DeleteObject"}[method]
-    return [Ask(f"s3:{action}", f"arn:aws:s3:::Bodies/{key}")]
+    read = [Ask("s3:GetObject", f"arn:aws:s3:::Bodies/{source}")] if source else []
+    return [*read, Ask(f"s3:{action}", f"arn:aws:s3:::Bodies/{key}")]
 
 
 def _of_dynamodb(operation: str, body: Mapping[str, Any]) -> Iterator[Ask]:

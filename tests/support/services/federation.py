@@ -9,6 +9,7 @@ from typing import Self
 
 from mail.core.engine.wiring import HOP_LIMIT
 from mail.core.protocol.interswarm import MAILInterswarmMessage
+from mail.core.task.files import FileRef
 from mail.core.task.swarm import SwarmCore
 from mail.errors import MAILError, PeerRefused
 from mail.testing.rig import Rig
@@ -26,7 +27,10 @@ class Swallow:
     async def deliver(self, message: MAILInterswarmMessage, *, back: bool) -> str | None:
         return None
 
-    async def fetch_file(self, swarm: str, link: str, *, max_bytes: int) -> bytes:
+    async def origin_of(self, swarm: str) -> tuple[str, str]:
+        return "", ""
+
+    async def fetch_file(self, file: FileRef) -> bytes:
         raise PeerRefused("it has no file")
 
     async def known(self) -> Sequence[str]:
@@ -53,8 +57,15 @@ class Wire:
     async def deliver(self, message: MAILInterswarmMessage, *, back: bool) -> str | None:
         return await self._federation.carry(self._home, message, back=back)
 
-    async def fetch_file(self, swarm: str, link: str, *, max_bytes: int) -> bytes:
-        return (await self._federation.rigs[swarm].runtime.caller_files.follow(link))[1]
+    async def origin_of(self, swarm: str) -> tuple[str, str]:
+        return (f"https://{swarm}", "") if swarm in self._federation.rigs else ("", "")
+
+    async def fetch_file(self, file: FileRef) -> bytes:
+        files = self._federation.rigs[file.origin.removeprefix("https://")].runtime.caller_files
+        instance, found = await files.follow(file.link)
+        data = await files.read(instance, found.id)
+        assert data is not None
+        return data
 
     async def known(self) -> Sequence[str]:
         return [name for name in self._federation.rigs if name != self._home]

@@ -4,7 +4,8 @@ The watcher notes in the item of the task until when it watches. A turn reads th
 renews, and then keeps its latest events in an item of its own, written once a second at most. The watcher reads these
 items with the state of the task, for which it polls anyway. It infers the start and end of turns from their leases. A
 turn that runs when the watch begins learns of it when it renews its lease; until then, the watcher infers from the
-turn's checkpoint which actions run.
+turn's checkpoint which actions run. A call that finishes later has an item of its own, too: a report reads the item of
+the task, and with it who watches.
 """
 
 import asyncio
@@ -38,6 +39,9 @@ KEPT_BYTES = 4_000
 
 KEPT_SECONDS = 3_600
 """Seconds after which DynamoDB deletes the item."""
+
+CALL = "!"
+"""The start of what stands in place of an agent's name for a call, before its digest."""
 
 SYNTHETIC = 10**9
 """The number of the end of a turn that was seen from its lease."""
@@ -81,7 +85,7 @@ class _Followed:
     Attributes:
         began: since when it is watched, in ISO 8601.
         turns: the running turns, by agent.
-        texts: by turn, the number of its last piece of text.
+        texts: by turn, the number of its last piece of text; by call, that of its last report.
         over: turns that were seen to end.
         inferred: actions that run according to a checkpoint, by turn and call.
         is_new: whether nothing was looked at yet.
@@ -207,11 +211,11 @@ class DynamoDBLive:
     ) -> Iterator[LiveEvent]:
         """Yield the events of a turn's item; of a turn whose lease nobody saw, if it was watched, and with an end."""
         last = stored[-1]
-        is_over = last.turn not in running
+        is_over = last.is_of_turn and last.turn not in running
         if is_over and (last.turn in known.over or last.timestamp < known.began):
             return
         for event in stored:
-            if event.kind is LiveKind.TEXT_DELTA:
+            if event.kind in (LiveKind.TEXT_DELTA, LiveKind.ACTION_PROGRESS):
                 if event.n <= known.texts.get(event.turn, 0):
                     continue
                 known.texts[event.turn] = event.n
@@ -238,9 +242,9 @@ class DynamoDBLive:
             self._receiver.mark(key, seconds=until - now, deltas=deltas > now)
 
     def publish(self, key: TaskKey, event: LiveEvent) -> None:
-        agent = event.extra["agent"]
+        agent = event.agent if event.is_of_turn else f"{CALL}{event.turn}"
         turn = self._turns.get((key, agent))
-        if turn is None or turn.token != event.turn:
+        if turn is None or turn.token != event.turn or turn.over.is_set():
             written = float("-inf") if turn is None else turn.written
             self._forget_ended()
             turn = self._turns[key, agent] = _Turn(event.turn, written)
@@ -255,10 +259,12 @@ class DynamoDBLive:
                 turn.writing = asyncio.create_task(self._write_soon(key, agent, turn))
 
     async def flush(self, key: TaskKey) -> None:
-        """Write what is left of turns that have ended, unless they have written within the last second."""
+        """Write what is left of calls, and of turns that have ended and haven't written within the last second."""
         for name, turn in [*self._turns.items()]:
-            if name[0] == key and turn.over.is_set() and turn.writing is not None:
+            is_call = name[1].startswith(CALL)
+            if name[0] == key and (is_call or turn.over.is_set()) and turn.writing is not None:
                 await turn.writing
+                turn.over.set()
         self._forget_ended()
 
     def _forget_ended(self) -> None:

@@ -106,10 +106,15 @@ class TaskReader:
         found = dict(zip(fetched, await asyncio.gather(*map(self.text, fetched.values())), strict=True))
         return [unpack(value) if (blob := blob_of(value)) is None else found[blob] for value in values]
 
+    async def find(self, key: TaskKey) -> Item | None:
+        """Return the item of the task, None if there is none."""
+        item = await self._table.get((partition(key), META))
+        return None if item is None or self.is_gone(item) else item
+
     async def load(self, key: TaskKey) -> Task | None:
         """Return the task, None if there is none."""
-        item = await self._table.get((partition(key), META))
-        return None if item is None or self.is_gone(item) else await self.task(item)
+        item = await self.find(key)
+        return None if item is None else await self.task(item)
 
     async def seq(self, key: TaskKey) -> int:
         """Return the task's seq. Raises TaskNotFound."""

@@ -108,16 +108,18 @@ class DynamoDBStore:
         self._changes = Waiters()
         self._endings = Waiters()
         reader, index = self._reader, self._index  # they have methods of the port
-        self.load, self.read_history, self.read_portions = (
-            reader.load,
-            reader.read_history,
-            reader.read_portions,
-        )
+        self.read_history, self.read_portions = reader.read_history, reader.read_portions
         self.read_commit, self.read_snapshot = reader.read_commit, reader.read_snapshot
         self.read_inbox, self.read_events = reader.read_inbox, reader.read_events
         self.list_tasks, self.list_dead, self.list_ready = index.list_tasks, index.list_dead, index.list_ready
         self.count_running, self.usage_of = index.count_running, index.usage_of
         self.count_active_instances = index.count_active_instances
+
+    async def load(self, key: TaskKey) -> Task | None:
+        item = await self._reader.find(key)
+        if item is not None and "watched" in item:
+            self.live.note(key, item)
+        return None if item is None else await self._reader.task(item)
 
     async def open_turn(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
@@ -213,24 +215,24 @@ class DynamoDBStore:
 
     async def list_waits(self, key: TaskKey, *, after: tuple[float, str] = FIRST, limit: int) -> list[Wait]:
         first = timer_id(after[0], "")
-        found = [
-            *await self._waits(key, "", TIMER_MARK, after, None),
-            *await self._waits(key, first, "~", after, limit),
-        ]
-        return sorted(found, key=attrgetter("due", "id"))[:limit]
+        calls = await self._waits(key, "", TIMER_MARK, after, limit)
+        return _first([*calls, *await self._waits(key, first, "~", after, limit)], limit)
 
     async def _waits(
-        self, key: TaskKey, first: str, last: str, after: tuple[float, str], limit: int | None
+        self, key: TaskKey, first: str, last: str, after: tuple[float, str], limit: int
     ) -> list[Wait]:
-        """Return the records between two ids that wait, in that order: at least `limit` of them, if there are."""
+        """Return the first of the records between two ids that wait; of calls, which have no order, all are read."""
         found: list[Wait] = []
+        is_ordered = first != ""
         async with aclosing(
-            self._table.pages(partition(key), wait_key(first), wait_key(last), limit=limit)
+            self._table.pages(
+                partition(key), wait_key(first), wait_key(last), limit=limit if is_ordered else None
+            )
         ) as pages:
             async for page in pages:
                 waits = [read_wait(item["record"]["S"]) for item in page if "waits" in item]
-                found += [wait for wait in waits if (wait.due, wait.id) > after]
-                if limit is not None and len(found) >= limit:
+                found = _first([*found, *(wait for wait in waits if (wait.due, wait.id) > after)], limit)
+                if is_ordered and len(found) == limit:
                     break
         return found
 
@@ -423,3 +425,7 @@ class DynamoDBStore:
             await waiters.wait(key, min(pause, remaining))
             pause = min(pause * POLL_GROWTH, LONGEST_POLL)
             yield
+
+
+def _first(waits: Sequence[Wait], limit: int) -> list[Wait]:
+    return sorted(waits, key=attrgetter("due", "id"))[:limit]

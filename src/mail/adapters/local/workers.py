@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from weakref import WeakValueDictionary
 
 from mail.adapters.local.capacity import turns_in_memory
@@ -36,11 +37,19 @@ class LocalWorkers:
 
     By default that many are as fit into memory. No caller takes all of it (`Shares`), so that nobody waits for
     another's long turns. Turns that send to other swarms and webhooks don't count: they mostly wait, and keep no
-    agent waiting.
+    agent waiting. Each sweep begins with `refresh`.
     """
 
-    def __init__(self, runtime: Runtime, queue: WakeUpSource, *, concurrency: int | None = None) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        queue: WakeUpSource,
+        *,
+        concurrency: int | None = None,
+        refresh: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self._runtime = runtime
+        self._refresh = refresh
         self._queue = queue
         self._shares = Shares(concurrency or turns_in_memory())
         self._share_ended = asyncio.Event()
@@ -206,6 +215,8 @@ class LocalWorkers:
     async def _sweep(self) -> None:
         while True:
             try:
+                if self._refresh is not None:
+                    await self._refresh()
                 await self._runtime.sweep()
             except StoreUnavailable:
                 logger.warning(

@@ -15,7 +15,7 @@ from mail.adapters.postgres.store import PostgresStore
 from mail.adapters.shared.backend import Backend, Database, Recover, WorkQueue
 from mail.adapters.shared.documents import SQLDocuments
 from mail.adapters.shared.files import SQLFiles
-from mail.core.protocol.clock import Clock
+from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.task.ports import Documents
 
 
@@ -29,8 +29,8 @@ class PostgresDocuments(SQLDocuments):
 class PostgresFiles(SQLFiles):
     """`mail.core.task.ports.Files` on a `Postgres` whose tables are there."""
 
-    def __init__(self, postgres: Postgres) -> None:
-        super().__init__(postgres.fetch, postgres.fetch, schema="mail.", parameter="%({})s")
+    def __init__(self, postgres: Postgres, clock: Clock = SYSTEM_CLOCK) -> None:
+        super().__init__(postgres.fetch, postgres.fetch, clock, schema="mail.", parameter="%({})s")
 
 
 class PostgreSQL(Database):
@@ -73,7 +73,7 @@ class PostgreSQL(Database):
         return Backend(
             store=store,
             documents=PostgresDocuments(postgres),
-            files=PostgresFiles(postgres),
+            files=PostgresFiles(postgres, clock),
             queue=queue,
             live=live,
             start=start,

@@ -3,6 +3,7 @@
 from typing import Any, LiteralString
 
 from mail.adapters.shared.documents import Execute
+from mail.core.protocol.clock import Clock
 from mail.core.task.files import UNUSED_SECONDS, FileRef
 from mail.core.task.task import TaskKey
 
@@ -17,8 +18,10 @@ _REFER = """
     ON CONFLICT (instance, task_id, id) DO NOTHING
 """
 _KEEP = """
-    UPDATE {schema}files SET until = NULL, kept = kept + 1 WHERE instance = {instance} AND id = {id} RETURNING 1
+    UPDATE {schema}files SET until = NULL, kept = kept + 1
+    WHERE instance = {instance} AND id = {id} AND (until IS NULL OR until > {now}) RETURNING 1
 """
+_FOUND: LiteralString = "instance = {instance} AND id = {id} AND (until IS NULL OR until > {now})"
 _FORGET = "DELETE FROM {schema}task_files WHERE instance = {instance} AND task_id = {task_id} AND id = {id}"
 _UNUSED = """
     SELECT kept FROM {schema}files AS file WHERE instance = {instance} AND id = {id} AND until IS NULL AND NOT EXISTS (
@@ -41,8 +44,15 @@ class SQLFiles:
     """
 
     def __init__(
-        self, execute: Execute, execute_large: Execute, *, schema: LiteralString, parameter: LiteralString
+        self,
+        execute: Execute,
+        execute_large: Execute,
+        clock: Clock,
+        *,
+        schema: LiteralString,
+        parameter: LiteralString,
     ) -> None:
+        self._clock = clock
         self._execute = execute
         self._execute_large = execute_large
         self._schema = schema
@@ -62,24 +72,21 @@ class SQLFiles:
         return int(total)
 
     async def find_file(self, instance: str, file_id: str) -> FileRef | None:
-        find = "SELECT id, name, type, size FROM {schema}files WHERE instance = {instance} AND id = {id}"
-        rows = await self._run(find, instance=instance, id=file_id)
+        rows = await self._read("id, name, type, size", instance, file_id)
         return FileRef(*rows[0]) if rows else None
 
     async def read_secret(self, instance: str, file_id: str) -> str | None:
-        read = "SELECT secret FROM {schema}files WHERE instance = {instance} AND id = {id}"
-        rows = await self._run(read, instance=instance, id=file_id)
+        rows = await self._read("secret", instance, file_id)
         return rows[0][0] if rows else None
 
     async def read_file(self, instance: str, file_id: str) -> bytes | None:
-        read = "SELECT data FROM {schema}files WHERE instance = {instance} AND id = {id}"
-        rows = await self._execute_large(*self._written(read, instance=instance, id=file_id))
+        rows = await self._read("data", instance, file_id, self._execute_large)
         return bytes(rows[0][0]) if rows else None
 
     async def keep_file(self, key: TaskKey, file: FileRef) -> bool:
         of_task = {"instance": key.instance, "task_id": key.task_id}
         await self._run(_REFER, **of_task, id=file.id, name=file.name, type=file.type, size=file.size)
-        if await self._run(_KEEP, instance=key.instance, id=file.id):
+        if await self._run(_KEEP, instance=key.instance, id=file.id, now=self._now()):
             return True
         await self._run(_FORGET, **of_task, id=file.id)
         return False
@@ -95,6 +102,17 @@ class SQLFiles:
             for (kept,) in await self._run(_UNUSED, **of_file, task_id=key.task_id):
                 await self._run(_DELETE, **of_file, kept=kept)
             await self._run(_FORGET, **of_file, task_id=key.task_id)
+
+    def _now(self) -> float:
+        return self._clock.now().timestamp()
+
+    async def _read(
+        self, columns: LiteralString, instance: str, file_id: str, execute: Execute | None = None
+    ) -> list[tuple[Any, ...]]:
+        """Read columns of a file, unless it has expired."""
+        find: LiteralString = f"SELECT {columns} FROM {{schema}}files WHERE {_FOUND}"  # noqa: S608
+        written = self._written(find, instance=instance, id=file_id, now=self._now())
+        return await (execute or self._execute)(*written)
 
     async def _run(self, statement: LiteralString, **values: object) -> list[tuple[Any, ...]]:
         return await self._execute(*self._written(statement, **values))

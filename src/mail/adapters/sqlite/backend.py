@@ -58,7 +58,7 @@ class SQLite(Database):
         return Backend(
             store=store,
             documents=SQLiteDocuments(database),
-            files=SQLiteFiles(database),
+            files=SQLiteFiles(database, clock),
             queue=local,
             close=close,
             abandon=abandon,

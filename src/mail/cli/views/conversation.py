@@ -11,6 +11,7 @@ from mail.cli.views.live import FRAME_SECONDS, FRAMES, WorkingAgents
 
 if TYPE_CHECKING:
     from rich.text import Text
+    from sse_starlette import ServerSentEvent
 
 STEPS = {"mail": "message", "action": "action", "fault": "error"}
 """The kinds of items that are steps, and the words for them."""
@@ -132,6 +133,9 @@ class LiveConversation(Conversation):
 
     async def item(self, item: Mapping[str, Any]) -> None:
         self._steps.read(item)
+
+    async def event(self, event: "ServerSentEvent", kind: str, data: Mapping[str, Any]) -> None:
+        self._agents.read_record(kind, data, monotonic())
 
     async def run(self) -> None:
         from asyncio import sleep

@@ -370,6 +370,7 @@ class Timeline(StreamView):
         return None
 
     async def event(self, event: "ServerSentEvent", kind: str, data: Mapping[str, Any]) -> None:
+        self._status.read_record(kind, data)
         if self._output.as_json:
             self._output.result({"event": kind, "id": event.id, "data": data})
         elif self._lines is None:

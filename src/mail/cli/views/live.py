@@ -4,9 +4,9 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from shutil import get_terminal_size
-from time import monotonic
+from time import monotonic, time
 from typing import Any, TextIO
 
 from mail.cli.output import one_line
@@ -39,15 +39,23 @@ class _Agent:
 
 
 class WorkingAgents:
-    """The agents that work, as live events tell."""
+    """The agents that work, and the calls that finish later, as the events of a task say."""
 
     def __init__(self) -> None:
         self._agents: dict[str, _Agent] = {}
+        self._calls: dict[tuple[str, str], _Work] = {}
 
     def read(self, kind: str, data: Mapping[str, Any], now: float) -> None:
         """Note a live event that has come at `now`, in seconds."""
         extra = data.get("extra_data") or {}
         name = one_line(extra.get("agent", ""))
+        if kind == "action_progress":
+            label = f"waits for {one_line(extra.get('name', ''))}"
+            due = f"due {time_of_day(extra.get('due', ''))}"
+            begun = now - _age(extra.get("since", ""))
+            work = _Work(label, begun, due, one_line(extra.get("progress", "")))
+            self._calls[name, str(extra.get("call_id"))] = work
+            return
         if kind == "turn_ended":
             self._agents.pop(name, None)
             if waits_for := extra.get("waits_for"):
@@ -76,11 +84,24 @@ class WorkingAgents:
             case "model_call_ended" | "action_ended":
                 agent.work.pop(key, None)
 
+    def read_record(self, kind: str, data: Mapping[str, Any], now: float) -> None:
+        """Note an event of the record: that a call waits, or has ended."""
+        extra = data.get("extra_data") or {}
+        key = one_line(extra.get("agent", "")), str(extra.get("tool_call_id"))
+        if kind == "action_waiting":
+            due = f"due {time_of_day(datetime.fromtimestamp(extra.get('finish_by', 0.0), UTC).isoformat())}"
+            label = f"waits for {one_line(extra.get('tool_name', ''))}"
+            self._calls[key] = _Work(label, now - _age(data.get("timestamp", "")), due)
+        elif kind in ("action_complete", "action_error"):
+            self._calls.pop(key, None)
+
     def line(self, now: float) -> str:
         """Return who works on what and for how long, in one line; empty if nobody does."""
-        return " · ".join(
-            part for name, agent in self._agents.items() for part in self._described(name, agent, now)
-        )
+        shown = [work for name, agent in self._agents.items() for work in self._described(name, agent, now)]
+        for (name, _), work in self._calls.items():
+            said = f": {work.said}" if work.said else ""
+            shown.append(f"{name} {work.label}, {duration(now - work.begun)}, {work.note}{said}")
+        return " · ".join(shown)
 
     def _described(self, name: str, agent: _Agent, now: float) -> Iterator[str]:
         if not agent.work:
@@ -104,6 +125,10 @@ class StatusLine:
         """Show a live event."""
         self._agents.read(kind, data, monotonic())
         self._draw()
+
+    def read_record(self, kind: str, data: Mapping[str, Any]) -> None:
+        """Note an event of the record."""
+        self._agents.read_record(kind, data, monotonic())
 
     @contextmanager
     def hidden(self) -> Iterator[None]:
@@ -172,6 +197,14 @@ class Durations:
     def _described(self, agent: str, turns: float, spent: Mapping[str, float]) -> str:
         most = ", ".join(f"{name} {duration(took)}" for name, took in spent.items() if took >= SHORT)
         return f"{agent} {duration(turns)}" + (f" ({most})" if most else "")
+
+
+def _age(timestamp: str) -> float:
+    """Return the seconds since a timestamp; 0 for what is no timestamp, or in the future."""
+    try:
+        return max(0.0, time() - datetime.fromisoformat(timestamp).timestamp())
+    except ValueError:
+        return 0.0
 
 
 def time_of_day(timestamp: str) -> str:

@@ -146,8 +146,9 @@ def _facts(view: TaskView, output: Output) -> Iterator[tuple[str, str]]:
     for awaited in view.waiting_for:
         yield "waits for", _awaited(awaited)
     for later in view.calls or ():
-        progress = f": {one_line(later['progress'])}" if later.get("progress") else ""
-        yield "waits for", f"{later['name']} of {later['agent']}, due by {later['due']}{progress}"
+        progress = f": {one_line(later['progress'])}, at {later['heard']}" if later.get("progress") else ""
+        times = f"since {later['since']}, due by {later['due']}"
+        yield "waits for", f"{later['name']} of {later['agent']} {times}{progress} (call {later['id']})"
     for timer in view.timers or ():
         what = f"a reminder of {timer['agent']}" if timer.get("agent") else "a message"
         yield "waits for", f"{what}, at {timer['due']}: {one_line(timer['text'])} (timer {timer['id']})"

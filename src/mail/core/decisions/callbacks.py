@@ -4,8 +4,8 @@
     result, failure, or no sign of life in time ──► mail to the agent, in the same commit as the end of the call
 
 A result may come before the turn of its call is committed: it is mail already, and the turn finds it noted. The end of
-a task cancels its open calls. Those whose actions have `on_cancel` are then the mail of a mailbox of their own
-(`CANCELLED_CALLS`): the records that wait under an earlier epoch.
+a task cancels its open calls, and its reminders: the records that wait under an earlier epoch are then the mail of a
+mailbox of their own (`CANCELLED_CALLS`). Its turns call `on_cancel` of the actions that have it, and delete the rest.
 """
 
 from collections import defaultdict
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import Clock, format_time
 from mail.core.task.callbacks import Callback, CallResult, CallState, LaterCall
 from mail.core.task.change import TaskChange
@@ -23,8 +24,9 @@ from mail.core.task.leases import Claim
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import ENDED, Task
 from mail.core.task.turn_state import Checkpoint, Receipt
+from mail.core.task.waits import MOST_ENDED, Wait
 from mail.core.task.webhooks import RETRY_SECONDS
-from mail.errors import CallbackClosed, Subject
+from mail.errors import CallbackClosed, CallNotFound, Subject
 
 _UNDER_WAY = (Receipt.State.STARTED, Receipt.State.WAITING)
 
@@ -47,7 +49,9 @@ def check_open(task: Task, call: LaterCall) -> None:
     if call.has_ended and call.state is not CallState.DROPPED:
         raise CallbackClosed(f"{call.name} has {call.state.value} already, with another result; this stands")
     if not takes_result(task, call):
-        raise CallbackClosed(f"task {task.task_id!r} no longer waits for {call.name}: it has ended since")
+        raise CallbackClosed(
+            f"task {task.task_id!r} no longer waits for {call.name}: the call or the task has ended"
+        )
 
 
 def let_wait(
@@ -119,11 +123,27 @@ def finish(
     return draft.seal()
 
 
+def cancel_call(
+    task: Task, swarm: SwarmCore, call: LaterCall | None, call_id: str, by: Principal, clock: Clock
+) -> TaskChange:
+    """Cancel a call that waits, so that its agent reads an error and its action learns it; `call` is its record.
+
+    Raises CallNotFound if it no longer waits.
+    """
+    if call is None or call.state is not CallState.WAITING or not takes_result(task, call):
+        raise CallNotFound(f"no call {call_id!r} waits in task {task.task_id!r}; it may have ended")
+    draft = Draft(task, swarm, clock)
+    draft.waits = draft.waits.removed(call)
+    _drop(draft, call)
+    _announce_failures(draft, call.agent, [(call, f"{by.id} has cancelled it")])
+    return draft.seal()
+
+
 def expire_calls(draft: Draft, late: Sequence[LaterCall]) -> None:
     """Fail calls of a task that are due, so that their agents read it."""
     by_agent: defaultdict[str, list[tuple[LaterCall, str]]] = defaultdict(list)
     for call in late:
-        draft.keep_wait(replace(call, state=CallState.EXPIRED))
+        draft.keep_wait(call.ended(CallState.EXPIRED))
         draft.waits = draft.waits.removed(call)
         by_agent[call.agent].append((call, _why_late(call)))
     for agent, failures in by_agent.items():
@@ -151,18 +171,26 @@ def settle_cancelled(
     claim: Claim,
     calls: Iterable[LaterCall],
     problems: Mapping[str, str],
+    rest: Sequence[Wait],
     clock: Clock,
     *,
     is_final: bool = False,
 ) -> TaskChange:
-    """End a claim on the mailbox of cancelled calls, which are all that the claim has found there.
+    """End a claim on the mailbox of cancelled calls; `calls` are the first of them whose actions have `on_cancel`.
 
     `problems` says why `on_cancel` has failed, by the digests of the calls for which it was called: an empty text if it
-    has not. It is called again after a pause, unless it `is_final`.
+    has not. It is called again after a pause, unless it `is_final`. The first `MOST_ENDED` of the `rest`, other calls
+    and timers, are deleted.
     """
     draft = Draft(task, swarm, clock)
     draft.end_claim(claim)
+    for wait in rest[:MOST_ENDED]:
+        if isinstance(wait, LaterCall):
+            draft.keep_wait(wait.ended(CallState.DROPPED))
+        else:
+            draft.end_timer(wait, is_open=False)
     left = [_cancel_at(call) for call in calls if call.digest not in problems]
+    left += [0.0] * (len(rest) > MOST_ENDED)
     for call in calls:
         problem = problems.get(call.digest)
         if problem == "":
@@ -171,14 +199,14 @@ def settle_cancelled(
                 f"action cancelled (caller = {call.agent}):\n{call.name}",
                 _extra(call),
             )
-            draft.keep_wait(replace(call, state=CallState.DROPPED))
+            draft.keep_wait(call.ended(CallState.DROPPED))
         elif problem is not None:
             failed = replace(call, attempts=call.attempts + 1, heard=draft.time_in(0.0))
             if is_final or call.attempts >= len(RETRY_SECONDS):
                 why = f"on_cancel of {call.name} has failed {_times(failed.attempts)}, and is given up: {problem}"
                 text = f"action error (caller = {call.agent}):\n{why}"
                 draft.emit(EventKind.ACTION_ERROR, text, _extra(call))
-                failed = replace(failed, state=CallState.DROPPED)
+                failed = failed.ended(CallState.DROPPED)
             else:
                 left.append(_cancel_at(failed))
             draft.keep_wait(failed)
@@ -220,6 +248,7 @@ def _record(
         heartbeat=callback.heartbeat,
         key=callback.key,
         arguments=arguments if callback.key else {},
+        since=draft.time_in(0.0),
         heard=draft.time_in(0.0),
         epoch=draft.waits.epoch,
     )
@@ -235,8 +264,7 @@ def _take_early(draft: Draft, call: LaterCall) -> bool:
 
 
 def _ended(call: LaterCall, result: CallResult) -> LaterCall:
-    state = CallState.FAILED if result.has_failed else CallState.FINISHED
-    return replace(call, state=state, result=result.digest, arguments={}, key="")
+    return call.ended(CallState.FAILED if result.has_failed else CallState.FINISHED, result.digest)
 
 
 def _announce_failures(draft: Draft, agent: str, failures: Sequence[tuple[LaterCall, str]]) -> None:

@@ -10,6 +10,7 @@ the copy by its request.
 
 from dataclasses import replace
 
+from mail.core.decisions.cancel import is_discarded
 from mail.core.protocol.clock import Clock
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.draft import Draft
@@ -21,10 +22,13 @@ from mail.core.task.task import Task
 
 
 def hand_over(task: Task, swarm: SwarmCore, turn: Turn, clock: Clock) -> TaskChange | None:
-    """Give a message that waits for a copy of its agent to one that is free; None if the task knows that none is."""
+    """Give a message that waits for a copy of its agent to one that is free; None if the task knows that none is.
+
+    In a task that was cancelled meanwhile, the message stays until it is resumed.
+    """
     draft, agent, entry = Draft(task, swarm, clock), turn.mailbox, turn.entry
     copy = draft.free_copy(agent)
-    if copy is None:
+    if copy is None or is_discarded(task, turn):
         draft.end_turn(turn, consume=False)
         return None if agent in task.queued else draft.seal()
     request_id, question = entry.message.message.own_id, UnreadQuestion(mailbox=agent, seq=entry.seq)

@@ -21,6 +21,7 @@ from mail.core.protocol.address import Principal, parse_agent_address
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.message import MAILBroadcast, MAILMessage, MAILRequest
+from mail.core.protocol.values import fill
 from mail.core.task.change import TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.events import Event, EventKind
@@ -96,18 +97,9 @@ def with_messages(entries: Iterable[DeadLetter], events: Iterable[Event]) -> lis
 def _letter(key: TaskKey, event: Event) -> DeadLetter:
     about = event.extra
     assert isinstance(about, DeadLetterExtra)
-    return DeadLetter(
-        key=key,
-        seq=event.seq,
-        mailbox=about.mailbox,
-        reason=about.reason,
-        attempts=about.attempts,
-        timestamp=event.timestamp,
-        message_seq=event.seq if about.message_seq is None else about.message_seq,
-        sender=about.sender,
-        subject=about.subject,
-        msg_type=about.msg_type,
-    )
+    message_seq = event.seq if about.message_seq is None else about.message_seq
+    own = {"key": key, "seq": event.seq, "timestamp": event.timestamp, "message_seq": message_seq}
+    return DeadLetter(**fill(DeadLetter, about, **own))
 
 
 def choose(task: Task, seq: int | None) -> tuple[int, ...]:

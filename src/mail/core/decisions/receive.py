@@ -39,6 +39,7 @@ from mail.core.protocol.message import MAILMessage, MAILPayload, MAILRequest, MA
 from mail.core.task.change import TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
+from mail.core.task.files import MAX_FILE_BYTES, files_in
 from mail.core.task.interswarm import SUBJECT_LENGTH, OpenRequest, Peer
 from mail.core.task.limits import TURNS_PER_STEP, Budget
 from mail.core.task.mailboxes import agent_of
@@ -187,6 +188,10 @@ class _Reception:
                 f"task {task.task_id!r} would have more than {2 * MAX_CONTRIBUTORS} contributors"
             )
         draft.contributors = tuple(contributors)
+        linked = {file.id: file.size for file in files_in(self.payload.routing_info) if file.link}
+        draft.stored_bytes += sum(
+            size for size in linked.values() if size <= MAX_FILE_BYTES
+        )  # a turn fetches them
         sender = self._sender()
         is_system = sender.address_type == "system"
         draft.add_peer(

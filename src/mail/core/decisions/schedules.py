@@ -17,6 +17,7 @@ from mail.core.task.events import EventKind
 from mail.core.task.extras import ScheduleExtra
 from mail.core.task.limits import Limits
 from mail.core.task.schedules import (
+    FAILING,
     MAX_WAITING,
     Missed,
     Overlap,
@@ -197,12 +198,17 @@ def _sealed(
 ) -> TaskChange:
     draft = Draft(task, swarm, clock)
     draft.schedule = state
-    name = state.spec.name
-    for run in noted:
-        if run.state is RunState.FAILED:
-            draft.emit(
-                EventKind.SCHEDULE_ERROR,
-                f"schedule {name}: the run for {format_time(run.at)} failed, {state.failures} in a row: {run.reason}",
-                ScheduleExtra(run=run.task_id(name), caller=state.spec.caller, failures=state.failures),
-            )
+    name, failed = state.spec.name, [run for run in noted if run.state is RunState.FAILED]
+    if failed and _health(state) != _health(_state(task)):
+        draft.emit(
+            EventKind.SCHEDULE_ERROR,
+            f"schedule {name}: the run for {format_time(failed[-1].at)} failed, {state.failures} in a row: "
+            f"{failed[-1].reason}",
+            ScheduleExtra(run=failed[-1].task_id(name), caller=state.spec.caller, failures=state.failures),
+        )
     return draft.seal()
+
+
+def _health(state: ScheduleState) -> tuple[bool, bool]:
+    """Return what is reported when it changes: whether runs fail, and whether the schedule counts as failing."""
+    return state.failures > 0, state.failures >= FAILING

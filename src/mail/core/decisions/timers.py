@@ -24,12 +24,10 @@ def is_open(task: Task, timer: Timer) -> bool:
 
 
 def remind(draft: Draft, timer: Timer) -> None:
-    """Send the mail of a reminder; delete one that was cancelled with its task."""
-    is_due = is_open(draft.before, timer)
-    draft.end_timer(timer, is_open=is_due)
-    if is_due:
-        is_here = draft.swarm.has(timer.mailbox) or goes_out(timer.mailbox)
-        draft.announce(timer.mailbox if is_here else draft.entrypoint, Subject.REMINDER, timer.text)
+    """Send the mail of a reminder."""
+    draft.end_timer(timer)
+    is_here = draft.swarm.has(timer.mailbox) or goes_out(timer.mailbox)
+    draft.announce(timer.mailbox if is_here else draft.entrypoint, Subject.REMINDER, timer.text)
 
 
 def post(task: Task, swarm: SwarmCore, timer: Timer, clock: Clock) -> Draft:

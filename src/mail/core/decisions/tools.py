@@ -62,10 +62,11 @@ MOST_LISTED = 20
 """How many of its reminders an agent reads at once."""
 
 
-def reads_reminders(calls: Iterable[AgentToolCall]) -> bool:
-    """Return whether an agent asks for its reminders, to list or to cancel some."""
-    name = RemindMe.tool_name
-    return any(call.tool_name == name and not call.tool_args.keys() & {"in", "at"} for call in calls)
+def reminders_asked(calls: Iterable[AgentToolCall]) -> set[str] | None:
+    """Return the ids of the reminders that an agent cancels, if it asks for its reminders; None if it doesn't."""
+    asks = [call.tool_args for call in calls if call.tool_name == RemindMe.tool_name]
+    asks = [args for args in asks if not args.keys() & {"in", "at"}]
+    return {str(args.get("cancel")) for args in asks} if asks else None
 
 
 class ToolExecutor:
@@ -76,7 +77,7 @@ class ToolExecutor:
         is_late: whether the task has been resumed since the turn began.
         forgets: whether the agent's last call ignored the broadcast it has read.
         acts: whether the turn ran actions; their results will wake the agent.
-        reminders: those of the agent, if it asks for them.
+        reminders: the first of the agent, and those that it cancels, if it asks for them.
     """
 
     forgets = False
@@ -237,7 +238,8 @@ class ToolExecutor:
             return self._cancel_reminder(tool.cancel)
         if tool.delay is None and tool.at is None:
             shown = [f"{each.id} at {format_time(each.due)}: {each.text[:80]}" for each in self.reminders]
-            more = [f"and {len(shown) - MOST_LISTED} more"] if len(shown) > MOST_LISTED else []
+            left = self.draft.waits.reminders.get(self.name, 0) - len(shown[:MOST_LISTED])
+            more = [f"and {left} more"] if left > 0 else []
             return (
                 "\n".join(["your reminders:", *shown[:MOST_LISTED], *more])
                 if shown

@@ -109,7 +109,7 @@ def settle(
     """Decide the effect of a turn on the task as it is now, which may have changed since the turn began.
 
     `mail` is the task's messages so far, for forms that read them; `kept` is the stored checkpoint, if any;
-    `reminders` are those of the agent, if it asks for them (`mail.core.decisions.tools.reads_reminders`).
+    `reminders` are the first of the agent, and those that it cancels (`mail.core.decisions.tools.reminders_asked`).
     """
     if is_discarded(task, turn):
         return discard(task, swarm, turn, output.usage, output.models, clock, kept)

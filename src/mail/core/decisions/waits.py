@@ -6,29 +6,25 @@
 | a reminder | its mail enters its mailbox |
 | a message of a caller | it is posted, as if the caller posted it now |
 
-Each happens in the commit that ends the record. A record that the end of its task has cancelled is deleted when it is
-due.
+Each happens in the commit that ends the record. Those that the end of their task has cancelled are seen to in turns of
+their own (`mail.core.decisions.callbacks.settle_cancelled`).
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import takewhile
 
-from mail.core.decisions.callbacks import expire_calls, is_cancelled, takes_result
+from mail.core.decisions.callbacks import expire_calls, takes_result
 from mail.core.decisions.stalls import prevent_stall
 from mail.core.decisions.timers import is_open as is_timer_open
 from mail.core.decisions.timers import post, remind
 from mail.core.protocol.clock import Clock
-from mail.core.task.callbacks import CallState, LaterCall
+from mail.core.task.callbacks import LaterCall
 from mail.core.task.change import TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task
 from mail.core.task.timers import Timer
-from mail.core.task.waits import Wait
-
-MOST_DUE = 40
-"""How many open calls and timers end in one commit."""
+from mail.core.task.waits import MOST_ENDED, Wait
 
 CHECK_SECONDS = 60.0
 """Seconds between two looks for missed heartbeats in a task, so that they cost no more than a commit a minute."""
@@ -44,23 +40,21 @@ def fall_due(
 ) -> TaskChange | None:
     """End calls and timers of a task that are due, and note when the next one is.
 
-    `waits` are the first records that wait, one more than `MOST_DUE`, of which some may have been heard of since the
+    `waits` are the first that are open, one more than `MOST_ENDED`, of which some may have been heard of since the
     task was due; None if they have not been read. A caller's message has a commit of its own. Return None if nothing
     is due, or if the records have not been read.
     """
     if waits is None or not task.waits.is_due(now):
         return None
-    open_ones = [wait for wait in waits if not (isinstance(wait, LaterCall) and is_cancelled(task, wait))]
-    due = [wait for wait in open_ones if wait.due <= now][:MOST_DUE]
-    ends = [*takewhile(lambda wait: not (is_open(task, wait) and _is_message(wait)), due)]
+    due = [wait for wait in waits if wait.due <= now][:MOST_ENDED]
+    ends = [*takewhile(lambda wait: not _is_message(wait), due)]
     if not ends and due and isinstance(first := due[0], Timer):
         ends, draft = [first], post(task, swarm, first, clock)
     else:
         draft = Draft(task, swarm, clock)
         _end(draft, ends)
-    left = [_look_at(wait, now) for wait in open_ones if wait not in ends]
-    following = min(left, default=None if len(open_ones) == len(waits) else now + CHECK_SECONDS)
-    draft.waits = draft.waits.until(following)
+    left = [_look_at(wait, now) for wait in waits if wait not in ends]
+    draft.waits = draft.waits.until(min(left, default=None))
     prevent_stall(draft)
     return draft.seal()
 
@@ -77,12 +71,8 @@ def _is_message(wait: Wait) -> bool:
 
 
 def _end(draft: Draft, ends: Sequence[Wait]) -> None:
-    """End calls and reminders that are due, and delete what the end of the task has cancelled."""
+    """End calls and reminders that are due."""
     for wait in ends:
         if isinstance(wait, Timer):
             remind(draft, wait)
-        elif not takes_result(draft.before, wait):
-            draft.keep_wait(replace(wait, state=CallState.DROPPED))
-    expire_calls(
-        draft, [wait for wait in ends if isinstance(wait, LaterCall) and takes_result(draft.before, wait)]
-    )
+    expire_calls(draft, [wait for wait in ends if isinstance(wait, LaterCall)])

@@ -29,7 +29,7 @@ from mail.core.protocol.traceparent import same_trace, traceparent_in
 from mail.core.protocol.values import value
 from mail.core.task.change import Inheritance, TaskChange
 from mail.core.task.extras import ForkExtra
-from mail.core.task.files import FileRef, with_files
+from mail.core.task.files import FileRef, files_in, with_files
 from mail.core.task.idempotency import IdempotencyKey, Remembered, find, remember
 from mail.core.task.leases import held
 from mail.core.task.limits import NO_BUDGET, Budget
@@ -37,7 +37,15 @@ from mail.core.task.ports import wake_ups
 from mail.core.task.task import ForkActions, Task, TaskKey
 from mail.core.task.webhooks import Webhook
 from mail.core.turns.context import CURRENT_TASK
-from mail.errors import BadRequest, Forbidden, SwarmNotFound, TaskNotFound, VersionConflict
+from mail.errors import (
+    BadRequest,
+    Forbidden,
+    MAILError,
+    StoreUnavailable,
+    SwarmNotFound,
+    TaskNotFound,
+    VersionConflict,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -121,9 +129,7 @@ class Admission:
             if hooks := webhooks if task is not None else (*webhooks, *registered):
                 change = attach(task, change, hooks)
             change = self._traced(change)
-            if new_bytes:
-                size = change.task.stored_bytes + new_bytes
-                change = replace(change, task=replace(change.task, stored_bytes=size))
+            change = _charged(change, new_bytes)
             waits_for_next = bool(change.timers) and not change.task.is_running
             submitted = Submitted(
                 key,
@@ -177,6 +183,7 @@ class Admission:
         CURRENT_TASK.set(message.payload.task_id)
         source = message.source_swarm
         is_known = await self._check_source(source, caller_id, back=back)
+        message = await self._with_origins(message)
         await self._keep_version()
 
         async def load() -> Task | None:
@@ -216,6 +223,21 @@ class Admission:
         change = await self.adopt(task, decide, reload=load)
         key = change.key if change is not None else keys[-1] if task is None else task.key
         return Received(key, runner_of(caller_id, wiring.swarm))
+
+    async def _with_origins(self, message: MAILInterswarmMessage) -> MAILInterswarmMessage:
+        """Return a message whose files say where they are fetched: a turn may not be able to read the registry."""
+        peers, info = self._wiring.peers, message.payload.routing_info or {}
+        files = files_in(info)
+        if peers is None or not any(file.link for file in files):
+            return message
+        origins = {swarm: await peers.origin_of(swarm) for swarm in {file.swarm for file in files}}
+        located = [
+            replace(file, origin=origin, region=region)
+            for file in files
+            for origin, region in [origins[file.swarm]]
+        ]
+        payload = message.payload.routed(with_files(info, located))
+        return MAILInterswarmMessage(**{**message, "payload": payload})
 
     async def _check_source(self, source: str, caller_id: str, *, back: bool) -> bool:
         """Return whether the swarm that sends a message is known. Raises Forbidden for the token of another swarm.
@@ -264,12 +286,12 @@ class Admission:
             try:
                 task = await load_task(wiring.store, key)
             except TaskNotFound:
-                await wiring.caller_files.drop(key)  # in case that a process died between these two deletions
+                await self._drop_files(key)  # in case that a process died between these two deletions
                 raise
             check_deletable(task, held(await wiring.store.read_leases(key, now=wiring.now())))
             with suppress(VersionConflict):
                 await wiring.store.delete(task)
-                await wiring.caller_files.drop(key)
+                await self._drop_files(key)
                 self._limit_guard.freed(key.instance)
                 return task
 
@@ -315,12 +337,11 @@ class Admission:
                 return None
             fork_id, clock = new_id or wiring.clock.new_id(), wiring.clock
             to_whom = (wiring.swarm, caller, fork_id, clock)
-            return self._traced(
-                fork(snapshot, inherited, *to_whom, run=run, actions=actions, ceiling=ceiling)
-            )
+            change = fork(snapshot, inherited, *to_whom, run=run, actions=actions, ceiling=ceiling)
+            return self._traced(_charged(change, sum(file.size for file in files)))
 
-        files = await wiring.caller_files.of_task(key)
-        change = await self.adopt(None, decide, files=[*files.values()])
+        files = [*(await wiring.caller_files.of_task(key)).values()]
+        change = await self.adopt(None, decide, files=files)
         if change is None:
             assert made is not None
             return await self._read_fork(made)
@@ -356,9 +377,8 @@ class Admission:
 
         @asynccontextmanager
         async def guard(before: Task | None, change: TaskChange) -> AsyncIterator[None]:
-            async with self._limit_guard.enforce(wiring.caller_limits, before, change):
-                if files:
-                    await wiring.caller_files.keep(change.key, files)
+            limits = self._limit_guard.enforce(wiring.caller_limits, before, change)
+            async with limits, self._kept(change.key, files, is_new=before is None):
                 yield
 
         change = await self._committer.commit(
@@ -376,6 +396,32 @@ class Admission:
                 woken += looks(change.task, wiring.now())
             await publish(wiring.queue, woken)
         return change
+
+    @asynccontextmanager
+    async def _kept(self, key: TaskKey, files: Sequence[FileRef], *, is_new: bool) -> AsyncIterator[None]:
+        """Have a task refer to files before it is committed; a new one that is refused leaves none.
+
+        One whose id was that of a task that is just being deleted refers to them again after that, as it may have lost
+        them.
+        """
+        kept = self._wiring.caller_files
+        try:
+            await kept.keep(key, files)
+            yield
+        except StoreUnavailable:  # it may be committed
+            raise
+        except MAILError:
+            if is_new:
+                await self._drop_files(key)
+            raise
+        if is_new:
+            known = await kept.of_task(key)
+            await kept.keep(key, [file for file in files if file.id not in known])
+
+    async def _drop_files(self, key: TaskKey) -> None:
+        """Forget the files of a task that is deleted or was never committed, unless there is a new one of its id."""
+        if await self._wiring.store.load(key) is None:
+            await self._wiring.caller_files.drop(key)
 
     def _preparing[T: Task | None](self, load: Callable[[], Awaitable[T]]) -> Callable[[], Awaitable[T]]:
         """Return what loads a task and then reads the version on which it finishes its run."""
@@ -417,3 +463,9 @@ class Admission:
         )
         remembered = remember(change.task.submitted, new, self._wiring.now())
         return replace(change, task=replace(change.task, submitted=remembered))
+
+
+def _charged(change: TaskChange, size: int) -> TaskChange:
+    """Count the bytes of files that a task refers to from now on."""
+    task = change.task
+    return replace(change, task=replace(task, stored_bytes=task.stored_bytes + size)) if size else change

@@ -11,6 +11,7 @@ from dataclasses import replace
 from mail.core.decisions.callbacks import check_open, finish
 from mail.core.engine.admission import Admission
 from mail.core.engine.commit import load_task
+from mail.core.engine.live import LiveHub
 from mail.core.engine.wiring import Wiring
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.clock import Clock
@@ -29,6 +30,7 @@ from mail.core.task.callbacks import (
     task_of,
 )
 from mail.core.task.change import TaskChange, Turn
+from mail.core.task.live import LiveEvent
 from mail.core.task.ports import Store
 from mail.core.task.size import json_size
 from mail.core.task.swarm import ActionCore
@@ -98,7 +100,7 @@ class TurnCallbacks:
         receipt, call = checkpoint.receipts[index], checkpoint.calls[index]
         if receipt is None or receipt.callback is None:
             return
-        callback = receipt.callback
+        callback, now = receipt.callback, self._clock.now().timestamp()
         record = LaterCall(
             digest=callback.digest,
             agent=self._turn.mailbox,
@@ -111,7 +113,8 @@ class TurnCallbacks:
             heartbeat=callback.heartbeat,
             key=callback.key,
             arguments=call.tool_args if callback.key else {},
-            heard=self._clock.now().timestamp(),
+            since=now,
+            heard=now,
         )
         await self._store.put_wait(self._turn.task.key, record)
 
@@ -143,9 +146,10 @@ class Reported:
 class Callbacks:
     """Takes the results and the heartbeats of calls."""
 
-    def __init__(self, wiring: Wiring, admission: Admission) -> None:
+    def __init__(self, wiring: Wiring, admission: Admission, live: LiveHub) -> None:
         self._wiring = wiring
         self._admission = admission
+        self._live = live
 
     async def check(self, token: str) -> None:
         """Raise CallbackNotFound if no call has this token."""
@@ -176,7 +180,10 @@ class Callbacks:
         return Reported(call.state, None)
 
     async def report(self, token: str, progress: str | None = None) -> Reported:
-        """Note that a call is alive, and how far it has come, if given. Raises as `finish`, and BadRequest."""
+        """Note that a call is alive, and how far it has come, if given, for those who watch its task, too.
+
+        Raises as `finish`, and BadRequest.
+        """
         if progress is not None and len(progress) > MAX_PROGRESS:
             raise BadRequest(f"progress may have {MAX_PROGRESS} characters, not {len(progress)}")
         wiring = self._wiring
@@ -187,6 +194,9 @@ class Callbacks:
             check_open(task, call)
             new = call.heard_of(wiring.now(), progress)
             if await wiring.store.put_wait(key, new, instead_of=call):
+                if new.state is CallState.WAITING and key in self._live.watched:
+                    self._live.publish(key, LiveEvent.of_call(new))
+                    await self._live.flush(key)
                 return Reported(new.state, new.due)
 
     async def _find(self, token: str) -> tuple[TaskKey, LaterCall]:

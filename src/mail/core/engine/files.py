@@ -81,19 +81,17 @@ class CallerFiles:
         for file in files:
             secret = None if self._files is None else await self._files.read_secret(instance, file.id)
             link = "" if secret is None else make_link(instance, file.id, secret, until)
-            linked.append(replace(file, swarm=swarm, link=link) if link else file)
+            linked.append(replace(file, swarm=swarm, link=link) if link else replace(file, origin=""))
         return linked
 
-    async def follow(self, link: str) -> tuple[FileRef, bytes]:
-        """Return the file that a link fetches. Raises FileNotFound for a link that is no longer valid, or never was."""
+    async def follow(self, link: str) -> tuple[str, FileRef]:
+        """Return whose file a link fetches, and which. Raises FileNotFound for one that is not, or no longer, valid."""
         place = place_of(link)
         if place is not None and self._files is not None and place[2] > self._clock.now().timestamp():
             instance, ref, _ = place
             secret = await self._files.read_secret(instance, ref)
             if secret is not None and is_signed(link, secret):
-                file, data = await self.find(instance, ref), await self._files.read_file(instance, ref)
-                if data is not None:
-                    return file, data
+                return instance, await self.find(instance, ref)
         raise FileNotFound
 
     async def given(self, instance: str, ids: Iterable[str]) -> list[FileRef]:
@@ -165,7 +163,7 @@ class TaskFiles:
             if file.size > self._files.max_bytes or await self.find(file.id) is not None:
                 continue
             try:
-                data = await peers.fetch_file(file.swarm, file.link, max_bytes=file.size)
+                data = await peers.fetch_file(file)
                 if file_id(data) != file.id:
                     raise BadRequest("it is another file")
                 stored = await self._files.put(self._key.instance, File(data, file.name))

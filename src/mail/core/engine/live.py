@@ -1,4 +1,4 @@
-"""Live events: from the turns of this process, and of others through a link, to those who watch a task here."""
+"""Live events: from the turns and calls of this process, and of others by a link, to those who watch a task here."""
 
 import asyncio
 from collections import deque
@@ -36,7 +36,7 @@ class LiveSubscription:
         if event.kind is LiveKind.TEXT_DELTA:
             if not self.deltas:
                 return
-        else:
+        elif event.is_of_turn:
             seen = self._seen.setdefault(event.turn, set())
             if seen is None or event.n in seen:
                 return
@@ -160,7 +160,7 @@ class LiveHub:
         return watched.deltas_until > self._loop.time() or any(each.deltas for each in watched.here)
 
     async def flush(self, key: TaskKey) -> None:
-        """Send what can be sent at the end of a turn."""
+        """Send what can be sent at the end of a turn, or after the report of a call."""
         if self._link is not None and key in self.watched:
             await self._link.flush(key)
 

@@ -9,17 +9,17 @@ from itertools import batched
 from math import inf
 
 from mail.core.decisions.turn import expire
-from mail.core.decisions.waits import MOST_DUE
 from mail.core.engine.commit import Committer, load_task
 from mail.core.engine.schedules import Schedules
 from mail.core.engine.turns import Turns
+from mail.core.engine.waits import first_waits
 from mail.core.engine.wake_ups import again, looks, publish
 from mail.core.engine.wiring import Wiring
 from mail.core.protocol.values import value
 from mail.core.task.leases import QUIET_SECONDS, DueTask, ExpiredLease
 from mail.core.task.ports import WakeUp, look_at, wake_ups
 from mail.core.task.task import Task, TaskKey
-from mail.core.task.waits import Wait
+from mail.core.task.waits import MOST_ENDED, Wait
 from mail.core.turns.context import CURRENT_TASK
 from mail.errors import MAILError
 
@@ -125,7 +125,7 @@ class Recovery:
             task = task or await load_task(wiring.store, due.task.key)
             await wiring.prepare(task)
             if task.waits.is_due(now):
-                waits = await wiring.store.list_waits(task.key, limit=MOST_DUE + 1)
+                waits = await first_waits(wiring.store, task, MOST_ENDED + 1)
             return task
 
         change = await Committer(wiring.store).commit(

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from mail.core.decisions.cancel import StillRunning, still_running
 from mail.core.engine.admission import Admission
 from mail.core.engine.callbacks import Callbacks
+from mail.core.engine.cancel_waits import CancelWaits
 from mail.core.engine.dead_letters import DeadLetters
 from mail.core.engine.heartbeat import OnRenewal
 from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.recovery import Recovery
 from mail.core.engine.schedules import Schedules
-from mail.core.engine.timers import Timers
 from mail.core.engine.turns import Turns
 from mail.core.engine.watch import Watch
 from mail.core.engine.wiring import Wiring
@@ -39,7 +39,7 @@ class Runtime(Wiring):
         dead_letters: the dead letters of the swarm's tasks.
         callbacks: takes the results of calls that finish later.
         schedules: begins runs at the times of schedules.
-        timers: cancels timers.
+        cancel_wait: cancels calls and timers that wait.
     """
 
     def __post_init__(self) -> None:
@@ -47,8 +47,8 @@ class Runtime(Wiring):
         self.turns = Turns(self)
         self.admission = Admission(self, self.turns.live)
         self.dead_letters = DeadLetters(self, self.admission)
-        self.callbacks = Callbacks(self, self.admission)
-        self.timers = Timers(self, self.admission)
+        self.callbacks = Callbacks(self, self.admission, self.turns.live)
+        self.cancel_wait = CancelWaits(self, self.admission)
         watch = Watch(self.store, self.clock, self.pacer, self.turns.live)
         self.schedules = Schedules(self, self.admission)
         recovery = Recovery(self, self.turns, self.schedules)

@@ -78,14 +78,10 @@ class Schedules:
         Raises BadRequest, ScheduleTaken, ScheduleNotFound, ScheduleDeclared.
         """
         spec = self._checked(spec)
-        task = await self._wiring.store.load(self._key(spec.name))
-        if is_new and task is not None:
-            raise ScheduleTaken(f"there is a schedule {spec.name!r} already; choose another name")
+        task = None if is_new else await self._load(spec.name)
         if is_new and sum(each.spec.caller == spec.caller for each in await self.all()) >= MAX_SCHEDULES:
             raise BadRequest(f"{spec.caller} has {MAX_SCHEDULES} schedules, the maximum; delete one first")
-        if not is_new:
-            self._refuse_declared(task or await self._load(spec.name))
-        return await self._save(task, spec, by)
+        return await self._save(task, spec, by, is_new=is_new)
 
     async def delete(self, name: str) -> ScheduleState:
         """Delete a schedule; its runs stay. Raises ScheduleNotFound, ScheduleDeclared."""
@@ -250,12 +246,21 @@ class Schedules:
         return task
 
     async def _save(
-        self, task: Task | None, spec: Schedule, by: str, *, declared: bool = False
+        self, task: Task | None, spec: Schedule, by: str, *, is_new: bool = False, declared: bool = False
     ) -> ScheduleState:
         wiring = self._wiring
-        change = await self._committer.commit(
-            lambda task: save(task, wiring.swarm, spec, by, wiring.clock, declared=declared), task
-        )
+
+        def decide(task: Task | None) -> TaskChange | None:
+            if is_new and task is not None:
+                raise ScheduleTaken(f"there is a schedule {spec.name!r} already; choose another name")
+            if task is not None and not declared:
+                self._refuse_declared(task)
+            return save(task, wiring.swarm, spec, by, wiring.clock, declared=declared)
+
+        try:
+            change = await self._committer.commit(decide, task)
+        except TaskNotFound:
+            raise ScheduleNotFound(f"schedule {spec.name!r} was deleted meanwhile") from None
         state = (change.task if change is not None else await self._load(spec.name)).schedule
         assert state is not None
         return state

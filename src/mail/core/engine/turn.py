@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -10,7 +10,7 @@ from functools import partial
 from mail.core.decisions.approvals import approved_checkpoint, is_progress, settle_approved
 from mail.core.decisions.cancel import is_discarded
 from mail.core.decisions.park import may_park, park, parked_before
-from mail.core.decisions.tools import reads_reminders
+from mail.core.decisions.tools import MOST_LISTED, reminders_asked
 from mail.core.decisions.turn import (
     AgentFailure,
     TurnOutput,
@@ -340,12 +340,13 @@ class AgentTurn[T: Turn](LeasedTurn):
                 )
             )
         mail = await self._mail() if self._agent.actions and self._reads_mail(output) else ()
+        asked = reminders_asked(output.calls) if isinstance(output, Checkpoint) else None
         reminders: Sequence[Timer] = ()
 
         async def reload() -> Task:
             nonlocal reminders
             task = await load_task(self._store, self.turn.task.key)
-            reminders = await self._reminders(task)
+            reminders = await self._reminders(task, asked or ())
             return task
 
         def decide(task: Task) -> TaskChange | None:
@@ -354,7 +355,7 @@ class AgentTurn[T: Turn](LeasedTurn):
             return self._within_limit(task, change)
 
         try:
-            if isinstance(output, Checkpoint) and reads_reminders(output.calls):
+            if asked is not None:
                 return await self.commit(decide, await reload(), reload)
             return await self.commit(decide)
         except StoreUnavailable:
@@ -384,10 +385,13 @@ class AgentTurn[T: Turn](LeasedTurn):
         forms = [self._swarm.form(self._agent, call.tool_name) for call in output.calls]
         return any(form is not None and form.reads_mail for form in forms)
 
-    async def _reminders(self, task: Task) -> Sequence[Timer]:
-        """Return the reminders of the agent."""
-        waits = [wait async for wait in open_waits(self._store, task) if isinstance(wait, Timer)]
-        return [timer for timer in waits if timer.mailbox == self.turn.mailbox and not timer.is_of_caller]
+    async def _reminders(self, task: Task, ids: Container[str]) -> Sequence[Timer]:
+        """Return the first reminders of the agent, and those with these ids."""
+        found: list[Timer] = []
+        async for wait in open_waits(self._store, task):
+            if isinstance(wait, Timer) and not wait.is_of_caller and wait.mailbox == self.turn.mailbox:
+                found += [wait] if len(found) < MOST_LISTED or wait.id in ids else []
+        return found
 
     async def _mail(self) -> Sequence[MAILMessage]:
         """Return the messages of the task."""

@@ -252,9 +252,9 @@ class Turns:
         """
         async with AsyncExitStack() as stack:
             if failed >= NARROWED:
-                held = await self.lease(key, mailbox, HELD_SECONDS, left.attempt, left.seq)
-                if isinstance(held, tuple):
-                    stack.push_async_callback(self._wiring.store.release, held[0], left=left)
+                held = await self._open(key, mailbox, HELD_SECONDS, left.attempt, left.seq)
+                if isinstance(held, LeasedTurn):
+                    stack.push_async_callback(self._wiring.store.release, held.turn, left=left)
             async with self._suspects.admit(failed, left.since or 0.0) as counts:
                 await stack.aclose()
                 yield counts
@@ -401,7 +401,6 @@ class Turns:
             logger.warning(
                 "task %s: the lease of %s was lost; its turn is discarded", key.task_id, turn.mailbox
             )
-            return leased.report(outcome)
         except BaseException as error:
             done = await abandon_last(leased, error)
             if done is None:
@@ -447,10 +446,12 @@ class Turns:
         )
 
     async def _release(self, turn: Claim) -> None:
-        """Release a turn that may not run, and wake its mailbox again: the lease has suppressed other wake-ups."""
+        """Release a turn that has no result, and wake its mailbox again: while it ran, other wake-ups were dropped."""
         wiring = self._wiring
         await wiring.store.release(turn)
-        task = await load_task(wiring.store, turn.task.key)
+        task = await wiring.store.load(turn.task.key)
+        if task is None:
+            return
         tier = None if turn.mailbox in task.queued else task.head_tier(turn.mailbox)
         closing_agent = wiring.swarm_of(task).closing_agent(task.entrypoint)
         may_run = task.generation.limit_notice is None or turn.mailbox == closing_agent

@@ -76,7 +76,7 @@ class Versions:
 
     def note(self, swarm: SwarmCore) -> None:
         """Remember a version that another one replaces here, so that its tasks can finish on it."""
-        self._built[swarm.digest] = swarm
+        self._remember(swarm.digest, swarm)
 
     async def prepare(self, task: Task, present: SwarmCore) -> None:
         """Read the version on which a task finishes its run, for `known`."""
@@ -110,12 +110,19 @@ class Versions:
         if digest not in self._built:
             await self.prepare(task, present)
             found = self._read[digest]
-            self._built.setdefault(digest, None if found is None else await self._make(found))
-            if len(self._built) > MOST_VERSIONS:
-                dropped = self._built.pop(next(iter(self._built)))
-                if dropped is not None:
-                    await dropped.aclose()
+            made = None if found is None else await self._make(found)
+            if digest not in self._built:
+                self._remember(digest, made)
         return self._built.get(digest) or present
+
+    def _remember(self, digest: str, version: SwarmCore | None) -> None:
+        """Remember a version, and forget the oldest.
+
+        A turn may still use that, so it is not closed: unused connections close by themselves.
+        """
+        self._built[digest] = version
+        if len(self._built) > MOST_VERSIONS:
+            del self._built[next(iter(self._built))]
 
     async def _make(self, version: SwarmCore) -> SwarmCore | None:
         assert self.build is not None

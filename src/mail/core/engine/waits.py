@@ -1,6 +1,7 @@
 """What waits in a task, read from its records."""
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from mail.core.decisions.waits import is_open
 from mail.core.task.ports import FIRST, WaitRecords
@@ -18,6 +19,17 @@ async def open_waits(store: WaitRecords, task: Task) -> AsyncGenerator[Wait]:
     async for wait in stored_waits(store, task.key):
         if is_open(task, wait):
             yield wait
+
+
+async def first_waits(store: WaitRecords, task: Task, limit: int) -> list[Wait]:
+    """Return the first open calls and timers of a task, by the time when they are due."""
+    found: list[Wait] = []
+    async with aclosing(open_waits(store, task)) as waits:
+        async for wait in waits:
+            found.append(wait)
+            if len(found) == limit:
+                break
+    return found
 
 
 async def stored_waits(store: WaitRecords, key: TaskKey) -> AsyncGenerator[Wait]:

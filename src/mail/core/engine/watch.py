@@ -7,9 +7,11 @@ from contextlib import aclosing
 from mail.core.engine.commit import load_task
 from mail.core.engine.live import LiveHub
 from mail.core.engine.pacing import Paced
+from mail.core.engine.waits import open_waits
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.values import value
+from mail.core.task.callbacks import LaterCall
 from mail.core.task.events import Event
 from mail.core.task.live import LiveEvent
 from mail.core.task.ports import Store
@@ -137,10 +139,17 @@ class Watch:
         raise AssertionError("a generation with a response has a terminal event")
 
     async def watch(
-        self, key: TaskKey, *, after: int = 0, answer_to: int | None = None, heartbeat: float = 15.0
-    ) -> AsyncGenerator[list[Event]]:
+        self,
+        key: TaskKey,
+        *,
+        after: int = 0,
+        answer_to: int | None = None,
+        heartbeat: float = 15.0,
+        calls: bool = False,
+    ) -> AsyncGenerator[list[Event] | list[LiveEvent]]:
         """Yield the task's events past `after` in batches, and an empty batch after `heartbeat` quiet seconds.
 
+        With `calls`, how far the calls have come that wait now follows on the events that are stored.
         Ends with the event that answers the message with the seq `answer_to`; without one, after the last event of
         a stopped task. Raises TaskNotFound.
         """
@@ -162,11 +171,15 @@ class Watch:
                     continue
             if answer_to is None and not task.is_running and after >= task.seq:
                 return
+            if calls and task.waits.calls:
+                waits = open_waits(self._store, task)
+                yield [LiveEvent.of_call(wait) async for wait in waits if isinstance(wait, LaterCall)]
+            calls = False
             if await self._store.wait_for_change(key, after=after, seconds=heartbeat) <= after:
                 yield []
 
     async def with_live(
-        self, key: TaskKey, events: AsyncGenerator[list[Event]], *, deltas: bool = False
+        self, key: TaskKey, events: AsyncGenerator[list[Event] | list[LiveEvent]], *, deltas: bool = False
     ) -> AsyncGenerator[list[Event] | list[LiveEvent]]:
         """Yield the batches of a watch, and between them batches of live events: what running turns do, at once.
 

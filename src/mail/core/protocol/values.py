@@ -72,6 +72,19 @@ class Value(BaseModel):  # noqa: PLW1641  # pydantic adds the hash
         return iter(self)
 
 
+def fill(cls: Any, source: object, **others: Any) -> dict[str, Any]:
+    """Return the values of a class's fields: `others`, and what `source` has under the names of further ones.
+
+    For the copies from one form of a thing to another. Fields that neither has are left out.
+    """
+    names = getattr(cls, "__pydantic_fields__", None) or cls.__dataclass_fields__
+    return {
+        name: others[name] if name in others else getattr(source, name)
+        for name in names
+        if name in others or hasattr(source, name)
+    }
+
+
 def is_none(value: object) -> bool:
     """Return whether a value is None.
 

@@ -12,6 +12,7 @@ from enum import Enum, StrEnum
 from hashlib import sha256
 from typing import Any, Final
 
+from mail.core.protocol.clock import format_time
 from mail.core.protocol.values import value
 
 MAX_OPEN_CALLS = 1_000
@@ -90,7 +91,8 @@ class LaterCall:
         seq, message: as in `Callback`.
         epoch: that of the task's waits when it began to wait.
         finish_by, heartbeat: as in `Callback`.
-        heard: when it began or sent its last heartbeat, in seconds since the epoch.
+        since: when it began to wait, in seconds since the epoch.
+        heard: when it began or sent its last heartbeat.
         progress: what it has reported last.
         result: the digest of the result that it has ended with.
         key: as in `Callback`, and then the `arguments` of the call.
@@ -106,6 +108,7 @@ class LaterCall:
     message: int = 0
     finish_by: float
     heartbeat: float | None = None
+    since: float = 0.0
     heard: float = 0.0
     epoch: int = 0
     progress: str = ""
@@ -129,9 +132,26 @@ class LaterCall:
         """When it fails unless it finishes, or sends a heartbeat, before; in seconds since the epoch."""
         return self.finish_by if self.heartbeat is None else min(self.finish_by, self.heard + self.heartbeat)
 
+    def as_json(self) -> dict[str, Any]:
+        """Return a call that waits as clients read it."""
+        return {
+            "id": self.digest,
+            "agent": self.agent,
+            "name": self.name,
+            "call_id": self.call_id,
+            "since": format_time(self.since),
+            "heard": format_time(self.heard),
+            "due": format_time(self.due),
+            "progress": self.progress,
+        }
+
     def heard_of(self, now: float, progress: str | None) -> "LaterCall":
         """Return the call after a heartbeat, with what it reports, if anything."""
         return replace(self, heard=now, progress=self.progress if progress is None else progress)
+
+    def ended(self, state: CallState, result: str = "") -> "LaterCall":
+        """Return it as it has ended, without what only `on_cancel` needs."""
+        return replace(self, state=state, result=result, key="", arguments={})
 
     @property
     def has_ended(self) -> bool:

@@ -475,10 +475,7 @@ class Draft:
         """
         self.status = LIFECYCLE[self.status, transition]
         if self.waits.due is not None and self.has_ended:
-            calls, actions = self.waits.calls.values(), self.swarm.actions
             self.waits = self.waits.dropped(messages=transition is Transition.CANCEL)
-            if any(name in actions and actions[name].on_cancel for names in calls for name in names):
-                self.waits = replace(self.waits, cancel_at=0.0)
 
     def keep_wait(self, wait: Wait) -> None:
         """Store the record of a call that finishes later, or of a timer."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from pydantic_core import to_json
@@ -193,12 +194,22 @@ class Event(_EventFields):
         }
 
 
+def _parts(message: MAILMessage) -> dict[str, Any]:
+    return {**vars(message), "message": vars(message.message)}
+
+
 def encode_events(events: Iterable[Event]) -> bytes:
     """Return events as stores keep them: a JSON list for each. Raises ValueError for an `extra` that is not JSON."""
-    if not MAILMessage.__pydantic_complete__:
-        MAILMessage.model_rebuild()  # pydantic before 2.14 can't encode a class that no validation has built
     stored = [
-        (seq, str(kind), time, text, {} if extra is NO_EXTRA else extra.as_json(), message)
+        # a message as it would be dumped: pydantic takes longer to do that, and must have built the class
+        (
+            seq,
+            str(kind),
+            time,
+            text,
+            {} if extra is NO_EXTRA else extra.as_json(),
+            message and _parts(message),
+        )
         for seq, kind, time, text, extra, message in events
     ]
     return to_json(stored, inf_nan_mode="null")
@@ -208,14 +219,22 @@ def read_extra(kind: EventKind, data: Mapping[str, Any]) -> Extra:
     """Return what an event of this kind says, in JSON as `Extra.as_json` makes it or another program has made it."""
     if not data:
         return NO_EXTRA
-    cls = next((each for each in EXTRAS.get(kind, ()) if shape_of(each).required <= data.keys()), Extra)
-    known, more = dict[str, Any](), dict[str, Any]()
-    for key, fact in data.items():
+    cls, names = _fields_of(kind, tuple(data))
+    known: dict[str, Any] = {name: data[key] for key, name in names}
+    more = {} if len(known) == len(data) else {key: data[key] for key in data.keys() - dict(names)}
+    for key in _READERS.keys() & known.keys():
         try:
-            known[shape_of(cls).keys[key]] = _READERS[key](fact) if key in _READERS else fact
+            known[key] = _READERS[key](known[key])
         except (KeyError, TypeError):  # not a fact of ours
-            more[key] = fact
-    return cls(**known, more=more) if more else cls(**known)
+            more[key] = known.pop(key)
+    return cls(**known, more=more or None)
+
+
+@lru_cache(maxsize=1024)
+def _fields_of(kind: EventKind, keys: tuple[str, ...]) -> tuple[type[Extra], list[tuple[str, str]]]:
+    """Return the class of what an event says under these keys, and those that are fields of it, with their names."""
+    cls = next((each for each in EXTRAS.get(kind, ()) if shape_of(each).required.issubset(keys)), Extra)
+    return cls, [(key, shape_of(cls).keys[key]) for key in keys if key in shape_of(cls).keys]
 
 
 _READERS: dict[str, Callable[[Any], Any]] = {

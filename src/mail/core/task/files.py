@@ -76,6 +76,8 @@ class FileRef:
         type: its media type, such as `image/png`.
         size: its bytes.
         swarm, link: the swarm that it comes from, and what fetches it there for some days; empty for one of this swarm.
+        origin, region: the URL of that swarm, by the registry of this one, and the AWS region for which requests to it
+            are signed, if they are.
     """
 
     id: str
@@ -84,24 +86,28 @@ class FileRef:
     size: int
     swarm: str = ""
     link: str = ""
+    origin: str = ""
+    region: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Return the reference as messages and histories contain it."""
         shown: dict[str, Any] = {"id": self.id, "name": self.name, "type": self.type, "bytes": self.size}
-        return {**shown, "swarm": self.swarm, "link": self.link} if self.link else shown
+        if self.link:
+            shown |= {"swarm": self.swarm, "link": self.link}
+        return {**shown, "origin": self.origin, "region": self.region} if self.link and self.origin else shown
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Self:
         """Return the reference that `as_json` has written. Raises KeyError and TypeError for anything else."""
         ref, name, kind, size = given["id"], given["name"], given["type"], given["bytes"]
-        swarm, link = given.get("swarm", ""), given.get("link", "")
-        texts = (ref, name, kind, swarm, link)
+        place = [given.get(each, "") for each in ("swarm", "link", "origin", "region")]
+        texts = (ref, name, kind, *place)
         if not isinstance(size, int) or not all(isinstance(text, str) for text in texts):
             raise TypeError
         is_sound = re.fullmatch(_ID, ref) and _TYPE.fullmatch(kind) and name.isprintable() and size > 0
         if not is_sound:  # another swarm may write anything here
             raise TypeError
-        return cls(ref, name[:MAX_NAME], kind, size, swarm, link)
+        return cls(ref, name[:MAX_NAME], kind, size, *place)
 
     @property
     def in_words(self) -> str:

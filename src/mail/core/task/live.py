@@ -1,11 +1,16 @@
-"""Live events: what running turns do, for those who watch a task. They are not part of its record and never stored."""
+"""Live events: what running turns do, and what late calls report, for those who watch a task.
 
+They are not part of its record and never stored.
+"""
+
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Self
 
 from pydantic_core import from_json, to_json
 
 from mail.core.protocol.values import value
+from mail.core.task.callbacks import LaterCall
 
 
 class LiveKind(StrEnum):
@@ -20,16 +25,17 @@ class LiveKind(StrEnum):
     ACTION_STARTED = "action_started"
     ACTION_RETRIED = "action_retried"
     ACTION_ENDED = "action_ended"
+    ACTION_PROGRESS = "action_progress"
     TEXT_DELTA = "text_delta"
 
 
 @value
 class LiveEvent:
-    """One step of a running turn.
+    """One step of a running turn, or how far a call has come that finishes later.
 
     Attributes:
-        turn: the token of the turn's lease.
-        n: counts the events of the turn; the same event may arrive twice.
+        turn: the token of the turn's lease; for a call, what tells it from others.
+        n: counts the events of the turn; for a call, grows. The same event may arrive twice.
         timestamp: in ISO 8601.
         text: the description.
         extra: further facts, always with `agent`.
@@ -42,9 +48,23 @@ class LiveEvent:
     text: str
     extra: dict[str, Any]
 
+    @classmethod
+    def of_call(cls, call: LaterCall) -> Self:
+        """Return the event that says how far a call that waits has come."""
+        text = f"agent {call.agent} waits for {call.name}" + (f": {call.progress}" if call.progress else "")
+        heard = datetime.fromtimestamp(call.heard, UTC).isoformat(timespec="milliseconds")
+        return cls(
+            LiveKind.ACTION_PROGRESS, call.digest, round(call.heard * 1000), heard, text, call.as_json()
+        )
+
+    @property
+    def is_of_turn(self) -> bool:
+        """Whether it is a step of a turn."""
+        return self.kind is not LiveKind.ACTION_PROGRESS
+
     @property
     def agent(self) -> str:
-        """The agent whose turn it is."""
+        """The agent whose turn, or call, it is."""
         return str(self.extra["agent"])
 
     @property

@@ -431,8 +431,11 @@ class Peers(Protocol):
         ones: no response in time, 429, 5xx, and, as PeerUnreachable, no connection.
         """
 
-    async def fetch_file(self, swarm: str, link: str, *, max_bytes: int) -> bytes:
-        """Return the file that a link of another swarm fetches. Raises PeerRefused and PeerUnavailable."""
+    async def origin_of(self, swarm: str) -> tuple[str, str]:
+        """Return the `FileRef.origin` and `region` of files of a swarm; two empty texts for an unknown one."""
+
+    async def fetch_file(self, file: FileRef) -> bytes:
+        """Return a file from where it comes; it needs no registry. Raises PeerRefused and PeerUnavailable."""
 
     async def known(self) -> Sequence[str]:
         """Return the names of the swarms that mail can be sent to."""

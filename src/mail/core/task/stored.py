@@ -9,14 +9,14 @@ there, among the task's own fields.
 from collections.abc import Callable, Mapping, Set
 from dataclasses import field, fields
 from operator import itemgetter
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.message import MAILMessage
-from mail.core.protocol.values import value
+from mail.core.protocol.values import fill, value
 from mail.core.task.context import Preparation
 from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.fallback import Switch
@@ -145,6 +145,10 @@ def read_message(text: str | bytes) -> MAILMessage:
 # ------------------------------------------------------------------------------------------------ checkpoints
 
 
+_IF_ANY = Field(exclude_if=lambda given: not given)
+"""Of a field that is absent without a value."""
+
+
 @value(kw_only=True)
 class _StoredCheckpoint:
     """A checkpoint in which calls refer to the model's replies by index, as calls of one reply share it."""
@@ -155,11 +159,11 @@ class _StoredCheckpoint:
     receipts: tuple[Receipt | None, ...]
     usage: Usage = NO_USAGE
     models: dict[str, Usage] = field(default_factory=dict)
-    timing: TurnTiming | None = None
-    switch: Switch | None = None
-    approved: bool = False
-    attempt: int = 1
-    preparation: Preparation | None = None
+    timing: Annotated[TurnTiming | None, _IF_ANY] = None
+    switch: Annotated[Switch | None, _IF_ANY] = None
+    approved: Annotated[bool, _IF_ANY] = False
+    attempt: Annotated[int, Field(exclude_if=lambda attempt: attempt == 1)] = 1
+    preparation: Annotated[Preparation | None, _IF_ANY] = None
 
 
 type _Checkpoint = _StoredCheckpoint
@@ -185,37 +189,9 @@ def write_checkpoint(checkpoint: Checkpoint) -> str:
         if not replies or replies[-1] != reply:
             replies.append(reply)
         calls.append({**call.model_dump(exclude=_REPLY), "reply": len(replies) - 1})
-    stored = _StoredCheckpoint(
-        text=checkpoint.text,
-        calls=calls,
-        receipts=checkpoint.receipts,
-        usage=checkpoint.usage,
-        models=checkpoint.models,
-        replies=replies,
-        timing=checkpoint.timing,
-        switch=checkpoint.switch,
-        approved=checkpoint.approved,
-        attempt=checkpoint.attempt,
-        preparation=checkpoint.preparation,
-    )
-    return _CHECKPOINT.dump_json(stored, exclude=_absent(checkpoint)).decode()
-
-
-def _absent(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the fields of timings, switches, approvals and further attempts that a checkpoint doesn't have."""
-    absent: dict[str, Any] = {} if checkpoint.timing else {"timing": True}
-    if checkpoint.switch is None:
-        absent["switch"] = True
-    if not checkpoint.approved:
-        absent["approved"] = True
-    if checkpoint.attempt == 1:
-        absent["attempt"] = True
-    if checkpoint.preparation is None:
-        absent["preparation"] = True
-    absent["receipts"] = {
-        index: _absent_of(receipt) for index, receipt in enumerate(checkpoint.receipts) if receipt is not None
-    }
-    return absent
+    stored = _StoredCheckpoint(**fill(_StoredCheckpoint, checkpoint, calls=calls, replies=replies))
+    absent = {index: _absent_of(receipt) for index, receipt in enumerate(checkpoint.receipts) if receipt}
+    return _CHECKPOINT.dump_json(stored, exclude={"receipts": absent}).decode()
 
 
 def _absent_of(receipt: Receipt) -> set[str]:
@@ -232,18 +208,8 @@ def _absent_of(receipt: Receipt) -> set[str]:
 def read_checkpoint(text: str | bytes) -> Checkpoint:
     """Return the checkpoint that stored JSON describes. Raises WrittenLater if this version can't read it."""
     stored = read(_CHECKPOINT, text)
-    return Checkpoint(
-        text=stored.text,
-        calls=tuple(_call(call, stored.replies) for call in stored.calls),
-        receipts=stored.receipts,
-        usage=stored.usage,
-        models=stored.models,
-        timing=stored.timing,
-        switch=stored.switch,
-        approved=stored.approved,
-        attempt=stored.attempt,
-        preparation=stored.preparation,
-    )
+    calls = tuple(_call(call, stored.replies) for call in stored.calls)
+    return Checkpoint(**fill(Checkpoint, stored, calls=calls))
 
 
 def _call(stored: dict[str, Any], replies: list[Any]) -> AgentToolCall:

@@ -13,6 +13,9 @@ from mail.core.task.timers import Timer
 
 type Wait = LaterCall | Timer
 
+MOST_ENDED = 40
+"""How many calls and timers end in one commit because they are due, or were cancelled with their task."""
+
 
 @value(kw_only=True)
 class Waits:
@@ -26,7 +29,8 @@ class Waits:
         epoch: counts the ends of the task; calls and reminders of an earlier epoch are cancelled.
         early: the digest of each call that has ended before its turn was committed, and the message of that turn.
         warned: whether a supervisor knows that completing the task cancels them.
-        cancel_at: when the actions of cancelled calls are to learn that, in seconds since the epoch; None if all have.
+        cancel_at: when to see to what the end of the task has cancelled (`mail.core.engine.cancelled_calls`), in
+            seconds since the epoch; None if that is done.
     """
 
     calls: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -74,8 +78,9 @@ class Waits:
     def dropped(self, *, messages: bool) -> "Waits":
         """Return what the end of their task leaves: at most the `messages` of callers."""
         kept = 0 if messages else self.messages
-        left = Waits(messages=kept, due=self.due if kept else None, epoch=self.epoch + 1)
-        return replace(left, early=self.early, cancel_at=self.cancel_at)
+        left = Waits(messages=kept, due=self.due if kept else None, epoch=self.epoch + 1, early=self.early)
+        is_any_cancelled = self.end_with_task or kept < self.messages
+        return replace(left, cancel_at=0.0 if is_any_cancelled else self.cancel_at)
 
     def until(self, due: float | None) -> "Waits":
         """Return them when the first of them is due; None says that there are none, whatever was counted."""

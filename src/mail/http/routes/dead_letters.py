@@ -12,6 +12,7 @@ from mail.core.engine import dead_letters
 from mail.core.engine.dead_letters import ListedDeadLetter, Sweep
 from mail.core.protocol.address import Principal
 from mail.core.protocol.message import TaskId
+from mail.core.protocol.values import fill
 from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import BadRequest
 from mail.http.access import AdminOrUser, chosen_instance, named_instance
@@ -176,19 +177,7 @@ async def get_dead_letters(
 
 def _line(listed: ListedDeadLetter) -> dict[str, Any]:
     letter = listed.dead_letter
-    return {
-        **_of_task(letter.key),
-        "seq": letter.seq,
-        "mailbox": letter.mailbox,
-        "sender": letter.sender,
-        "subject": letter.subject,
-        "msg_type": letter.msg_type,
-        "reason": letter.reason,
-        "attempts": letter.attempts,
-        "timestamp": letter.timestamp,
-        "message_seq": letter.message_seq,
-        "task_status": listed.status.value,
-    }
+    return fill(DeadLetterLine, letter, **_of_task(letter.key), task_status=listed.status)
 
 
 @router.post(

@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import Depends, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import Response
 from pydantic import Field
 from starlette.types import Receive, Scope, Send
@@ -12,8 +12,8 @@ from mail.core.task.files import MAX_NAME, File, FileRef
 from mail.errors import AnswerTooLarge, FileNotFound
 from mail.http.access import AdminOrUser
 from mail.http.bodies import JSON, Answered, chunks, read_body
-from mail.http.openapi import PROTECTED, PUBLIC, make_router, problems
-from mail.http.service import address_of, header, service_of
+from mail.http.openapi import PROTECTED, make_router, problems
+from mail.http.service import header, service_of
 
 SHOWN = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """Types that a browser may show on the page; it saves all others."""
@@ -34,12 +34,10 @@ class StoredFile(Answered):
 
 
 class FileAnswer(Response):
-    """The bytes of a file, sent in chunks."""
+    """The bytes of a file, sent in chunks; the request holds them until the client has read them."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the answer; the request holds the bytes until the client has read them."""
-        request = Request(scope)
-        service_of(request).holding(request).keep(len(self.body))
+        """Send the answer."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         for chunk in chunks(bytes(self.body)):
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
@@ -76,33 +74,6 @@ async def upload_file(
     return JSON(stored.as_json(), status_code=201, headers={"Location": f"/files/{stored.id}"})
 
 
-async def _linked(request: Request, link: str) -> tuple[FileRef, bytes]:
-    """Return the file of a link. Raises FileNotFound for another one, and RateLimited for many of these."""
-    service = service_of(request)
-    try:
-        return await service.runtime.caller_files.follow(link)
-    except FileNotFound:
-        if service.rates is not None:
-            service.rates.admit_stranger(address_of(request))
-        raise
-
-
-@router.get(
-    "/files/shared/{link}",
-    summary="Fetch a file by a link",
-    response_class=Response,
-    responses={
-        200: {"description": "The bytes of the file.", "content": {"*/*": BYTES}},
-        **problems(404, 413, 429, *PUBLIC),
-    },
-)
-async def get_shared_file(
-    request: Request, linked: Annotated[tuple[FileRef, bytes], Depends(_linked)]
-) -> Response:
-    """Return the file of a message to another swarm, for a week. The link, which the message has, is all it needs."""
-    return _answer(request, *linked)
-
-
 @router.get(
     "/files/{file_id}",
     summary="Fetch a file",
@@ -116,18 +87,19 @@ async def get_file(request: Request, caller: AdminOrUser, file_id: str) -> Respo
     """Return a file that you have uploaded, or that belongs to one of your tasks."""
     service = service_of(request)
     instance, files = str(caller.principal(service.runtime.swarm.name)), service.runtime.caller_files
-    file = await files.find(instance, file_id)
-    service.holding(request).hold(file.size)
-    data = await files.read(instance, file_id)
-    if data is None:
-        raise FileNotFound
-    return _answer(request, file, data)
+    return await answer_file(request, instance, await files.find(instance, file_id))
 
 
-def _answer(request: Request, file: FileRef, data: bytes) -> Response:
-    limit = service_of(request).max_answer_bytes
+async def answer_file(request: Request, instance: str, file: FileRef) -> Response:
+    """Read a file, once the request holds its bytes. Raises FileNotFound if it is gone, AnswerTooLarge, RateLimited."""
+    service = service_of(request)
+    limit = service.max_answer_bytes
     if limit is not None and file.size > limit:
         raise AnswerTooLarge(f"the file has {file.size} bytes, and this function can send {limit}")
+    service.holding(request).hold(file.size)
+    data = await service.runtime.caller_files.read(instance, file.id)
+    if data is None:
+        raise FileNotFound
     place = "inline" if file.type in SHOWN else "attachment"
     headers: dict[str, Any] = {
         "Content-Disposition": f"{place}; filename*=UTF-8''{quote(file.name, safe='')}",

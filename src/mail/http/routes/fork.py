@@ -7,7 +7,7 @@ from pydantic import Field
 
 from mail.core.engine.admission import Forked
 from mail.core.protocol.message import TaskId
-from mail.core.protocol.values import is_none
+from mail.core.protocol.values import fill, is_none
 from mail.core.task.task import ForkActions, TaskKey, TaskStatus
 from mail.http.access import AdminOrUser
 from mail.http.account import BODY_FACTOR
@@ -97,14 +97,6 @@ async def fork_task(request: Request, caller: AdminOrUser, body: Annotated[PostF
 
 
 def _describe_fork(forked: Forked, forked_from: str) -> dict[str, Any]:
-    task = forked.task
-    return {
-        "task_id": task.task_id,
-        "forked_from": forked_from,
-        "at": forked.at,
-        "status": task.status.value,
-        "generation": task.generation.number,
-        "seq": task.seq,
-        "waiting": sum(map(sum, task.pending.values())),
-        "actions": task.actions.value,
-    }
+    task, waiting = forked.task, sum(map(sum, forked.task.pending.values()))
+    own = {"forked_from": forked_from, "at": forked.at, "generation": task.generation.number}
+    return fill(ForkedTask, task, **own, waiting=waiting)

@@ -6,6 +6,7 @@ from fastapi import Depends, Request
 from pydantic import Field, StringConstraints
 
 from mail.core.protocol import PROTOCOL_VERSION
+from mail.core.protocol.values import fill
 from mail.http.access import Admin
 from mail.http.audit import Act, audited, refuse_session
 from mail.http.bodies import JSON, Answered, Given, JSONBody
@@ -73,14 +74,7 @@ async def get_root(request: Request) -> JSON:
             "name": "mail",
             "status": "running",
             "protocol_version": PROTOCOL_VERSION,
-            "swarm": {
-                "name": swarm.name,
-                "version": swarm.version,
-                "description": swarm.description,
-                "entrypoint": swarm.entrypoint,
-                "keywords": swarm.keywords,
-                "public": swarm.public,
-            },
+            "swarm": fill(SwarmInfo, swarm),
             "uptime": service.runtime.clock.now().timestamp() - service.started,
         }
     )

@@ -10,7 +10,7 @@ from mail.http.access import Admin, RoleGate
 from mail.http.audit import Act, audited, refuse_session
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import PROTECTED, make_router, problems
-from mail.http.service import Registry, Service, service_of
+from mail.http.service import Registry, Service, base_url, service_of
 
 
 class PostSwarms(Given):
@@ -117,11 +117,10 @@ async def get_swarms(
 
 def _own(service: Service, request: Request) -> dict[str, Any]:
     """Return this server's own swarm as `SwarmEndpoint`."""
-    swarm, registry = service.runtime.swarm, service.registry
-    base_url = registry.local_base_url if registry is not None else ""
+    swarm = service.runtime.swarm
     return {
         "swarm_name": swarm.name,
-        "base_url": base_url or str(request.base_url).rstrip("/"),
+        "base_url": base_url(request),
         "version": swarm.version,
         "last_seen": service.runtime.clock.now().isoformat(),
         "is_active": True,

@@ -28,6 +28,7 @@ from mail.core.engine.pacing import PIECE_BYTES, Paced
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.watch import read_timeline
 from mail.core.protocol.message import MAILMessage, MAILRequest, MAILResponse, TaskId
+from mail.core.protocol.values import fill
 from mail.core.task.ports import Store
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import BadRequest, ThreadNotFound
@@ -484,12 +485,7 @@ class Reader:
             updated_at=max(times, key=datetime.fromisoformat, default=""),
             task_ids=tuple(portion.task.task_id for portion in portions),
             tasks=tuple(
-                ThreadTask(
-                    task_id=portion.task.task_id,
-                    status=portion.task.status,
-                    state=portion.summary.state,
-                    title=portion.task.title,
-                )
+                ThreadTask(**fill(ThreadTask, portion.task, state=portion.summary.state))
                 for portion in portions
             ),
             overdue=tuple(message_id for message_id in pending if message_id in self._late),

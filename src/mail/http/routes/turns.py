@@ -13,6 +13,7 @@ from mail.auth.keys import Caller
 from mail.core.engine.past_turn import AgentSetup, PastTurn, read_turn, summarize_turns
 from mail.core.engine.watch import read_page
 from mail.core.protocol.message import TaskId
+from mail.core.protocol.values import fill
 from mail.core.task.costs import Usage
 from mail.http.access import OTHER_OWNER, AdminOrUser, named_instance
 from mail.http.answers import answer, array_pieces, each, object_pieces
@@ -154,13 +155,7 @@ async def get_turns(
     request: Request,
     caller: AdminOrUser,
     task_id: Annotated[TaskId, Query(description="The task.")],
-    of: Annotated[
-        str | None,
-        Query(
-            alias="caller",
-            description=OTHER_OWNER,
-        ),
-    ] = None,
+    of: Annotated[str | None, Query(alias="caller", description=OTHER_OWNER)] = None,
     cursor: Annotated[int, Query(ge=0, le=MAX_SEQ, description="The previous page's next cursor.")] = 0,
 ) -> JSON:
     """Return the turns that are over, a page at a time: agents, times, tokens, cost and states, no text.
@@ -226,21 +221,15 @@ async def get_turn(
 
 def _pieces(caller: Caller, task_id: str, turn: PastTurn) -> AsyncGenerator[bytes]:
     """Return the turn as `TurnRecord`, in pieces of JSON: histories may be large."""
-    record: dict[str, object] = {
-        "task_id": task_id,
-        "agent": turn.agent,
-        "first": turn.first,
-        "last": turn.last,
-        "committed": turn.committed,
-        "timing": turn.timing,
-        "usage": turn.usage,
-        "mail": list(map(queued_message, turn.mail)),
-        "omitted": turn.omitted,
-        "output": turn.output,
-        "setup": None if turn.setup is None else _setup(caller, turn.setup),
-    }
-    history = array_pieces(to_json(entry) async for entry in each(turn.history))
-    return object_pieces(each({**record, "history": history}.items()))
+    record = fill(
+        TurnRecord,
+        turn,
+        task_id=task_id,
+        mail=list(map(queued_message, turn.mail)),
+        history=array_pieces(to_json(entry) async for entry in each(turn.history)),
+        setup=None if turn.setup is None else _setup(caller, turn.setup),
+    )
+    return object_pieces(each(record.items()))
 
 
 def _setup(caller: Caller, setup: AgentSetup) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from mail.auth.keys import Caller
 from mail.core.protocol.message import TaskId
+from mail.core.protocol.values import fill
 from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.task import Task, TaskKey
 from mail.core.turns.context import CURRENT_TASK
@@ -211,15 +212,7 @@ class Bill:
         _add(self._callers, {task.instance: cost})
         _add(self._days, {_began(task).astimezone(UTC).date().isoformat(): cost})
         if self.itemized:
-            self._items.append(
-                TaskCost(
-                    task_id=task.task_id,
-                    caller=task.instance,
-                    started=task.started,
-                    title=task.title,
-                    usage=cost,
-                )
-            )
+            self._items.append(TaskCost(**fill(TaskCost, task, caller=task.instance, usage=cost)))
 
     def report(self, period: Period, cursor: str | None) -> UsageReport:
         return UsageReport(

@@ -6,10 +6,11 @@ They are plain functions, so each runs in a thread and can't block other agents.
 from collections.abc import Iterator
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from mail.api.actions import action
 from mail.errors import ToolCallFault
+from mail.stdlib.arguments import Arguments
 from mail.stdlib.fs.files import (
     Entry,
     Walk,
@@ -49,29 +50,23 @@ _FOLDER = "The directory to look in, below the root directory; '.' is the root d
 _GLOB = "A glob such as *.txt or notes/**/*.md; one without / matches names in any directory."
 
 
-class ReadFile(BaseModel):
+class ReadFile(Arguments):
     """The arguments of `read_file`."""
-
-    model_config = ConfigDict(extra="forbid")
 
     path: str = Field(description=_PATH)
     offset: int = Field(default=0, ge=0, lt=2**63, description="The byte to begin at.")
 
 
-class WriteFile(BaseModel):
+class WriteFile(Arguments):
     """The arguments of `write_file`."""
-
-    model_config = ConfigDict(extra="forbid")
 
     path: str = Field(description=_PATH)
     content: str = Field(description="The whole content of the file.")
     overwrite: bool = Field(default=True, description="Whether to replace an existing file.")
 
 
-class DeleteFile(BaseModel):
+class DeleteFile(Arguments):
     """The arguments of `delete_file`."""
-
-    model_config = ConfigDict(extra="forbid")
 
     path: str = Field(description=_PATH)
 
@@ -80,10 +75,8 @@ class CreateDirectory(DeleteFile):
     """The arguments of `create_directory`."""
 
 
-class ListDirectory(BaseModel):
+class ListDirectory(Arguments):
     """The arguments of `list_directory` and `read_directory`."""
-
-    model_config = ConfigDict(extra="forbid")
 
     path: str = Field(default=".", description=_FOLDER)
 

@@ -4,11 +4,12 @@ import codecs
 from typing import Any, Literal
 
 import httpx2
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from mail.api.actions import action
 from mail.core.turns.context import idempotency_key
 from mail.errors import ToolCallFault
+from mail.stdlib.arguments import Arguments
 from mail.stdlib.web import READABLE_ENCODINGS, Fetched, fetch
 from mail.utils.outcomes import Timeout, as_json
 
@@ -115,10 +116,8 @@ RESERVED_HEADERS = frozenset(
 Method = Literal["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]
 
 
-class HTTPGet(BaseModel):
+class HTTPGet(Arguments):
     """The arguments of `http_get`, `http_head` and `http_options`."""
-
-    model_config = ConfigDict(extra="forbid")
 
     url: str = Field(max_length=8192, description="The http or https URL.")
     headers: dict[str, str] | None = Field(default=None, description="Request headers.")

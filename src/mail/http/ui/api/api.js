@@ -216,6 +216,12 @@ export const file = async (id) => (await request("GET", `files/${encodeURICompon
 /** Cancel a task, without waiting for what still runs to end. */
 export const cancel = (id) => request("POST", "task/cancel", { body: { task_id: id }, headers: { Prefer: "wait=0" } });
 
+/** Cancel a call or a timer of a task: a wait of the kind "call", "reminder" or "message", by its id. */
+export const cancelWait = (task, { kind, id }) =>
+  request("DELETE", `task/${kind === "call" ? "calls" : "timers"}/${encodeURIComponent(id)}`, {
+    query: { task_id: task },
+  });
+
 /** Delete a task that has stopped, with everything that it stores. */
 export const deleteTask = (id) => request("DELETE", "task", { query: { task_id: id } });
 

@@ -26,6 +26,7 @@ export class Session extends Store {
   #stop = new AbortController();
   #watch = null; // ends the stream that is followed
   #readAt = 0;
+  #soon = null; // the timer of the next time that the record is read
   #isOpening = false;
   /** `{id, key}` of those whose message has not been sent, by where they begin and what their actions do. */
   #forks = new Map();
@@ -79,18 +80,24 @@ export class Session extends Store {
           this.items.add(JSON.parse(event.data));
           continue;
         }
+        if (event.event === "action_progress") {
+          this.#note(JSON.parse(event.data).extra_data);
+          continue;
+        }
         if (isLive(event)) {
           this.live.read(event.event, JSON.parse(event.data));
           this.changed();
           continue;
         }
         isCurrent = false;
-        this.#add([api.parseEvent(event)]);
+        const parsed = api.parseEvent(event);
+        this.#add([parsed]);
+        if (event.event === "action_complete" || event.event === "action_error") this.#forget(parsed.data.extra_data ?? {});
         const isTerminal = TERMINAL.has(event.event);
         if (isTerminal || Date.now() - this.#readAt > REFRESH) {
           await this.#read(signal);
           isCurrent = isTerminal;
-        }
+        } else this.#readSoon();
       }
       if (!signal.aborted && !isCurrent) await this.#read(signal);
     } catch (error) {
@@ -134,6 +141,12 @@ export class Session extends Store {
   /** Cancel the task; its events tell what becomes of it. */
   async cancel() {
     await api.cancel(this.id);
+    this.#resumed();
+  }
+
+  /** Cancel a call or a timer that waits. */
+  async cancelWait(wait) {
+    await api.cancelWait(this.id, wait);
     this.#resumed();
   }
 
@@ -208,6 +221,8 @@ export class Session extends Store {
   /** Read the record, with the events and the waiting mail that are new. */
   async #read(signal = this.#stop.signal) {
     this.#readAt = Date.now();
+    clearTimeout(this.#soon);
+    this.#soon = null;
     for (;;) {
       const { record, events, items, isComplete } = await api.task(this.id, { after: this.last, signal });
       if (signal.aborted) return;
@@ -218,6 +233,31 @@ export class Session extends Store {
       this.changed();
       if (isComplete) return;
     }
+  }
+
+  /** Read the record when it may be read again, unless that happens before. */
+  #readSoon() {
+    this.#soon ??= setTimeout(
+      () => {
+        this.#soon = null;
+        if (!this.#stop.signal.aborted) void this.#guard(() => this.#read());
+      },
+      this.#readAt + REFRESH - Date.now(),
+    );
+  }
+
+  /** Note what a call that waits has reported. */
+  #note(call) {
+    const calls = this.record.calls ?? [];
+    const isKnown = calls.some(({ id }) => id === call.id);
+    this.record.calls = isKnown ? calls.map((each) => (each.id === call.id ? call : each)) : [...calls, call];
+    this.changed();
+  }
+
+  /** Drop a call that has ended: the record is read again only after a while. */
+  #forget({ agent, tool_call_id }) {
+    const calls = this.record.calls?.filter((call) => call.agent !== agent || call.call_id !== tool_call_id);
+    this.record.calls = calls?.length ? calls : undefined;
   }
 
   /** Add the events that follow on the last one; others have come before. */

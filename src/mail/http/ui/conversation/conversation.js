@@ -14,6 +14,7 @@ import { Composer } from "./composer.js";
 import { jsonOf } from "./items.js";
 import { Answered, Approval, Questions } from "./question.js";
 import { useTail } from "./tail.js";
+import { Waits } from "./waits.js";
 import { Welcome } from "./welcome.js";
 import { Work, Working } from "./work.js";
 
@@ -260,6 +261,7 @@ function Talk({ session, swarm, caller, navigate }) {
           ${items.slice(-shown).map(render)}
           ${sent && html`<${Message} item=${sent} isMine />`}
           <${Working} session=${session} />
+          <${Waits} session=${session} />
           ${writing.map(({ from, to, text }) =>
             to === "user"
               ? html`<${Answer} key=${from} text=${text} isWriting />`

@@ -176,9 +176,6 @@ export function Working({ session }) {
         ...(record.waiting_for ?? []).map(
           ({ swarm, agent, problem }) => `Waiting for ${agent ?? swarm}${problem ? `: ${problem}` : ""}`,
         ),
-        ...(record.calls ?? []).map(
-          ({ agent, name, progress }) => `${agent} waits for the result of ${name}${progress ? `: ${progress}` : ""}`,
-        ),
         ...(record.working ?? []).flatMap(({ agent, on }) =>
           on
             .filter(({ until }) => until)
@@ -186,6 +183,7 @@ export function Working({ session }) {
         ),
       ]
     : [];
+  if (!jobs.length && !awaited.length && (record.calls || record.timers)) return null; // it is asleep
   return html`
     <div class="working">
       <span class="spinner" aria-hidden="true"></span>

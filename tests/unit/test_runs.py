@@ -1,0 +1,83 @@
+"""Runs of a task, as its events tell them."""
+
+from collections.abc import Sequence
+from functools import reduce
+
+import pytest
+
+from mail.core.decisions.runs import Run, after
+from mail.core.protocol.address import create_agent_address, create_user_address
+from mail.core.protocol.clock import SYSTEM_CLOCK
+from mail.core.protocol.compose import compose_message
+from mail.core.protocol.message import MAILMessage
+from mail.core.task.events import Event, EventKind
+from mail.core.task.extras import EndExtra, Extra, MessageExtra
+from mail.core.task.task import TaskStatus
+
+
+def mail(*, by_person: bool) -> MAILMessage:
+    return compose_message(
+        "request",
+        task_id="t",
+        sender=create_user_address("ann") if by_person else create_agent_address("desk"),
+        recipients=[create_agent_address("annex")],
+        subject="s",
+        body="b",
+        clock=SYSTEM_CLOCK,
+    )
+
+
+ASKED = (EventKind.NEW_MESSAGE, {"message": mail(by_person=True)})
+TOLD = (EventKind.NEW_MESSAGE, {"message": mail(by_person=False)})
+REDRIVEN = (EventKind.NEW_MESSAGE, {"message": mail(by_person=True), "extra": MessageExtra(redrives=1)})
+TURN = (EventKind.TOOL_CALL, {})
+DONE = (EventKind.TASK_COMPLETE, {})
+DONE_WITH_UNREAD = (EventKind.TASK_COMPLETE, {"extra": EndExtra(unread_from=2)})
+PAUSE = (EventKind.TASK_COMPLETE, {"extra": EndExtra(question="which?")})
+REPLY = (EventKind.BREAKPOINT_ACTION_COMPLETE, {})
+ERROR = (EventKind.TASK_ERROR, {})
+CANCELLED = (EventKind.TASK_CANCELLED, {})
+REDRIVE = (EventKind.DEAD_LETTER_REDRIVEN, {})
+SENT = (EventKind.WEBHOOK_DELIVERED, {})
+
+Told = tuple[EventKind, dict[str, Extra | MAILMessage]]
+
+
+def read(*told: Told) -> Run:
+    events = [
+        Event(seq=seq, kind=kind, timestamp=f"t{seq}", **about)  # type: ignore[arg-type]
+        for seq, (kind, about) in enumerate(told, 1)
+    ]
+    run = reduce(after, events, None)
+    assert run is not None
+    return run
+
+
+RUNNING, PAUSED, COMPLETED = TaskStatus.RUNNING, TaskStatus.PAUSED, TaskStatus.COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("told", "number", "first", "status", "since"),
+    [
+        ([ASKED], 1, 1, RUNNING, 1),
+        ([ASKED, TURN, TOLD], 1, 1, RUNNING, 1),
+        ([ASKED, TURN, DONE], 1, 1, COMPLETED, 3),
+        ([ASKED, DONE, SENT, TOLD], 1, 1, COMPLETED, 2),
+        ([ASKED, DONE, ASKED], 2, 3, RUNNING, 3),
+        ([ASKED, DONE, ASKED, DONE, ASKED, ERROR], 3, 5, TaskStatus.FAILED, 6),
+        ([ASKED, ASKED, DONE_WITH_UNREAD], 1, 1, RUNNING, 1),
+        ([ASKED, ASKED, DONE_WITH_UNREAD, DONE], 1, 1, COMPLETED, 4),
+        ([ASKED, PAUSE], 1, 1, PAUSED, 2),
+        ([ASKED, PAUSE, SENT], 1, 1, PAUSED, 2),
+        ([ASKED, PAUSE, REPLY], 1, 1, RUNNING, 3),
+        ([ASKED, PAUSE, ASKED], 1, 1, RUNNING, 3),
+        ([ASKED, PAUSE, REPLY, DONE, ASKED], 2, 5, RUNNING, 5),
+        ([ASKED, CANCELLED, ERROR], 1, 1, TaskStatus.CANCELLED, 2),
+        ([ASKED, PAUSE, CANCELLED], 1, 1, TaskStatus.CANCELLED, 3),
+        ([ASKED, CANCELLED, ERROR, TURN, ASKED], 2, 5, RUNNING, 5),
+        ([ASKED, ERROR, REDRIVE, REDRIVEN], 1, 1, RUNNING, 3),
+        ([ASKED, DONE, REDRIVE, REDRIVEN], 1, 1, COMPLETED, 2),
+    ],
+)
+def test_a_run(told: Sequence[Told], number: int, first: int, status: TaskStatus, since: int) -> None:
+    assert read(*told) == Run(number=number, first=first, status=status, since=f"t{since}")
