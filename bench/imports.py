@@ -91,12 +91,13 @@ class Text(BaseModel):
 app = FastAPI()
 @app.post("/text")
 async def echo(text: Text) -> Text:
+    client.get_item(TableName="mail", Key={"PK": {"S": text.text}})
     return text
 handler = Mangum(app, lifespan="off")
 client = Session().create_client("dynamodb")
 """
-"""The least that a function behind the HTTP API does before its first request: one route, and FastAPI, Mangum and
-botocore to serve it with."""
+"""The least that a function behind the HTTP API does before its first request, and in it: one route, which reads an
+item, and FastAPI, Mangum and botocore to serve it with."""
 
 INIT, INIT_WITHOUT_HTTP = 1.2, 0.9
 """Import of a handler, in units of that floor (DESIGN, Budgets)."""

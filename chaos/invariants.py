@@ -26,7 +26,7 @@ from mail.core.task.extras import (
 from mail.core.task.leases import Lease
 from mail.core.task.limits import DEAD_LETTERS
 from mail.core.task.mailboxes import hook_of, peer_of
-from mail.core.task.ports import Store
+from mail.core.task.ports import Store, read_history
 from mail.core.task.task import NO_MAIL, Task, TaskKey, TaskStatus
 
 RUN_BY_PROVIDER = {"web_search_call"}
@@ -112,7 +112,7 @@ async def read(store: Store, key: TaskKey, *, now: float) -> tuple[Task, dict[st
     return task, {
         "inbox": await store.read_inbox(key),
         "events": events,
-        "histories": {name: await store.read_history(key, name) for name in task.histories},
+        "histories": {name: await read_history(store, key, name) for name in task.histories},
         "responses": [await store.read_response(key, n) for n in range(1, task.generation.number + 1)],
         "leases": await store.read_leases(key, now=now),
         "inherited": await _inherited(store, key, events),
@@ -125,7 +125,7 @@ async def _inherited(store: Store, key: TaskKey, events: Sequence[Event]) -> dic
         return {}
     first = TaskKey(key.instance, events[0].extra.forked_from)
     extras = [event.extra for event in events if isinstance(event.extra, HistoryExtra)]
-    return {each.agent: await store.read_history(first, each.agent, upto=each.portions) for each in extras}
+    return {each.agent: await read_history(store, first, each.agent, upto=each.portions) for each in extras}
 
 
 def check(found: Found) -> list[Violation]:

@@ -14,6 +14,7 @@ from mail.adapters.aws.client import AwsClient
 from mail.adapters.aws.store import DynamoDBStore
 from mail.core.protocol.message import Tier
 from mail.core.task.change import Inheritance, TaskChange
+from mail.core.task.ports import read_history
 from mail.core.task.task import Task, TaskKey, Transition
 from mail.errors import (
     ConfigurationError,
@@ -116,7 +117,7 @@ class TestInTheBucket:
         change = await committed(store, make.change(turn.task, turn=turn, history=[{"content": LARGE}]))
         turn = await open_turn(store, KEY, "alpha", make)
         assert turn.history == [{"content": LARGE}]
-        assert await store.read_history(KEY, "alpha") == [{"content": LARGE}]
+        assert await read_history(store, KEY, "alpha") == [{"content": LARGE}]
         assert (await store.list_tasks(ANN)).tasks == [change.task]
         with pytest.raises(VersionConflict) as conflict:
             await store.commit(make.change(begun.task))
@@ -175,7 +176,7 @@ class TestForks:
         await store.commit(change)
         assert len(bucket.names()) == 4, "the copies are its own"
         await store.delete(task)
-        assert [each["n"] for each in await store.read_history(SECOND, "alpha")] == list(range(3))
+        assert [each["n"] for each in await read_history(store, SECOND, "alpha")] == list(range(3))
         another = table.another(blobs=bucket.blobs)
         turn = await open_turn(another, SECOND, "alpha", make, history_after=1)
         assert [(each["n"], len(str(each["text"]))) for each in turn.history] == [(1, 5), (2, len(LARGE))]

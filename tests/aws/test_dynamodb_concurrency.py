@@ -9,7 +9,7 @@ from support.plugins.tiers import sized
 
 from mail.core.protocol.message import Tier
 from mail.core.task.change import Turn
-from mail.core.task.ports import Busy, Idle, Store
+from mail.core.task.ports import Busy, Idle, Store, read_history
 from mail.core.task.task import TaskKey, Transition
 from mail.errors import LeaseLost, VersionConflict
 from mail.testing.changes import ANN, NOW, Mail, Maker, checkpoint
@@ -78,7 +78,7 @@ async def test_nothing_is_lost_or_doubled(table: DynamoDBAdapter, make: Maker) -
     assert [event.seq for event in events] == list(range(1, task.seq + 1))
     assert sum(task.histories.values()) == TURNS + len(MAILBOXES)
     for name in MAILBOXES:
-        assert len(await table.store.read_history(KEY, name)) == task.histories[name]
+        assert len(await read_history(table.store, KEY, name)) == task.histories[name]
     assert await table.store.read_inbox(KEY) == []
 
 

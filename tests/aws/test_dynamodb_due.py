@@ -157,6 +157,7 @@ async def test_a_sweep_pays_nothing_for_tasks_at_work(
     meter.watch(client.botocore)
     assert not await found(store, clock)
     usage = meter.take()
+    print(f"{count} tasks at work: {usage.calls.total()} requests, {usage.read_units} read units")
     assert usage.calls.total() <= REQUESTS
     assert usage.read_units <= READS
     clock.advance(LATEST)

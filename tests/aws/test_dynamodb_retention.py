@@ -8,7 +8,7 @@ from mail.core.decisions.schedules import save
 from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.message import Tier
 from mail.core.task.change import Turn
-from mail.core.task.ports import Idle, TaskPage, WakeUp
+from mail.core.task.ports import Idle, TaskPage, WakeUp, read_history
 from mail.core.task.schedules import Schedule
 from mail.core.task.task import TaskKey, Transition
 from mail.errors import LeaseLost, TaskNotFound, VersionConflict
@@ -95,7 +95,7 @@ async def test_a_task_past_it_is_gone(store: DynamoDBStore, make: Maker, clock: 
     clock.advance(3 * DAY + MARGIN)
     assert await store.load(KEY) is None
     for read in (
-        store.read_history(KEY, "alpha"),
+        read_history(store, KEY, "alpha"),
         store.read_inbox(KEY),
         store.read_events(KEY),
         store.read_response(KEY, 1),

@@ -11,6 +11,7 @@ from mail.adapters.aws.store import DynamoDBStore
 from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.message import Tier
 from mail.core.task.change import HistoryRecord, TaskChange
+from mail.core.task.ports import read_history
 from mail.core.task.task import Task, TaskKey
 from mail.errors import PayloadTooLarge, SnapshotExpired, StoreUnavailable
 from mail.testing.changes import ANN, Mail, Maker
@@ -57,7 +58,7 @@ async def test_histories_and_states_past_400_kb(table: DynamoDBAdapter, make: Ma
     assert snapshot.task == change.task
     assert [entry.message for entry in snapshot.mail] == [entry.message for entry in change.deliveries]
     for record in change.histories:
-        assert await table.store.read_history(KEY, record.agent, upto=1) == record.entries
+        assert await read_history(table.store, KEY, record.agent, upto=1) == record.entries
 
 
 async def test_state_and_events_that_fit_each_but_not_together(table: DynamoDBAdapter, make: Maker) -> None:
@@ -85,7 +86,7 @@ async def test_what_a_dead_fork_has_left_counts_for_nothing(
     assert await table.store.load(KEY) is None
     change = await committed(table.store, crowd(make, 110))
     for record in change.histories:
-        assert await table.store.read_history(KEY, record.agent) == record.entries
+        assert await read_history(table.store, KEY, record.agent) == record.entries
     last = change.histories[-1].agent
     await table.store.commit(make.change(change.task, Mail(last, Tier.PERSON)))
     assert (await open_turn(table.store, KEY, last, make)).history == change.histories[-1].entries

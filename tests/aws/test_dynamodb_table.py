@@ -19,6 +19,7 @@ from mail.adapters.aws.table import DynamoDBTable, key_of
 from mail.core.protocol.message import Tier
 from mail.core.task.change import Inheritance
 from mail.core.task.leases import AHEAD_SECONDS
+from mail.core.task.ports import read_history
 from mail.core.task.task import TaskKey, TaskStatus, Transition
 from mail.errors import BadRequest, StoreUnavailable, TaskNotFound
 from mail.testing.changes import ANN, NOW, Mail, Maker
@@ -110,8 +111,8 @@ class TestKeys:
         )
         assert (turn.mailbox, turn.entry.message.message.body) == (name, "for it")
         await table.store.commit(make.change(turn.task, turn=turn, history=[{"by": name}]))
-        assert await table.store.read_history(KEY, name) == [{"by": name}]
-        assert await table.store.read_history(KEY, "a") == []
+        assert await read_history(table.store, KEY, name) == [{"by": name}]
+        assert await read_history(table.store, KEY, "a") == []
         assert [entry.mailbox for entry in await table.store.read_inbox(KEY)] == ["a", "a#b#I"]
 
     async def test_the_longest_task_id(self, table: DynamoDBAdapter, make: Maker) -> None:

@@ -108,6 +108,13 @@ async def test_a_reference_that_comes_while_the_file_is_deleted_is_kept_or_refus
 
 async def test_what_no_task_refers_to_is_counted(adapter: StoreAdapter) -> None:
     assert await adapter.files.unused_bytes(ALICE, now=time()) == 0
-    await stored(adapter)
+    ref = await stored(adapter)
+    await stored(adapter, name="again.png")
     assert await adapter.files.unused_bytes(ALICE, now=time()) == len(PNG)
     assert await adapter.files.unused_bytes(BOB, now=time()) == 0
+    other = await stored(adapter, b"another", "other.txt")
+    for key in (FIRST, FIRST, SECOND):
+        assert await adapter.files.keep_file(key, ref)
+    assert await adapter.files.unused_bytes(ALICE, now=time()) == other.size
+    await stored(adapter)
+    assert await adapter.files.unused_bytes(ALICE, now=time()) == other.size

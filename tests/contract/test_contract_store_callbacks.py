@@ -9,9 +9,11 @@ import pytest
 from support.engines.adapters import StoreAdapter
 from support.engines.mortal import ANN, KEY, Died, MortalServer
 
+from mail.adapters.local.queue import LocalQueue
 from mail.core.decisions.submit import Submission
 from mail.core.engine import attempts
 from mail.core.engine.runtime import Runtime
+from mail.core.engine.versions import Versions
 from mail.core.task.callbacks import LATER, CallResult, CallState, Later, LaterCall, digest_of
 from mail.core.task.change import TaskChange
 from mail.core.task.draft import Draft
@@ -264,6 +266,52 @@ async def test_a_call_that_was_heard_of_moves_when_its_task_is_due(adapter: Stor
     await server.work()
     assert "nothing had been heard of it" in await server.answer()
     assert await server.store.list_waits(KEY, limit=9) == []
+
+
+async def test_a_result_is_read_by_the_version_on_which_its_task_finishes(adapter: StoreAdapter) -> None:
+    """The process that takes the result began with another version, and has only what is stored of the first one."""
+    clock, tokens = FakeClock(), list[str]()
+
+    async def render(_arguments: dict[str, Any]) -> Later:
+        tokens.append(current_context().callback.token)
+        return LATER
+
+    def swarm(mark: str) -> SwarmCore:
+        def chief(view: View) -> Any:
+            return (
+                [call("render")]
+                if view.mail.sender_type == "user"
+                else [complete(f"{mark}, {view.mail.body}")]
+            )
+
+        action = ActionCore("render", render, finish_within=3 * DAY)
+        built = build_swarm({"chief": chief}, actions={"render": action})
+        return replace(built, version=mark, finishes=True, entry={"mark": mark})
+
+    async def build(version: SwarmCore) -> SwarmCore:
+        assert version.entry is not None
+        return replace(swarm(version.entry["mark"]), kept_as=version.digest)
+
+    def process(mark: str) -> tuple[Runtime, LocalQueue]:
+        queue = LocalQueue(lambda: clock.now().timestamp())
+        versions = Versions(adapter.records._documents, clock)
+        versions.build = build
+        return Runtime(swarm(mark), adapter.store, queue, clock, versions=versions), queue
+
+    async def work(runtime: Runtime, queue: LocalQueue) -> None:
+        while len(queue):
+            await runtime.run_turn(*await queue.take())
+
+    first, queue = process("one")
+    await first.submit(ANN, Submission(body="go", task_id=KEY.task_id))
+    await work(first, queue)
+    second, queue = process("two")
+    clock.advance(2 * DAY)
+    await second.callbacks.finish(tokens[0], FILM)
+    await work(second, queue)
+    response = await adapter.store.read_response(KEY, 1)
+    assert response is not None
+    assert response.message.body == "one, render: the film"
 
 
 async def test_a_deleted_task_leaves_no_calls(adapter: StoreAdapter) -> None:

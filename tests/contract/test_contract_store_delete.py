@@ -6,7 +6,7 @@ import pytest
 from support.engines.adapters import StoreAdapter
 
 from mail.core.task.change import Inheritance
-from mail.core.task.ports import Idle, Store
+from mail.core.task.ports import Idle, Store, read_history
 from mail.core.task.task import Task, TaskKey, Transition
 from mail.errors import LeaseLost, TaskNotFound, VersionConflict
 from mail.testing.changes import ANN, BOB, NOW, Mail, Maker, checkpoint
@@ -37,7 +37,7 @@ async def test_everything_is_gone_and_the_id_is_free(store: Store, make: Maker) 
     assert await store.open_turn(KEY, "beta", make.lease(), now=NOW, history_after=0) == Idle(None)
     again = await committed(store, make.begin(KEY, Mail("alpha", body="again")))
     assert await store.read_events(KEY) == list(again.events)
-    assert await store.read_history(KEY, "alpha") == []
+    assert await read_history(store, KEY, "alpha") == []
     assert len(await store.read_inbox(KEY)) == 1
     assert await everything(store, OTHER) == kept
     assert other.key == OTHER

@@ -33,7 +33,7 @@ from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.context import Portion
 from mail.core.task.events import Event
 from mail.core.task.leases import Lease, Park, due_of, urgent_mail
-from mail.core.task.ports import Busy, Idle, WakeUp
+from mail.core.task.ports import Busy, Idle, WakeUp, read_history
 from mail.core.task.task import LIFECYCLE, Task, TaskKey, TaskStatus, Transition
 from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.errors import LeaseLost, TaskNotFound, VersionConflict
@@ -368,7 +368,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert await store.read_events(key) == model.events
             for agent in AGENTS:
                 expected = [entry for record in model.histories.get(agent, []) for entry in record]
-                assert await store.read_history(key, agent) == expected
+                assert await read_history(store, key, agent) == expected
             for generation in range(model.task.generation.number + 2):
                 assert await store.read_response(key, generation) == model.responses.get(generation)
         for key in set(KEYS) - set(self.models):

@@ -25,7 +25,7 @@ from mail.core.protocol.address import Principal
 from mail.core.protocol.message import Tier
 from mail.core.task.change import HistoryRecord, InboxEntry, Inheritance, TaskChange
 from mail.core.task.events import EventKind
-from mail.core.task.ports import Store
+from mail.core.task.ports import Store, read_history
 from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import ForkActions, Task, TaskKey, Transition
 from mail.errors import BadRequest, TaskNotFound, VersionConflict
@@ -87,7 +87,7 @@ class Recorded:
         await self._store.commit(change)
         task = await self._store.load(change.key)
         assert task is not None
-        histories = {agent: await self._store.read_history(change.key, agent) for agent in SWARM.agents}
+        histories = {agent: await read_history(self._store, change.key, agent) for agent in SWARM.agents}
         self.moments.append(Moment(task, await self._store.read_inbox(change.key), histories))
 
 
@@ -185,7 +185,7 @@ class TestLook:
             assert snapshot.first == events[0]
             for agent in SWARM.agents:
                 n = snapshot.task.histories.get(agent, 0)
-                assert await store.read_history(KEY, agent, upto=n) == then.histories[agent]
+                assert await read_history(store, KEY, agent, upto=n) == then.histories[agent]
 
     async def test_the_present_is_the_last_moment(self, lived: tuple[Runtime, list[Moment]]) -> None:
         store, last = lived[0].store, lived[1][-1].task
@@ -263,11 +263,11 @@ class TestTurns:
             assert turn.output is not None
             assert f"{n} questions" in str(turn.output)
             assert len(turn.history) == 2
-            assert n - 2 < turn.omitted < len(await store.read_history(KEY, "supervisor"))
+            assert n - 2 < turn.omitted < len(await read_history(store, KEY, "supervisor"))
         assert 0 < counts[1] <= counts[0]
         whole = await read_turn(store, swarm, KEY, last[-1])
         assert whole.omitted == 0
-        assert [*whole.history, *(whole.output or [])] == await store.read_history(KEY, "supervisor")
+        assert [*whole.history, *(whole.output or [])] == await read_history(store, KEY, "supervisor")
 
     async def test_a_commit_that_is_not_there(self, store: Store, make: Maker) -> None:
         with pytest.raises(TaskNotFound):
@@ -321,7 +321,7 @@ class TestFork:
         assert {entry.message.message.task_id for entry in mail} <= {task.task_id}
         assert [entry.seq for entry in await store.read_events(task.key)] == list(range(1, task.seq + 1))
         for agent, history in then.histories.items():
-            assert await store.read_history(task.key, agent) == history
+            assert await read_history(store, task.key, agent) == history
             assert task.histories.get(agent, 0) == then.task.histories.get(agent, 0)
 
     async def test_a_fork_can_be_forked_and_its_moments_be_read(
@@ -335,7 +335,7 @@ class TestFork:
         second = await runtime.fork(PERSON, first.task.task_id, run=True)
         assert second.task.actions is ForkActions.ASK
         for agent, history in moments[4].histories.items():
-            assert await runtime.store.read_history(second.task.key, agent) == history
+            assert await read_history(runtime.store, second.task.key, agent) == history
         assert (await work(runtime, second.task.key)).status == "completed"
 
 
@@ -353,7 +353,7 @@ class TestHistoriesOfANewTask:
     async def test_all_are_there(self, store: Store, make: Maker, agents: int) -> None:
         change = await committed(store, crowd(make, agents, [{"role": "user", "content": "hi"}]))
         for record in change.histories:
-            assert await store.read_history(KEY, record.agent) == record.entries
+            assert await read_history(store, KEY, record.agent) == record.entries
         assert await store.read_events(KEY) == list(change.events)
         assert [entry.seq for entry in await store.read_inbox(KEY)] == list(range(1, agents + 1))
         assert await store.load(KEY) == change.task
@@ -366,12 +366,12 @@ class TestHistoriesOfANewTask:
         await store.commit(make.change(change.task, Mail(last), history=[{"more": True}], agent=last))
         turn = await open_turn(store, KEY, last, make)
         assert turn.history == [*change.histories[-1].entries, {"more": True}]
-        assert await store.read_history(KEY, last, upto=1) == change.histories[-1].entries
+        assert await read_history(store, KEY, last, upto=1) == change.histories[-1].entries
 
     async def test_they_are_there_after_a_restart(self, durable: StoreAdapter, make: Maker) -> None:
         change = await committed(durable.store, crowd(make, 3, []))
         store = await durable.reopen()
-        assert [await store.read_history(KEY, record.agent) for record in change.histories] == [
+        assert [await read_history(store, KEY, record.agent) for record in change.histories] == [
             record.entries for record in change.histories
         ]
         assert [entry.message for entry in await store.read_inbox(KEY)] == [
@@ -389,7 +389,7 @@ class TestHistoriesOfANewTask:
         with pytest.raises(VersionConflict):
             await store.commit(crowd(make, agents, [{"of": "the second"}]))
         for record in first.histories:
-            assert await store.read_history(KEY, record.agent) == record.entries
+            assert await read_history(store, KEY, record.agent) == record.entries
 
     async def test_nothing_is_stored_of_what_cannot_be(self, store: Store, make: Maker) -> None:
         change = crowd(make, 3, [{"content": object()}])
@@ -436,7 +436,6 @@ async def test_sqlite_shows_no_fork_before_it_is_complete(make: Maker, tmp_path:
         store.discard_incomplete()
         assert rows() == before
         await store.commit(made)
-        assert await store.read_history(made.key, "alpha") == await store.read_history(KEY, "alpha", upto=3)
-        assert await store.read_history(made.key, "alpha", after=2) == await store.read_history(
-            KEY, "alpha", after=2, upto=3
-        )
+        assert await read_history(store, made.key, "alpha") == await read_history(store, KEY, "alpha", upto=3)
+        theirs = await read_history(store, made.key, "alpha", after=2)
+        assert theirs == await read_history(store, KEY, "alpha", after=2, upto=3)

@@ -15,6 +15,7 @@ from support.processes.document_samples import DOCS, ROOT, blocks, run
 from support.processes.server import environment
 
 from mail.api.agents import EXAMPLES
+from mail.core.task.ports import read_history
 from mail.core.task.task import TaskKey
 
 EXAMPLES_MD = DOCS / "examples.md"
@@ -48,7 +49,7 @@ async def test_pieces_of_manual_mode(capsys: pytest.CaptureFixture[str]) -> None
                 swarm = namespace["swarm"]
                 runtime = swarm._runtime
                 key = TaskKey(str(runtime.principal), "lot-1")
-                history = await runtime.engine.store.read_history(key, "auctioneer")
+                history = await read_history(runtime.engine.store, key, "auctioneer")
                 turns = [
                     re.sub(r"<timestamp>.*?</timestamp>", "<timestamp>…</timestamp>", str(entry["content"]))
                     for entry in history

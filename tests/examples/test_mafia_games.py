@@ -10,6 +10,7 @@ import pytest
 from mafia_models import MODEL, models, speaker
 from support.plugins.tiers import sized
 
+from mail.core.task.ports import read_history
 from mail.core.task.swarm import History
 from mail.core.task.task import TaskKey
 from mail.examples.mafia.evidence import Evidence, read_hearings
@@ -31,7 +32,7 @@ async def play(n: int, seed: int, **options: Any) -> tuple[Game, dict[str, Histo
     key = TaskKey(str(runtime.principal), game.task_id)
     store = runtime.engine.store
     names = [agent.name for agent in game.swarm.agents]
-    histories = {name: await store.read_history(key, name) for name in names}
+    histories = {name: await read_history(store, key, name) for name in names}
     await game.shutdown()
     return game, histories
 
@@ -211,7 +212,7 @@ async def test_roles_are_told_only_to_those_who_have_them() -> None:
     runtime = game.swarm._runtime
     key = TaskKey(str(runtime.principal), game.task_id)
     for player in game.players:
-        history = str(await runtime.engine.store.read_history(key, player.name))
+        history = str(await read_history(runtime.engine.store, key, player.name))
         told = "The Mafia is: " in history
         assert told is (player.role is MAFIA)
         assert "has died and was" not in history
@@ -331,6 +332,6 @@ async def test_a_human_looks_on(monkeypatch: pytest.MonkeyPatch) -> None:
     response = await game.step_agent("Celia", targets=["Jonas"], payload="Speak.")
     assert response.message.body
     key = TaskKey(str(game.swarm._runtime.principal), game.task_id)
-    history = await game.swarm._runtime.engine.store.read_history(key, "Celia")
+    history = await read_history(game.swarm._runtime.engine.store, key, "Celia")
     assert "Speak.\nWhisper.</instructions>" in str(history[-2]["content"])
     await game.shutdown()

@@ -207,12 +207,33 @@ async def test_a_result_of_megabytes_is_stored_once_and_read_in_pieces(stub: LLM
     stub.reset()
 
 
-@pytest.mark.full
-async def test_a_long_conversation_with_a_hundred_calls(stub: LLMStub) -> None:
+@pytest.mark.parametrize(
+    ("where", "megabytes"),
+    [
+        pytest.param("sqlite-memory", 4.0, marks=pytest.mark.full),
+        *(
+            pytest.param(name, megabytes, marks=pytest.mark.soak)
+            for name, megabytes in (("dynamodb-moto", 4.0), ("postgres", 4.0))
+            if name in STORES
+        ),
+    ],
+)
+async def test_a_long_conversation_with_a_hundred_calls(
+    stub: LLMStub, tmp_path: Path, where: str, megabytes: float
+) -> None:
     """The case of temporalio/sdk-python#1890, in which a workflow ended after 53 calls."""
-    provider = Provider(128_000, 100)
-    outcome = await play(stub, provider, looker("openai/gpt-4o", 7_800), f"Look: {FACTS}.")
+    provider, adapter = Provider(128_000, 100), STORES[where](tmp_path)
+    await adapter.open()
+    try:
+        before = await adapter.size()
+        swarm = looker("openai/gpt-4o", 7_800)
+        outcome = await play(stub, provider, swarm, f"Look: {FACTS}.", store=adapter.store)
+        size = await adapter.size() - before
+    finally:
+        await adapter.close()
     assert outcome.answer == "20 facts"
     assert provider.new / 4 > 209_000
     assert provider.refused == 0
+    print(f"{where}: {outcome.task.stored_bytes / 1e6:.2f} MB of texts take {size / 1e6:.2f} MB")
     assert outcome.task.stored_bytes < 4_000_000
+    assert size < megabytes * 1e6

@@ -63,6 +63,14 @@ DIES_ONCE = """
 
 LEASE_SECONDS = 3
 
+IMPATIENT = """
+import mail.bootstrap
+
+mail.bootstrap.SECRETS_SECONDS = 1.0
+from handlers.turn import handler
+"""
+"""The handler of turns, which doesn't wait for its secrets for half of an invocation."""
+
 TELLS_SECRET = """
     answer = os.environ["SWARM_SECRET"]
 """
@@ -72,6 +80,34 @@ def bundle(folder: Path, agent: str) -> Path:
     """A folder like `swarm/`, with an agent of its own."""
     (folder / "mail.toml").write_text('[server.swarm]\nname = "example-no-proxy"\nsource = "swarms.json"\n')
     return write_project(folder, SWARM, own_agent=AGENT.format(body=agent.strip()))
+
+
+STUDIO = """
+from pathlib import Path
+
+from mail import LATER
+from mail.core.turns.context import current_context
+from mail.factories.rules import call, complete, rule_based
+
+
+async def render(_arguments):
+    Path(__file__).with_name("callback").write_text(current_context().callback.url)
+    return LATER
+
+
+@rule_based
+async def make(view):
+    return [complete(view.mail.body) if view.mail.sender_type == "system" else call("render")]
+"""
+
+RENDER = {
+    "name": "render",
+    "description": "Render a film.",
+    "parameters": {"type": "object", "properties": {}},
+    "function": "python::own_agent:render",
+    "finishes": "later",
+    "timeout": "1h",
+}
 
 
 class Forgetful:
@@ -291,12 +327,13 @@ def test_a_burst_that_the_parameter_store_refuses_runs_its_turns_all_the_same(st
     stage.work_off()
 
 
-def test_a_turn_whose_secrets_can_not_be_read_is_tried_again_soon(stage: Stage) -> None:
+def test_a_turn_whose_secrets_can_not_be_read_is_tried_again_soon(stage: Stage, tmp_path: Path) -> None:
     path = stage.put_secret("SWARM_SECRET", "s3cr3t")
     ask(stage, "refused")
     record = take(stage)
     stage.gateway.throttle("GetParametersByPath", times=1000)
-    with stage.start("turn", path, timeout=12) as running:
+    root = write_project(bundle(tmp_path, TELLS_SECRET), SWARM, impatient=IMPATIENT)
+    with stage.start("turn", path, root=root, handler="impatient.handler") as running:
         (failed,) = running.invoke({"Records": [record]})["batchItemFailures"]
         assert failed == {"itemIdentifier": record["messageId"]}
         stage.gateway.throttle("GetParametersByPath", times=0)
@@ -393,6 +430,29 @@ def test_what_is_overdue_ends(stage: Stage, by: str) -> None:
     stage.invoke(by, event)
     stage.work_off()
     assert stage.load(by).status is TaskStatus.FAILED
+
+
+def test_the_url_of_a_callback_leads_to_the_stack(stage: Stage, tmp_path: Path) -> None:
+    """The template says where; a request to the URL ends the call, without a key."""
+    folder = bundle(tmp_path, TELLS_SECRET)
+    agent = supervisor("supervisor", "own_agent:make", actions=["render"])
+    write_project(folder, entry("example-no-proxy", agent, actions=[RENDER]), own_agent=STUDIO)
+    with stage.start("turn", {"MAIL_BASE_URL": "https://stream.example/"}, root=folder) as running:
+        ask(stage, "film")
+        record = take(stage)
+        assert running.invoke({"Records": [record]}) == NOTHING_FAILED
+        stage.delete(record)
+        base, path, token = (folder / "callback").read_text().rpartition("/callbacks/")
+        assert (base, path) == ("https://stream.example", "/callbacks/")
+        post = stage.request("message", path=path + token, body={"result": "films.example/waves"})
+        del post["headers"]["authorization"]
+        assert json.loads(stage.invoke("message", post)["body"])["status"] == "finished"
+        record = take(stage)
+        assert running.invoke({"Records": [record]}) == NOTHING_FAILED
+        stage.delete(record)
+    shown = stage.invoke("task", stage.request("task", query="task_id=film"))
+    assert "films.example/waves" in shown["body"]
+    assert stage.load("film").status is TaskStatus.COMPLETED
 
 
 def forget_versions(stage: Stage) -> None:

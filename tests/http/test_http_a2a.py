@@ -31,6 +31,7 @@ from a2a.types import (
     TaskState,
 )
 from a2a.utils.errors import (
+    InternalError,
     InvalidParamsError,
     PushNotificationNotSupportedError,
     TaskNotCancelableError,
@@ -44,6 +45,7 @@ from support.faults.gates import Gate
 from support.processes.http_server import TIMEOUT, HTTPServer
 
 from mail.core.task.swarm import ActionCore, SwarmCore
+from mail.http.a2a import handler
 from mail.http.routes import a2a as routes
 from mail.http.service import RESPONSE_MARGIN
 from mail.testing.agents import Call, View, build_agent, build_swarm, call, complete
@@ -516,6 +518,19 @@ async def test_a_server_without_the_sdk_says_so(server: HTTPServer, monkeypatch:
     ):
         assert answer.status_code == 501
         assert "pip install 'mail-serverless[a2a]'" in answer.json()["detail"]
+
+
+async def test_an_unexpected_error_is_logged_and_not_shown(
+    client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(*_: object) -> None:
+        raise RuntimeError("a secret")
+
+    monkeypatch.setattr(handler, "list_tasks", fail)
+    with pytest.raises(InternalError) as error:
+        await client.list_tasks(ListTasksRequest())
+    assert "secret" not in str(error.value)
+    assert "a secret" in caplog.text
 
 
 async def test_push_notifications_are_refused(client: Client) -> None:

@@ -24,7 +24,7 @@ from mail.adapters.postgres.pool import Postgres
 from mail.adapters.postgres.schema import task_number
 from mail.core.engine.documents import ServerDocuments
 from mail.core.task.change import Inheritance, Turn
-from mail.core.task.ports import Busy
+from mail.core.task.ports import Busy, read_history
 from mail.core.task.task import TaskKey, Transition
 from mail.errors import BadRequest, LeaseLost, StoreUnavailable, VersionConflict
 from mail.testing.changes import ANN, NOW, Mail, Maker
@@ -210,7 +210,7 @@ class TestTrouble:
         lose_answer(store)
         await store.commit(fork)
         assert await store.load(fork.key) == fork.task
-        assert await store.read_history(fork.key, "alpha") == [{"n": 1}]
+        assert await read_history(store, fork.key, "alpha") == [{"n": 1}]
 
     async def test_a_conflict_stays_one_though_an_answer_was_lost(
         self, adapter: PostgresAdapter, make: Maker

@@ -10,6 +10,7 @@ from mail.core.engine.manual import TURNS_TO_RESPOND, ManualMode
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.events import EventKind
 from mail.core.task.limits import MAIL_PER_READING, READING_BYTES
+from mail.core.task.ports import read_history
 from mail.core.task.swarm import History, ToolChoice
 from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import BadRequest, StepFailed, TaskNotFound
@@ -117,7 +118,7 @@ class TestSteps:
                 await step(rig, "Bob")
             assert (await step(rig, "Ann", "Answer.")).message.body == "hi"
             assert {entry.mailbox for entry in await rig.inbox(key)} == {"Bob"}
-            records = await rig.store.read_history(key, "Ann")
+            records = await read_history(rig.store, key, "Ann")
         assert len(ann.seen) == 1
         shown = "".join(str(entry["content"]) for entry in ann.seen[0])
         places = [shown.index(f"line {n:03}") for n in range(count)]

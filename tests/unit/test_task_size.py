@@ -9,7 +9,7 @@ from pydantic_core import to_json
 from mail.core.decisions.caller_limits import CallerLimits
 from mail.core.engine.pacing import Pacer
 from mail.core.task.events import EventKind, encode_events
-from mail.core.task.ports import Store
+from mail.core.task.ports import Store, read_history
 from mail.core.task.size import json_size, message_size
 from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import TaskFull
@@ -39,7 +39,7 @@ async def all_bytes(store: Store, key: TaskKey) -> int:
     task, answer = await store.load(key), await store.read_response(key, 1)
     assert task is not None
     assert answer is not None
-    histories = [await store.read_history(key, agent) for agent in task.histories]
+    histories = [await read_history(store, key, agent) for agent in task.histories]
     events = [len(encode_events([event])) - len(",") for event in await store.read_events(key)]
     return (
         sum(events)

@@ -1,9 +1,13 @@
 """Watching a task on a store that others write to as well: anything may happen between two of its reads."""
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any, cast
 
 from mail.core.engine.runtime import Runtime
+from mail.core.task.events import Event, EventKind
+from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.ports import Store
 from mail.core.task.task import Task, TaskKey
 from mail.testing.agents import build_swarm, complete, turns
@@ -32,3 +36,23 @@ async def test_a_task_that_ends_behind_the_watchers_back_ends_the_watch() -> Non
         async with asyncio.timeout(25):
             batches = [batch async for batch in watcher.watch(submitted.key, heartbeat=30)]
     assert batches[-1][-1].is_terminal
+
+
+async def test_nothing_comes_after_the_end_of_a_task() -> None:
+    """A live event of another process may come while the watch looks whether the task has ended."""
+    async with Rig(build_swarm({"supervisor": turns([complete("hi")])})) as rig:
+        submitted = await rig.submit()
+        late = LiveEvent(LiveKind.TURN_ENDED, "another/1", 1, "", "", {"agent": "supervisor"})
+        kinds = list[Any]()
+
+        async def events() -> AsyncGenerator[list[Event]]:
+            async for batch in rig.runtime.watch(submitted.key):
+                yield batch
+                if batch[-1].is_terminal:
+                    rig.runtime.turns.live.deliver(submitted.key, [late])
+                    await asyncio.sleep(0.01)
+
+        async with aclosing(rig.runtime.with_live(submitted.key, events())) as batches:
+            async for batch in batches:
+                kinds += [event.kind for event in batch]
+    assert kinds[-1] is EventKind.TASK_COMPLETE

@@ -22,7 +22,7 @@ from mail.core.task.change import InboxEntry
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.events import Event, EventKind
 from mail.core.task.leases import Lease
-from mail.core.task.ports import Store
+from mail.core.task.ports import Store, read_history
 from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.testing.clock import FakeClock
@@ -202,7 +202,7 @@ class Rig:
 
     async def history(self, agent: str, key: TaskKey) -> History:
         """Return what an agent remembers of a task."""
-        return await self.store.read_history(key, agent)
+        return await read_history(self.store, key, agent)
 
     async def inbox(self, key: TaskKey) -> list[InboxEntry]:
         """Return the messages that wait in the mailboxes of a task."""

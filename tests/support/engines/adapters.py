@@ -36,6 +36,10 @@ class StoreAdapter(contracts.StoreAdapter, Protocol):
         """Let go of everything."""
         ...
 
+    async def size(self) -> int:
+        """Count the bytes that it takes, with indexes and files."""
+        ...
+
 
 class SQLiteAdapter:
     """The embedded store, in memory or on a file."""
@@ -53,6 +57,12 @@ class SQLiteAdapter:
 
     async def close(self) -> None:
         self._database.close()
+
+    async def size(self) -> int:
+        ((size,),) = self._database.execute(
+            "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+        )
+        return int(size)
 
     async def reopen(self) -> Store:
         await self.close()

@@ -13,6 +13,7 @@ from mail.adapters.aws.blobs import Blobs
 from mail.adapters.aws.client import AwsClient
 from mail.adapters.aws.documents import DynamoDBDocuments
 from mail.adapters.aws.files import DynamoDBFiles
+from mail.adapters.aws.items import item_size
 from mail.adapters.aws.schema import create_table
 from mail.adapters.aws.store import DynamoDBStore
 from mail.core.engine.documents import ServerDocuments
@@ -113,6 +114,12 @@ class DynamoDBAdapter:
             _EMPTY.append(self.table)
         else:
             await self.client.call("delete_table", TableName=self.table)
+
+    async def size(self) -> int:
+        client = self.blobs._client.botocore
+        pages = client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
+        objects = sum(each["Size"] for page in pages for each in page.get("Contents", ()))
+        return objects + sum(map(item_size, self.items()))
 
     async def reopen(self) -> Store:
         self.store: Store = self.another()

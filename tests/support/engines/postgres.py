@@ -239,6 +239,13 @@ class PostgresAdapter:
         await self._leave()
         return_database(self.url)
 
+    async def size(self) -> int:
+        ((size,),) = await self._open[-1][0].fetch(
+            "SELECT sum(pg_total_relation_size(oid)) FROM pg_class "
+            "WHERE relnamespace = 'mail'::regnamespace AND relkind = 'r'"
+        )
+        return int(size)
+
     async def reopen(self) -> Store:
         await self._leave()
         self.store: Store = await self.another()

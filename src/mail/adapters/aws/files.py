@@ -2,7 +2,7 @@
 
     FILE#instance#id  FILE       the file: its name, type and size, and where its bytes are
     FILE#instance#id  T#task_id  a task that refers to it
-    FILE#instance     UPLOADED#day  the bytes that a caller has uploaded on a day
+    FILE#instance     UPLOADED#day  the bytes that a caller has uploaded on a day, and that no task refers to
     T                 file#id    the same, in the partition of the task, behind all that its deletion deletes
 
 A new object is below `uploads/`, where the bucket's lifecycle deletes it, until a task refers to the file.
@@ -65,11 +65,14 @@ class DynamoDBFiles:
             raise PayloadTooLarge(
                 f"a file of {len(data)} bytes can't be stored without a bucket (MAIL_BUCKET)"
             )
-        await self._table.update(key, _setting(values), "", values)
-        counted = {":size": number(file.size), ":expires_at": values[":expires_at"]}
-        await self._table.update(
-            _uploads_of(instance, now), "ADD #size :size SET #expires_at = :expires_at", "", counted
-        )
+        before = await self._table.update(key, _setting(values), "", values, returning="ALL_OLD")
+        if not _is_unused_of(before, now):
+            await self._count_unused(instance, file.size, now)
+
+    async def _count_unused(self, instance: str, size: int, now: float) -> None:
+        values = {":size": number(size), ":expires_at": number(ceil(now + UNUSED_SECONDS))}
+        change = "ADD #size :size SET #expires_at = :expires_at"
+        await self._table.update(_uploads_of(instance, now), change, "", values)
 
     async def unused_bytes(self, instance: str, *, now: float) -> int:
         item = await self._table.get(_uploads_of(instance, now))
@@ -112,10 +115,15 @@ class DynamoDBFiles:
         # before `kept` changes, by which a deletion notices that
         await self._table.put_many([{**key_of(each), **_attributes(file), **expiry} for each in references])
         try:
-            await self._table.update(of_file, changes, "attribute_exists(#PK)", values)
+            before = await self._table.update(
+                of_file, changes, "attribute_exists(#PK)", values, returning="ALL_OLD"
+            )
         except ConditionFailed:
             await self._table.delete_many(references)
             return False
+        now = self._clock.now().timestamp()
+        if _is_unused_of(before, now):
+            await self._count_unused(key.instance, -file.size, now)
         return True
 
     async def files_of(self, key: TaskKey) -> list[FileRef]:
@@ -162,6 +170,14 @@ def _key_of(instance: str, file_id: str) -> Key:
 def _uploads_of(instance: str, now: float) -> Key:
     """Return the key of the sum of what a caller has uploaded on a day."""
     return f"FILE#{instance}", f"UPLOADED#{int(now // UNUSED_SECONDS)}"
+
+
+def _is_unused_of(file: Item, now: float) -> bool:
+    """Return whether the item of a file is that of an upload of this day to which no task refers."""
+    if not file or int(file["kept"]["N"]):
+        return False
+    uploaded = float(file["expires_at"]["N"]) - UNUSED_SECONDS
+    return uploaded // UNUSED_SECONDS == now // UNUSED_SECONDS
 
 
 def _references(key: TaskKey, file_id: str) -> tuple[Key, Key]:

@@ -34,7 +34,7 @@ from mail.adapters.aws.items import (
     unpack,
 )
 from mail.adapters.aws.table import DynamoDBTable
-from mail.adapters.shared.codec import decode_events, decode_portion, join, upto_bytes
+from mail.adapters.shared.codec import decode_events, decode_portion, upto_bytes
 from mail.adapters.shared.snapshots import (
     Waiting,
     check_snapshot,
@@ -51,7 +51,6 @@ from mail.core.task.context import Portion
 from mail.core.task.events import Event
 from mail.core.task.size import event_size, text_size
 from mail.core.task.stored import read_checkpoint, read_message
-from mail.core.task.swarm import History
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.turn_state import Checkpoint
 from mail.errors import ConfigurationError, SnapshotExpired, StoreUnavailable, TaskNotFound
@@ -146,12 +145,6 @@ class TaskReader:
     def is_gone(self, item: Item) -> bool:
         """Return whether the item counts as deleted."""
         return DELETING in item or is_expired(item, self.now())
-
-    async def read_history(
-        self, key: TaskKey, agent: str, *, after: int = 0, upto: int | None = None, at: int | None = None
-    ) -> History:
-        """Return the entries of an agent's history (`read_portions`)."""
-        return join(await self.read_portions(key, agent, after=after, upto=upto, at=at))
 
     async def read_portions(
         self, key: TaskKey, agent: str, *, after: int = 0, upto: int | None = None, at: int | None = None

@@ -108,7 +108,7 @@ class DynamoDBStore:
         self._changes = Waiters()
         self._endings = Waiters()
         reader, index = self._reader, self._index  # they have methods of the port
-        self.read_history, self.read_portions = reader.read_history, reader.read_portions
+        self.read_portions = reader.read_portions
         self.read_commit, self.read_snapshot = reader.read_commit, reader.read_snapshot
         self.read_inbox, self.read_events = reader.read_inbox, reader.read_events
         self.list_tasks, self.list_dead, self.list_ready = index.list_tasks, index.list_dead, index.list_ready

@@ -111,7 +111,7 @@ class DynamoDBTable:
         returning: Literal["ALL_NEW", "ALL_OLD"] = "ALL_NEW",
         **given: str,
     ) -> Item:
-        """Change an item and return it, by default as it is then; an empty condition is always true.
+        """Change an item and return it, by default as it is then, else as it was; an empty condition is always true.
 
         Raises ConditionFailed.
         """
@@ -135,7 +135,7 @@ class DynamoDBTable:
                 if refusal.code == "ConditionalCheckFailedException":
                     raise ConditionFailed(refusal.response.get("Item"), refusal.repeated) from refusal
             else:
-                item: Item = answer["Attributes"]
+                item: Item = answer.get("Attributes", {})
                 return item
             await back_off(attempt)
         raise StoreUnavailable

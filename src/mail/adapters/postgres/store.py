@@ -32,7 +32,7 @@ from mail.adapters.postgres.leases import LOCK_TASK, NOW, PARK_IS_OVER, Leases, 
 from mail.adapters.postgres.notifier import Notifier, change_topic, ending_topic
 from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
 from mail.adapters.postgres.schema import task_number
-from mail.adapters.shared.codec import decode_events, decode_portion, join, read_tasks
+from mail.adapters.shared.codec import decode_events, decode_portion, read_tasks
 from mail.adapters.shared.cursors import make_page, read_cursor
 from mail.adapters.shared.snapshots import (
     Waiting,
@@ -195,11 +195,6 @@ class PostgresStore:
             topic = ending_topic(number)
             is_awaited_here = self._notifier.has_listener(topic)
             self._notifier.notify(topic, (change.ended, change.response), is_urgent=not is_awaited_here)
-
-    async def read_history(
-        self, key: TaskKey, agent: str, *, after: int = 0, upto: int | None = None, at: int | None = None
-    ) -> list[dict[str, object]]:
-        return join(await self.read_portions(key, agent, after=after, upto=upto, at=at))
 
     async def read_portions(
         self, key: TaskKey, agent: str, *, after: int = 0, upto: int | None = None, at: int | None = None

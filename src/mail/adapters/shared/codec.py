@@ -11,7 +11,6 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.task.context import Portion
 from mail.core.task.events import Event, EventKind, read_extra
 from mail.core.task.stored import STORED_TYPES, read, read_task
-from mail.core.task.swarm import History
 from mail.core.task.task import Task
 
 STATES_AT_ONCE = 32
@@ -50,11 +49,6 @@ def decode_events(text: bytes | str) -> tuple[Event, ...]:
 def decode_portion(n: int, text: bytes | str) -> Portion:
     """Decode what one turn has added to a history (`HistoryRecord.encoded`)."""
     return Portion(n, from_json(text), len(text))
-
-
-def join(portions: Iterable[Portion]) -> History:
-    """Return the entries of portions."""
-    return [entry for portion in portions for entry in portion.entries]
 
 
 async def read_tasks[T](

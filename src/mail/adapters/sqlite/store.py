@@ -23,7 +23,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from mail.adapters.shared.codec import decode_events, decode_portion, join, read_tasks, upto_bytes
+from mail.adapters.shared.codec import decode_events, decode_portion, read_tasks, upto_bytes
 from mail.adapters.shared.cursors import LAST_NUMBER, make_page, read_cursor
 from mail.adapters.shared.snapshots import (
     Waiting,
@@ -417,11 +417,6 @@ class SQLiteStore:
         self._changes.notify(change.task.key)
         if change.response is not None:
             self._endings.notify(change.task.key)
-
-    async def read_history(
-        self, key: TaskKey, agent: str, *, after: int = 0, upto: int | None = None, at: int | None = None
-    ) -> list[dict[str, object]]:
-        return join(await self.read_portions(key, agent, after=after, upto=upto, at=at))
 
     async def read_portions(
         self, key: TaskKey, agent: str, *, after: int = 0, upto: int | None = None, at: int | None = None
@@ -842,7 +837,7 @@ class SQLiteStore:
     def _portions(
         self, row: int, agent: str, after: int, upto: int | None = None, at: int | None = None
     ) -> list[Portion]:
-        """Return portions of a history (`Store.read_history`), looking no further back than to the first of them."""
+        """Return portions of a history (`Store.read_portions`), looking no further back than to the first of them."""
         begin, end = _all(row)
         rows = self._read(
             "SELECT n, history FROM commits WHERE id > ? AND id < ? AND agent = ? AND n > ? AND n <= ?"

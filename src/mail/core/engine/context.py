@@ -43,7 +43,7 @@ from mail.core.task.context import (
     size_of_files,
     text_of,
 )
-from mail.core.task.ports import Store
+from mail.core.task.ports import Store, read_history
 from mail.core.task.size import json_size, text_size
 from mail.core.task.swarm import ActionCore, AgentCore, History, SwarmCore, WindowedFunction
 from mail.core.task.task import Task
@@ -294,7 +294,7 @@ class AgentWindow:
             entries = self._turn.prompts
         elif 0 < portion <= self._last:
             key, mailbox = self._turn.task.key, self._turn.mailbox
-            entries = await self._store.read_history(key, mailbox, after=portion - 1, upto=portion)
+            entries = await read_history(self._store, key, mailbox, after=portion - 1, upto=portion)
         else:
             entries = []
         return text_of(entries[index]) if index < len(entries) else None

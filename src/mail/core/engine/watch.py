@@ -186,11 +186,12 @@ class Watch:
         Live events may be lost, and a turn that is killed leaves some without an end. With `deltas`, they include the
         pieces of models' replies, which lets models stream their replies.
         """
+        is_over = False  # then nothing more comes, not even the late live events of another process
         async with aclosing(events), self._live.subscribe(key, deltas=deltas) as subscription:
             while True:
                 following = asyncio.ensure_future(anext(events, None))
                 try:
-                    while not following.done():
+                    while not following.done() and not is_over:
                         ready = asyncio.ensure_future(subscription.wait())
                         try:
                             await asyncio.wait((following, ready), return_when=asyncio.FIRST_COMPLETED)
@@ -198,7 +199,7 @@ class Watch:
                             ready.cancel()
                         if live := subscription.take():
                             yield live
-                    batch = following.result()
+                    batch = await following
                 finally:
                     if not following.done():
                         following.cancel()
@@ -206,6 +207,8 @@ class Watch:
                 if batch is None:
                     return
                 yield batch
+                last = batch[-1] if batch else None
+                is_over = isinstance(last, Event) and last.answers(last.seq)
 
     def _now(self) -> float:
         return self._clock.now().timestamp()

@@ -15,6 +15,7 @@ from mail.core.task.events import Event
 from mail.core.task.files import FileRef
 from mail.core.task.leases import Claim, DueTask, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.live import LiveEvent
+from mail.core.task.swarm import History
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint
 from mail.core.task.waits import Wait
@@ -219,11 +220,6 @@ class Store(Contents, WaitRecords, Protocol):
     async def read_portions(
         self, key: TaskKey, agent: str, *, after: int = 0, upto: int | None = None, at: int | None = None
     ) -> list[Portion]:
-        """Return the portions of the agent's history, oldest first, within the bounds of `read_history`."""
-
-    async def read_history(
-        self, key: TaskKey, agent: str, *, after: int = 0, upto: int | None = None, at: int | None = None
-    ) -> list[dict[str, object]]:
         """Return the agent's history in a task, oldest first: all of it, or portion `after` + 1 up to portion `upto`.
 
         `at` is the seq of a commit before which all these portions were stored, so that a store need not look behind
@@ -240,7 +236,7 @@ class Store(Contents, WaitRecords, Protocol):
     async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:
         """Return the task after the commit with the event `at`.
 
-        `read_events`, up to its `seq`, returns its events, and `read_history`, up to the number in the snapshot's
+        `read_events`, up to its `seq`, returns its events, and `read_portions`, up to the number in the snapshot's
         `histories`, the agents' histories: neither is read for the snapshot. Raises BadRequest
         for an unknown event, and SnapshotExpired if that state is no longer stored.
         """
@@ -323,6 +319,14 @@ class Store(Contents, WaitRecords, Protocol):
 
         A process that dies meanwhile may leave invisible parts, which `list_due` deletes. Raises VersionConflict.
         """
+
+
+async def read_history(
+    store: Store, key: TaskKey, agent: str, *, after: int = 0, upto: int | None = None, at: int | None = None
+) -> History:
+    """Return the entries of an agent's history in a task, oldest first, within the bounds of `read_portions`."""
+    portions = await store.read_portions(key, agent, after=after, upto=upto, at=at)
+    return [entry for portion in portions for entry in portion.entries]
 
 
 class LiveReceiver(Protocol):

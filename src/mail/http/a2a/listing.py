@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from a2a.types import ListTasksRequest, ListTasksResponse
 from a2a.types import Task as A2ATask
@@ -10,10 +10,8 @@ from a2a.utils.task import apply_history_length, validate_history_length, valida
 
 from mail.core.task.task import Task, TaskKey
 from mail.errors import BadRequest
+from mail.http.a2a.call import Call
 from mail.http.a2a.progress import Progress
-
-if TYPE_CHECKING:
-    from mail.http.a2a.handler import Call
 
 PAGE = 50
 """Tasks of a page, unless the caller asks for another number."""
@@ -48,7 +46,7 @@ class _Place(NamedTuple):
         return cls(int(found[1]), int(found[2]), found[3])
 
 
-async def list_tasks(call: "Call", params: ListTasksRequest) -> ListTasksResponse:
+async def list_tasks(call: Call, params: ListTasksRequest) -> ListTasksResponse:
     """Return a page of the caller's tasks. Raises BadRequest for an invalid token."""
     validate_history_length(params)
     size = params.page_size if params.HasField("page_size") else PAGE
@@ -81,7 +79,7 @@ async def list_tasks(call: "Call", params: ListTasksRequest) -> ListTasksRespons
     )
 
 
-async def _contexts(call: "Call", context: str, cursor: str) -> AsyncGenerator[tuple[Task, str]]:
+async def _contexts(call: Call, context: str, cursor: str) -> AsyncGenerator[tuple[Task, str]]:
     """Yield the caller's tasks, each with the cursor of the page that begins with it."""
     store, instance = call.runtime.store, str(call.principal)
     if context:
@@ -99,7 +97,7 @@ async def _contexts(call: "Call", context: str, cursor: str) -> AsyncGenerator[t
         cursor = page.cursor
 
 
-async def _runs(call: "Call", task: Task) -> list[Progress]:
+async def _runs(call: Call, task: Task) -> list[Progress]:
     """Return all runs of a task, in their order."""
     last = await call.read(task)
     return [*last.earlier, last]

@@ -20,7 +20,7 @@ import pytest
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.events import Event
 from mail.core.task.leases import ExpiredLease
-from mail.core.task.ports import Store, TurnQueue
+from mail.core.task.ports import Store, TurnQueue, read_history
 from mail.core.task.task import Task, TaskKey
 from mail.testing.changes import NOW, SWARM, Mail, Maker
 
@@ -127,6 +127,6 @@ async def everything(store: Store, key: TaskKey) -> Everything:
         task=task,
         inbox=[asdict(entry) for entry in await store.read_inbox(key)],
         events=await store.read_events(key),
-        histories={name: await store.read_history(key, name) for name in SWARM.agents},
+        histories={name: await read_history(store, key, name) for name in SWARM.agents},
         responses=[await store.read_response(key, n) for n in range(1, generations + 1)],
     )

@@ -8,7 +8,7 @@ import pytest
 
 from mail.core.protocol.message import Tier
 from mail.core.task.events import Event
-from mail.core.task.ports import Store
+from mail.core.task.ports import Store, read_history
 from mail.core.task.task import TaskKey, TaskStatus, Transition
 from mail.errors import MAILError, TaskNotFound, VersionConflict
 from mail.testing.changes import ANN, BOB, Mail, Maker, checkpoint
@@ -24,7 +24,7 @@ async def test_unknown_task_is_none(store: Store) -> None:
 @pytest.mark.parametrize(
     "read",
     [
-        lambda store: store.read_history(KEY, "alpha"),
+        lambda store: read_history(store, KEY, "alpha"),
         lambda store: store.read_inbox(KEY),
         lambda store: store.read_events(KEY),
         lambda store: store.read_response(KEY, 1),
@@ -42,7 +42,7 @@ async def test_first_commit_creates_the_task_with_its_mail_and_events(store: Sto
     assert await store.load(KEY) == change.task
     assert await store.read_inbox(KEY) == list(change.deliveries)
     assert await store.read_events(KEY) == list(change.events)
-    assert await store.read_history(KEY, "alpha") == []
+    assert await read_history(store, KEY, "alpha") == []
     assert await store.read_response(KEY, 1) is None
 
 
@@ -62,7 +62,7 @@ async def test_commit_applies_every_part_of_a_turn(store: Store, make: Maker) ->
     assert {entry.mailbox for entry in await store.read_inbox(KEY)} == {"beta", "gamma"}
     assert await store.read_events(KEY) == [*begun.events, *change.events]
     (record,) = change.histories
-    assert await store.read_history(KEY, "alpha") == record.entries
+    assert await read_history(store, KEY, "alpha") == record.entries
     assert await store.read_response(KEY, 1) == change.response
     for event in change.events:
         stored = await store.read_commit(KEY, event.seq)
@@ -194,7 +194,7 @@ async def test_the_same_task_id_under_two_instances_is_two_tasks(store: Store, m
     assert await store.load(theirs) == other.task
     assert await store.read_inbox(theirs) == list(other.deliveries)
     assert await store.read_events(theirs) == list(other.events)
-    assert await store.read_history(theirs, "alpha") == []
+    assert await read_history(store, theirs, "alpha") == []
     assert await store.read_response(theirs, 1) is None
     assert [task.title for task in (await store.list_tasks(ANN)).tasks] == ["mine"]
     assert [task.title for task in (await store.list_tasks(BOB)).tasks] == ["theirs"]
@@ -231,7 +231,7 @@ async def test_any_text_comes_back_to_the_letter(store: Store, make: Maker, text
     assert task.title == text
     assert [entry.message.message.body for entry in await store.read_inbox(KEY)] == [text]
     assert (await store.read_events(KEY))[2].text == text
-    assert await store.read_history(KEY, "alpha") == [
+    assert await read_history(store, KEY, "alpha") == [
         {"content": text, "deep": [{"er": [text, None, 1.5, True]}]}
     ]
     response = await store.read_response(KEY, 1)
@@ -288,7 +288,7 @@ async def test_work_goes_on_after_reopening(durable: StoreAdapter, make: Maker) 
     for n in range(1, 4):
         store = await durable.reopen()
         turn = await open_turn(store, KEY, "alpha", make)
-        assert len(await store.read_history(KEY, "alpha")) == n - 1
+        assert len(await read_history(store, KEY, "alpha")) == n - 1
         await store.commit(make.change(turn.task, Mail("alpha"), turn=turn, history=[{"turn": n}]))
     store = await durable.reopen()
     assert [event.seq for event in await store.read_events(KEY)] == list(range(1, 8))
@@ -359,9 +359,9 @@ async def test_values_read_are_the_callers_own(store: Store, make: Maker) -> Non
     await store.commit(make.change(turn.task, turn=turn, history=[{"content": ["kept"]}]))
     (await store.read_inbox(KEY)).clear()
     (await store.read_events(KEY)).clear()
-    history = await store.read_history(KEY, "alpha")
+    history = await read_history(store, KEY, "alpha")
     history[0]["content"] = "changed"
     history.clear()
     assert len(await store.read_inbox(KEY)) == 1
     assert len(await store.read_events(KEY)) == 3
-    assert await store.read_history(KEY, "alpha") == [{"content": ["kept"]}]
+    assert await read_history(store, KEY, "alpha") == [{"content": ["kept"]}]

@@ -12,7 +12,7 @@ from mail.core.protocol.message import Tier
 from mail.core.task.change import Inheritance, Turn
 from mail.core.task.context import AgentContext, Cut
 from mail.core.task.leases import Lease, Park, urgent_mail
-from mail.core.task.ports import Busy, Idle, Store
+from mail.core.task.ports import Busy, Idle, Store, read_history
 from mail.core.task.swarm import History
 from mail.core.task.task import TaskKey, Transition
 from mail.core.task.turn_state import Receipt
@@ -415,7 +415,7 @@ class TestCopies:
         turn = await open_turn(store, KEY, "beta~1", make)
         assert turn.entry == replace(waits.entry, mailbox="beta~1")
         assert (turn.task, turn.history) == (moved.task, [])
-        assert await store.read_history(KEY, "beta~1") == said
+        assert await read_history(store, KEY, "beta~1") == said
         now, before = [await store.read_snapshot(KEY, moved.task.seq - n) for n in (0, 1)]
         assert (now.mail, before.mail) == ([turn.entry], [waits.entry])
 
@@ -685,8 +685,8 @@ class TestHistoryAfter:
             turn = await open_turn(store, KEY, name, make)
             await store.commit(make.change(turn.task, turn=turn, history=[{"by": name}]))
         assert (await open_turn(store, KEY, "alpha", make)).history == [{"by": "alpha"}]
-        assert await store.read_history(KEY, "beta") == [{"by": "beta"}]
-        assert await store.read_history(KEY, "gamma") == []
+        assert await read_history(store, KEY, "beta") == [{"by": "beta"}]
+        assert await read_history(store, KEY, "gamma") == []
 
     async def test_a_turn_may_leave_no_history(self, store: Store, make: Maker) -> None:
         turn = await first_turn(store, KEY, "alpha", make, Mail("alpha"), Mail("alpha"))
@@ -701,15 +701,15 @@ class TestHistoryAfter:
             change = make.change(task, history=[{"n": n}], agent="beta")
             await store.commit(change)
             task = change.task
-        assert await store.read_history(KEY, "beta") == [{"n": n} for n in range(30)]
+        assert await read_history(store, KEY, "beta") == [{"n": n} for n in range(30)]
         early = begun.task.seq + 10
         for bounds in ({}, {"at": early}, {"at": task.seq}):
-            assert await store.read_history(KEY, "beta", after=3, upto=6, **bounds) == [
+            assert await read_history(store, KEY, "beta", after=3, upto=6, **bounds) == [
                 {"n": 3},
                 {"n": 4},
                 {"n": 5},
             ]
-        assert await store.read_history(KEY, "beta", after=28) == [{"n": 28}, {"n": 29}]
+        assert await read_history(store, KEY, "beta", after=28) == [{"n": 28}, {"n": 29}]
 
 
 class TestContents:
