@@ -195,6 +195,8 @@ def _aws() -> "type[BaseHTTPRequestHandler]":
             if operation == "GetItem" and request["Key"]["PK"]["S"].startswith("TOKEN#"):
                 fields = {"role": "admin", "id": "root", "created": "2026-01-01T00:00:00+00:00"}
                 answer = {"Item": {**request["Key"], **{name: {"S": text} for name, text in fields.items()}}}
+            elif operation == "UpdateItem":
+                answer = {"Attributes": request["Key"]}
             elif operation == "Query":
                 answer = {"Items": [], "Count": 0}
             elif operation == "SendMessageBatch":

@@ -1,6 +1,9 @@
-"""`GET /tasks`: the caller's tasks, their cost, dead letters and webhooks, and schedules."""
+"""`GET /tasks`: the caller's tasks, their cost, dead letters and webhooks, schedules; versions of the swarm."""
 
 from handlers.http_api import serve
-from mail.http.routes import dead_letters, schedules, tasks, usage, webhooks
+from mail.http.routes import dead_letters, schedules, tasks, usage, versions, webhooks
 
-handler = serve(tasks.router, usage.router, dead_letters.router, webhooks.router, schedules.router)
+handler = serve(
+    *(tasks.router, usage.router, dead_letters.router, webhooks.router, schedules.router),
+    versions.router,
+)

@@ -45,6 +45,7 @@ PROTECTED = [
     ("POST", "/swarms", {"user": 403, "admin": 400, "agent": 403}),
     ("DELETE", "/swarms/b", {"user": 403, "admin": 404, "agent": 403}),
     ("GET", "/swarms/dump", {"user": 403, "admin": 404, "agent": 403}),
+    ("GET", "/swarms/versions", {"user": 403, "admin": 200, "agent": 403}),
     ("POST", "/swarms/load", {"user": 403, "admin": 400, "agent": 403}),
     ("GET", "/usage", {"user": 200, "admin": 200, "agent": 403}),
     ("POST", "/task/fork", {"user": 400, "admin": 400, "agent": 403}),

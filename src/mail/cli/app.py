@@ -44,6 +44,7 @@ SECTIONS = {
     },
     "Administer a server": {
         "token": "mail.cli.token",
+        "swarm": "mail.cli.swarms",
         "webhook": "mail.cli.webhooks",
         "schedule": "mail.cli.schedules",
         "action": "mail.cli.callbacks",
@@ -62,6 +63,7 @@ MODULES = {name: module for names in SECTIONS.values() for name, module in names
 
 GROUPS = {
     "task": "List, show, watch, approve, cancel and fork your tasks.",
+    "swarm": "List the versions of the server's swarm.",
     "dead-letter": "Manage messages that could not be processed.",
     "webhook": "Manage webhooks for task events.",
     "schedule": "Manage messages that the server posts at certain times.",

@@ -1,18 +1,21 @@
 """`mail check`."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from mail.cli.options import as_json, config_file
-from mail.cli.output import Output
+from mail.cli.options import api_key, as_json, config_file
+from mail.cli.output import Output, counted, one_line
+from mail.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from mail.bootstrap.check import CheckedAgent
+    from mail.cli.connection import CommandClient
+    from mail.core.task.swarm import SwarmCore
 
 
 @click.command()
@@ -23,19 +26,35 @@ if TYPE_CHECKING:
     help="The swarms.json file. [default: as configured]",
 )
 @click.option("--swarm-name", metavar="NAME", help="The swarm to check. [default: as configured]")
+@click.option(
+    "--against",
+    metavar="URL",
+    help="Also list the open tasks of this server that would lose an agent or an action by the update. Asks an admin's "
+    "key.",
+)
+@api_key
 @config_file
 @as_json
-def check(file: Path | None, swarm_name: str | None, config: Path | None, as_json: bool) -> int:
-    """Check that a swarm's agents can work. Nothing is sent.
+def check(
+    file: Path | None,
+    swarm_name: str | None,
+    against: str | None,
+    api_key: str | None,
+    config: Path | None,
+    as_json: bool,
+) -> int:
+    """Check that a swarm's agents can work. Nothing is sent to models or agents.
 
     It looks for packages, API keys, models and tools.
 
     Exits with 1 if something is missing, and with 2 if the configuration is not valid.
     """
+    import asyncio
     import os
 
     from mail.bootstrap import read_swarm
     from mail.bootstrap.check import check_agents
+    from mail.cli.connection import connect
     from mail.config import load_config
     from mail.swarms_json.load import PACKAGED_SOURCE, find_source, load_swarms_json_from_file
 
@@ -51,15 +70,85 @@ def check(file: Path | None, swarm_name: str | None, config: Path | None, as_jso
     output = Output(sys.stdout, as_json)
     checked = list(check_agents(swarm, entry))
     problems = sum(len(agent.problems) for agent in checked)
-    output.result(
-        {"swarm": swarm.name, "agents": [asdict(agent) for agent in checked], "problems": problems},
-        lambda: show(swarm.name, checked, output),
+    update = (
+        None if against is None else asyncio.run(_compare(swarm, connect(against, api_key, config=config)))
     )
+    found = {"swarm": swarm.name, "agents": [asdict(agent) for agent in checked], "problems": problems}
+
+    def shown() -> None:
+        show(swarm.name, checked, output)
+        if update is not None:
+            show_update(update, output)
+
+    output.result(found if update is None else {**found, "update": update}, shown)
     if find_source(server.swarm.source) is PACKAGED_SOURCE and not as_json:
         output.text(
             f"This folder has no {server.swarm.source}, so this is the example swarm; mail init creates a project"
         )
-    return int(problems > 0)
+    return int(problems > 0 or bool(update and update["lost"]))
+
+
+async def _compare(swarm: "SwarmCore", client: "CommandClient") -> dict[str, Any]:
+    """Return what an update to a swarm would mean for the open tasks of a server. Raises ConfigurationError."""
+    async with client:
+        versions = await client.get_swarm_versions()
+    if versions["swarm"] != swarm.name:
+        raise ConfigurationError(
+            f"{client.base_url} runs the swarm {versions['swarm']!r}, not {swarm.name!r}; name another server or swarm"
+        )
+    return {
+        "server": client.base_url,
+        "is_present": versions["present"] == swarm.digest,
+        **losses(swarm, versions),
+    }
+
+
+def losses(swarm: "SwarmCore", versions: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how many open tasks an update concerns, and which agents and actions they would `lose`.
+
+    `finish` counts those that would end on their own version, by `on_update` of the swarm, so that they lose nothing.
+    """
+    open_tasks = finish = 0
+    lost = []
+    for version in versions["versions"]:
+        tasks = sum(version["tasks"].values())
+        open_tasks += tasks
+        if version["digest"] == swarm.digest:
+            continue
+        if swarm.finishes and version["can_finish"]:
+            finish += tasks
+            continue
+        for need in version["needs"]:
+            agent, action = swarm.agents.get(need["agent"]), need["action"]
+            if agent is None:
+                is_lost = not action  # it is listed without one as well
+            else:  # MCP servers may have tools that aren't known here
+                is_lost = action not in ("", *agent.actions) and agent.tool_source is None
+            if is_lost:
+                lost.append({"version": version["digest"], **need})
+    return {"tasks": open_tasks, "finish": finish, "lost": lost}
+
+
+def show_update(update: Mapping[str, Any], output: Output) -> None:
+    """Print which open tasks of a server would lose something, and what."""
+    open_tasks = counted(update["tasks"], "open task")
+    if update["is_present"]:
+        output.text(f"✓ {update['server']} runs this version already; it has {open_tasks}")
+        return
+    finish = f", {update['finish']} of which would finish on their version" if update["finish"] else ""
+    output.text(f"{'✗' if update['lost'] else '✓'} {update['server']} has {open_tasks}{finish}")
+    for loss in update["lost"]:
+        gone = (
+            f"{loss['agent']} would lose {loss['action']}"
+            if loss["action"]
+            else f"{loss['agent']} would be gone"
+        )
+        examples = ", ".join(f"{each['task_id']} ({each['caller']})" for each in loss["examples"])
+        more = ", …" if loss["tasks"] > len(loss["examples"]) else ""
+        verb = "needs" if loss["tasks"] == 1 else "need"
+        output.text("  " + one_line(f"{gone}: {counted(loss['tasks'], 'task')} {verb} it: {examples}{more}"))
+    if not update["lost"]:
+        output.text("no open task would lose an agent or an action")
 
 
 def show(swarm: str, checked: Sequence["CheckedAgent"], output: Output) -> None:

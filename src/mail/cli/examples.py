@@ -26,7 +26,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "init": ("mail init my-swarm", "mail init my-swarm --model ollama/llama3.2"),
     "build": ("mail build", "mail build --architecture arm64"),
     "local-aws": ("mail local-aws", "mail local-aws --port 8000 --env OPENAI_API_KEY"),
-    "check": ("mail check", "mail check swarms.json --swarm-name my-swarm"),
+    "check": (
+        "mail check",
+        "mail check swarms.json --swarm-name my-swarm",
+        "mail check --against https://mail.example",
+    ),
+    "swarm versions": ("mail swarm versions", "mail swarm versions --json"),
     "ui": ("mail ui", "mail ui --server https://mail.example --no-browser"),
     "ping": ("mail ping http://localhost:8000", "mail ping localhost:8000 --timeout 10"),
     "smoke": ("mail smoke https://mail.example", "mail smoke https://mail.example --message hello --json"),

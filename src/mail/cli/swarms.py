@@ -131,6 +131,20 @@ def _role(agent: Mapping[str, Any], entrypoint: str) -> str:
     return "yes" if agent["enable_entrypoint"] else "no"
 
 
+def show_versions(answer: Mapping[str, Any], output: Output) -> None:
+    """Print a line per version: its names, and how many open tasks began with it."""
+    present = answer["present"]
+    rows = [
+        (
+            f"{each['digest'] or 'not recorded'}{' (runs now)' if each['digest'] == present else ''}",
+            one_line(" ".join(filter(None, (each["version"], each["code"])))),
+            *(str(each["tasks"][status] or "") for status in ("running", "waiting", "paused")),
+        )
+        for each in answer["versions"]
+    ]
+    output.table(("digest", "version", "running", "waiting", "paused"), rows)
+
+
 COMMANDS = (
     Command(
         name="agents",
@@ -182,6 +196,14 @@ COMMANDS = (
             option("--metadata", help="A JSON object to store with it.", type=JSON(json_object)),
             switch("--volatile", help="Only until the server restarts."),
         ),
+    ),
+    Command(
+        name="swarm-versions",
+        shell_name="swarm versions",
+        summary="List the versions of the swarm that tasks use (admin).",
+        details="With the open tasks that began with each: running, waiting for a call or a timer, and paused.",
+        operation="get_swarm_versions",
+        view=show_versions,
     ),
     Command(
         name="swarm-dump", summary="Write the server's swarm to its log (admin).", operation="dump_swarm"

@@ -532,6 +532,14 @@ class MAILClient(Messaging):
         """Write the server's swarm to its log. For admins."""
         return await self._ask("dump_swarm")
 
+    async def get_swarm_versions(self) -> JSONObject:
+        """Return the present version of the swarm, those with which open tasks began, and what these need. For admins.
+
+        Servers count a thousand tasks per page; the pages are added up.
+        """
+        none: JSONObject = {}
+        return await self._ask_pages("get_swarm_versions", none, _add_versions)
+
     async def check_swarm_json(self, json_str: str) -> JSONObject:
         """Return whether an entry of swarms.json, given as JSON text, could be loaded, and its problems. For admins."""
         return await self._ask("check_swarm_json", json=json_str)
@@ -673,6 +681,27 @@ def _add_usage(sums: JSONObject, page: JSONObject) -> JSONObject:
     items = {} if page.get("per_task") is None else {"per_task": [*sums["per_task"], *page["per_task"]]}
     total = _add_counts(sums["total"], page["total"])
     return {**page, "tasks": sums["tasks"] + page["tasks"], "total": total, **by_name, **items}
+
+
+def _add_versions(sums: JSONObject, page: JSONObject) -> JSONObject:
+    """Add a page of `GET /swarms/versions` to the sums of the pages before it."""
+    if not sums:
+        return page
+    by_digest = {each["digest"]: each for each in sums["versions"]}
+    for new in page["versions"]:
+        old = by_digest.get(new["digest"], {})
+        needs = {(each["agent"], each["action"]): each for each in old.get("needs", ())}
+        for need in new["needs"]:
+            before = needs.get((need["agent"], need["action"]), {"tasks": 0, "examples": []})
+            examples = before["examples"] or need["examples"]
+            needs[need["agent"], need["action"]] = {
+                **need,
+                "tasks": before["tasks"] + need["tasks"],
+                "examples": examples,
+            }
+        tasks = _add_counts(old.get("tasks", {}), new["tasks"])
+        by_digest[new["digest"]] = {**new, "tasks": tasks, "needs": list(needs.values())}
+    return {**page, "versions": list(by_digest.values())}
 
 
 def _add_counts(one: JSONObject, other: JSONObject) -> JSONObject:

@@ -138,6 +138,7 @@ OPERATIONS = {
         Operation("get_swarms", "GET", "/swarms"),
         Operation("register_swarm", "POST", "/swarms", for_admins=True),
         Operation("dump_swarm", "GET", "/swarms/dump", for_admins=True),
+        Operation("get_swarm_versions", "GET", "/swarms/versions", for_admins=True, cursor="cursor"),
         Operation("check_swarm_json", "POST", "/swarms/check", for_admins=True),
         Operation("load_swarm_from_json", "POST", "/swarms/load", for_admins=True),
         Operation("post_interswarm_message", "POST", "/interswarm/forward"),
