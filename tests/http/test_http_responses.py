@@ -36,11 +36,10 @@ async def server() -> AsyncIterator[Bridge]:
 # ------------------------------------------------------------------------------------------- where it is served
 
 
-@pytest.mark.parametrize("path", ["/responses", "/v1/responses"])
-async def test_there_is_none_without_debug(path: str) -> None:
+async def test_it_is_only_below_v1_without_debug() -> None:
     async with HTTPServer(build_swarm({"supervisor": echo})) as server:
-        assert (await server.client.post(path, json={"input": "hi"})).status_code == 404
-        assert (await server.client.get(f"{path}/resp_t_1")).status_code == 404
+        assert (await server.client.post("/responses", json={"input": "hi"})).status_code == 404
+        assert (await server.client.get("/responses/resp_t_1")).status_code == 404
 
 
 async def test_it_is_not_in_the_public_document(server: Bridge) -> None:
@@ -51,7 +50,7 @@ async def test_it_is_not_in_the_public_document(server: Bridge) -> None:
 
 @pytest.mark.parametrize("path", ["", "/", "/v1"])
 async def test_the_sdk_finds_it(server: Bridge, path: str) -> None:
-    response = await server.sdk(path=path).responses.create(model="any", input="hello")
+    response = await server.sdk(path=path).responses.create(model="example", input="hello")
     assert response.output_text == "1: hello"
 
 
@@ -292,9 +291,11 @@ async def test_keys_and_roles(server: Bridge) -> None:
         {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "http://x/"}]}]},
         {"input": [{"type": "item_reference", "id": "msg_1"}]},
         {"input": [{"role": "assistant", "content": ""}]},
-        {"input": "hi", "conversation": "conv_1"},
+        {"input": "hi", "conversation": "conv_a#b"},
+        {"input": "hi", "conversation": "conv_1", "previous_response_id": "resp_t_1"},
         {"input": "hi", "prompt": {"id": "p"}},
-        {"input": "hi", "text": {"format": {"type": "json_schema", "name": "x", "schema": {}}}},
+        {"input": "hi", "text": {"format": {"type": "json_schema", "name": "x"}}},
+        {"input": "hi", "text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "no"}}}},
         {"input": "hi", "metadata": {"a": 1}},
         {"input": "hi", "metadata": {"a": "x" * 513}},
         {"input": "hi", "max_steps": 0},
@@ -309,7 +310,8 @@ async def test_requests_that_are_refused(server: Bridge, fields: dict[str, Any])
 
 async def test_a_body_that_is_no_json_or_too_large() -> None:
     async with Bridge(echo, max_body_bytes=100) as server:
-        for content, status in [(b"{", 400), (b"[]", 400), (b"x" * 101, 413)]:
+        server.rig.runtime.caller_files.max_bytes = 75
+        for content, status in [(b"{", 400), (b"[]", 400), (b"x" * 200, 400), (b"x" * 201, 413)]:
             problem(await server.client.post("/responses", content=content), status)
 
 

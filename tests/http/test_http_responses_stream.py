@@ -8,6 +8,7 @@ from responses_stage import Bridge, Slow
 
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.task.swarm import AgentCore, History, ToolChoice
+from mail.http.openai.stream import CLOSING
 from mail.http.service import RESPONSE_MARGIN
 from mail.testing.agents import Call, View, build_swarm, call, complete
 
@@ -55,7 +56,8 @@ async def test_an_answer() -> None:
         stream = await server.sdk().responses.create(model="m", input="hi", stream=True)
         events = [event async for event in stream]
         assert [event.type for event in events] == [*BEGINNING, *TEXT, "response.completed"]
-        assert [event.sequence_number for event in events] == list(range(len(events)))
+        numbers = [event.sequence_number for event in events]
+        assert numbers == [0, 1, 2, 3, 3 + len("you said: hi"), *range(CLOSING, CLOSING + 4)]
         created, completed = events[0], events[-1]
         assert created.type == "response.created"
         assert completed.type == "response.completed"
@@ -136,8 +138,18 @@ async def _until_pings(lines: Any, count: int) -> Any:
             return
 
 
-@pytest.mark.parametrize("starting_after", [None, 1, 4])
-async def test_a_stream_that_broke_off_is_taken_up_again(starting_after: int | None) -> None:
+@pytest.mark.parametrize(
+    ("starting_after", "left"),
+    [
+        (None, "at last"),
+        (1, "at last"),
+        (3, "at last"),
+        (6, "last"),
+        (10, ""),
+        (CLOSING, ""),
+    ],
+)
+async def test_a_stream_that_broke_off_is_taken_up_again(starting_after: int | None, left: str) -> None:
     slow = Slow()
     async with Bridge(slow, time_left=lambda _: RESPONSE_MARGIN + 0.2) as server:
         client = server.sdk()
@@ -150,7 +162,10 @@ async def test_a_stream_that_broke_off_is_taken_up_again(starting_after: int | N
         after: Any = {} if starting_after is None else {"starting_after": starting_after}
         again = await client.responses.retrieve(response_id, stream=True, **after)
         every = [*BEGINNING, *TEXT, "response.completed"]
+        numbers = [0, 1, 2, 3, 10, *range(CLOSING, CLOSING + 4)]
         begin = -1 if starting_after is None else starting_after
-        assert [(event.sequence_number, event.type) async for event in again] == [*enumerate(every)][
-            begin + 1 :
+        rest = [event async for event in again]
+        assert [(event.sequence_number, event.type) for event in rest] == [
+            (number, kind) for number, kind in zip(numbers, every, strict=True) if number > begin
         ]
+        assert "".join(event.delta for event in rest if event.type == "response.output_text.delta") == left

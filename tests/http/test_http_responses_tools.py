@@ -49,6 +49,10 @@ def calls_of(response: Response) -> list[ResponseFunctionToolCall]:
     return calls
 
 
+def task_of(response: Response) -> str:
+    return response.id.removeprefix("resp_").rpartition("_")[0]
+
+
 def result(call: ResponseFunctionToolCall, output: str) -> Any:
     return {"type": "function_call_output", "call_id": call.call_id, "output": output}
 
@@ -171,7 +175,7 @@ async def test_a_conversation_that_the_caller_keeps() -> None:
         said += [waiting.to_dict(), result(waiting, "sunny")]
         told = await client.responses.create(model="m", input=said, tools=[WEATHER], store=False)
         assert told.output_text == "It is sunny."
-        assert told.id.partition("_")[2].split("_")[0] != asked.id.split("_")[1]
+        assert task_of(told) == task_of(asked)  # the ids of its calls name the response
 
 
 async def test_a_result_without_a_call() -> None:
@@ -306,11 +310,6 @@ async def _action(_arguments: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     ("tools", "choice"),
     [
-        ([{"type": "function", "name": "task_complete"}], None),
-        ([{"type": "function", "name": "text_output"}], None),
-        ([{"type": "function", "name": "web_search_call"}], None),
-        ([{"type": "function", "name": "act"}], None),
-        ([{"type": "function", "name": "ask"}], None),
         ([TIME, TIME], None),
         ([{"type": "function", "name": "with space"}], None),
         ([{"type": "function", "name": ""}], None),
@@ -334,6 +333,31 @@ async def test_tools_that_are_refused(tools: Any, choice: Any) -> None:
         error = problem(await server.respond(input="hi", tools=tools, tool_choice=choice))
         assert error["type"] == "invalid_request_error"
         assert (await server.client.get("/tasks")).json() == {}
+
+
+@pytest.mark.parametrize(
+    "name", ["task_complete", "text_output", "web_search_call", "act", "ask", "caller__x"]
+)
+async def test_a_tool_with_a_name_of_the_swarms_has_another_one_there(name: str) -> None:
+    """So a swarm can be the model of an agent of another swarm, which has `task_complete`, too."""
+    swarm = build_swarm(
+        {"supervisor": use_all}, actions={"act": _action}, breakpoint_tools=frozenset({"ask"})
+    )
+    tool: Any = {**TIME, "name": name}
+    async with Bridge(swarm) as server:
+        client = server.sdk()
+        asked = await client.responses.create(
+            model="m", input="hi", tools=[tool], tool_choice={"type": "function", "name": name}
+        )
+        [waiting] = calls_of(asked)
+        assert waiting.name == name
+        assert [declared.to_dict()["name"] for declared in asked.tools] == [name]
+        [paused] = (await server.client.get(f"/task?task_id={task_of(asked)}")).json()["pending_tool_calls"]
+        assert paused["name"] == f"caller__{name}"
+        told = await client.responses.create(
+            model="m", input=[result(waiting, "noon")], previous_response_id=asked.id
+        )
+        assert told.output_text == "noon"
 
 
 async def test_a_tool_in_the_shape_of_chat_completions() -> None:

@@ -108,11 +108,10 @@ def create_app(
 
         app.add_middleware(TelemetryMiddleware, service=service)
     if service.debug:
-        from mail.http.openai.routes import router as responses
         from mail.http.reference import router as reference
+        from mail.http.routes.openai import debug_router as responses
 
         app.include_router(reference)
         app.include_router(responses)
-        app.include_router(responses, prefix="/v1")  # programs written for OpenAI may look for it there
     install_error_handlers(app)
     return app

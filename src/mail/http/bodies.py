@@ -112,13 +112,21 @@ class JSONBody[Model: BaseModel]:
 
     Put it behind the caller in a route's signature, so that the caller is checked first. With
     `optional=True` a request without a body is read as `{}`. `max_bytes` is below the limit of the server for a body
-    that strangers may send.
+    that strangers may send; with `has_files`, a body may be larger by a file in base64.
     """
 
-    def __init__(self, model: type[Model], *, optional: bool = False, max_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        model: type[Model],
+        *,
+        optional: bool = False,
+        max_bytes: int | None = None,
+        has_files: bool = False,
+    ) -> None:
         self.model = model
         self._optional = optional
         self._max_bytes = max_bytes
+        self._has_files = has_files
 
     async def __call__(self, request: Request) -> Model:
         return (await self.read(request))[0]
@@ -126,7 +134,10 @@ class JSONBody[Model: BaseModel]:
     async def read(self, request: Request) -> tuple[Model, dict[str, Any]]:
         """Return the body as a model, and the object that was given."""
         service = service_of(request)
-        body = await read_body(request, self._max_bytes or service.max_body_bytes)
+        limit = self._max_bytes or service.max_body_bytes
+        if self._has_files and (files := service.runtime.caller_files).are_stored:
+            limit += files.max_bytes * 4 // 3
+        body = await read_body(request, limit)
         if len(body) > LARGE:
             await service.runtime.pacer.pause(len(body))
         if not body and self._optional:

@@ -86,7 +86,7 @@ def stream_events(
     from sse_starlette import EventSourceResponse
 
     return EventSourceResponse(
-        _while_stored(
+        while_stored(
             service_of(request).holding(request),
             _frames(
                 request,
@@ -106,7 +106,7 @@ def stream_events(
     )
 
 
-async def _while_stored(holding: Holding, frames: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+async def while_stored(holding: Holding, frames: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
     """Yield frames until the store can't be reached: then the stream ends early, and the client resumes it."""
     try:
         async with aclosing(frames):

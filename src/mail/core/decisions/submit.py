@@ -100,9 +100,10 @@ class SubmissionChanges(TypedDict, total=False):
     entrypoint: str
     resume_from: ResumeFrom
     breakpoint_tool_call_result: object
+    task_id: str | None
     ceiling: Budget
-    expects: int | Literal["*"]
-    idempotency_key: IdempotencyKey
+    expects: int | Literal["*"] | None
+    idempotency_key: IdempotencyKey | None
 
 
 _TERMS = (

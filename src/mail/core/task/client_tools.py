@@ -15,8 +15,13 @@ from mail.core.protocol.output_schema import OutputSchema
 from mail.core.protocol.values import Value, value
 from mail.errors import BadClientTools
 
-TOOL_NAME = r"^[a-zA-Z0-9_-]{1,64}$"
+MAX_TOOL_NAME = 64
+
+TOOL_NAME = rf"^[a-zA-Z0-9_-]{{1,{MAX_TOOL_NAME}}}$"
 """The tool names that every provider accepts."""
+
+RESERVED = frozenset({*MAIL_TOOLS, *BUILTIN_TOOLS, TEXT_OUTPUT})
+"""The names of tools that a caller can't have, besides those of the swarm's own."""
 
 
 class ClientTool(Value):
@@ -31,6 +36,10 @@ class ClientTool(Value):
     description: str = ""
     parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
     strict: bool | None = None
+
+    def renamed(self, name: str) -> "ClientTool":
+        """Return the tool under another name."""
+        return ClientTool(**{**vars(self), "name": name})
 
 
 class ClientTools(Value):
@@ -60,8 +69,7 @@ class ClientTools(Value):
         names = [tool.name for tool in self.tools]
         if double := sorted({name for name in names if names.count(name) > 1}):
             raise BadClientTools(f"there are several tools with the name {', '.join(double)}")
-        reserved = {*MAIL_TOOLS, *BUILTIN_TOOLS, TEXT_OUTPUT, *taken}
-        if clash := [name for name in names if name in reserved]:
+        if clash := [name for name in names if name in RESERVED or name in taken]:
             raise BadClientTools(
                 f"the swarm has tools of its own with the name {', '.join(clash)}; rename yours"
             )

@@ -45,6 +45,12 @@ class RefusedRequest(BadRequest):
         self.code = code
 
 
+class ModelNotFound(RefusedRequest):
+    """The server has no swarm and no agent of this name."""
+
+    http_status = 404
+
+
 class ResponseNotFound(MAILError):
     """The caller has no response with this id."""
 

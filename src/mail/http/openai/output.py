@@ -1,17 +1,17 @@
 """From the events of a generation to the response object."""
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from mail.core.decisions.conversation import Conversation
-from mail.core.decisions.items import Question
+from mail.core.decisions.items import Answer, Question
 from mail.core.task.client_tools import ClientTool, ClientTools
 from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.events import Event, EventKind
-from mail.http.openai.submission import ResponseId
+from mail.http.openai.submission import ResponseId, own_name
 
 JSONObject = dict[str, Any]
 
@@ -49,7 +49,7 @@ class Echo(NamedTuple):
 
 
 def _declare(tool: ClientTool) -> JSONObject:
-    return {"type": "function", **tool.model_dump()}
+    return {"type": "function", **tool.renamed(own_name(tool.name)).model_dump()}
 
 
 class Work:
@@ -57,47 +57,52 @@ class Work:
 
     Attributes:
         began: time of its first event, in ISO 8601.
+        has_begun: whether it has one.
         end: the event that ended it; None while it runs.
         usage: the usage of its model calls.
     """
 
-    began = ""
-    end: Event | None = None
-    usage = NO_USAGE
-
-    def __init__(self) -> None:
+    def __init__(self, generation: int = 1) -> None:
+        """Read a generation, counted from the first event that will be read; each one ends with a terminal event."""
+        self.began = ""
+        self.has_begun = False
+        self.end: Event | None = None
+        self.usage = NO_USAGE
+        self._to_skip = generation - 1
         self._is_out_of_steps = False
         self._reader = Conversation()
         self._questions: dict[str, Question] = {}
+        self._files: tuple[JSONObject, ...] = ()
 
     @classmethod
-    async def of(cls, timeline: AsyncGenerator[Event], generation: int, *, at_first: bool = False) -> "Work":
-        """Read a generation's events from a task's timeline, without keeping them; `at_first` only when it began.
-
-        Each generation ends with one terminal event.
-        """
-        work, number, has_begun = cls(), 1, False
+    async def of(cls, timeline: AsyncGenerator[Event], generation: int = 1) -> "Work":
+        """Read a generation's events from a task's timeline, without keeping them."""
+        work = cls(generation)
         async with aclosing(timeline):
             async for event in timeline:
-                if not has_begun:
-                    work.began = event.timestamp  # it may begin with the end of the previous one
-                if number == generation:
-                    if at_first:
-                        break
-                    has_begun = True
-                    work._read(event)
-                number += event.is_terminal
-                if number > generation:
+                work.read(event)
+                if work.end is not None:
                     break
         return work
 
-    def _read(self, event: Event) -> None:
+    def read(self, event: Event) -> None:
+        """Read the task's next event."""
+        if not self.has_begun:
+            self.began = event.timestamp  # it may begin with the end of the previous one
+        if self._to_skip:
+            self._to_skip -= event.is_terminal
+            return
+        self.has_begun = True
         self._is_out_of_steps |= event.is_out_of_steps
         if event.is_terminal:
             self.end = event
         if event.extra.usage is not None:
             self.usage += event.extra.usage
-        self._questions |= {item.id: item for item in self._reader.read(event) if isinstance(item, Question)}
+        for item in self._reader.read(event):
+            if isinstance(item, Question):
+                self._questions[item.id] = item
+            elif isinstance(item, Answer):
+                self._files = item.files
 
     @property
     def status(self) -> Status:
@@ -109,38 +114,43 @@ class Work:
                 return "failed"
         return "incomplete" if self._is_out_of_steps else "completed"
 
-    def output(self, response_id: ResponseId) -> list[JSONObject]:
-        """Return the output's items: the calls that wait for their results, or the answer."""
+    def output(self, response_id: ResponseId, said: str = "") -> list[JSONObject]:
+        """Return the output's items: the answer, or the calls that wait for their results.
+
+        `said` is text that was streamed before such calls.
+        """
         end = self.end
         if end is None or end.kind is EventKind.TASK_ERROR:
             return []
-        name = str(response_id).removeprefix("resp_")
-        if end.is_pause:
-            return [
-                {
-                    "type": "function_call",
-                    "id": f"fc_{name}_{n}",
-                    "call_id": call.call_id,
-                    "name": call.name,
-                    "arguments": json.dumps(call.arguments),
-                    "status": "completed",
-                }
-                for n, call in enumerate(item for item in self._questions.values() if item.is_open)
-            ]
-        content = {"type": "output_text", "text": end.text, "annotations": [], "logprobs": []}
-        return [
+        name = response_id.name
+        if not end.is_pause:
+            return [message_item(response_id, end.text, self.status, self._files)]
+        calls = [
             {
-                "type": "message",
-                "id": f"msg_{name}",
-                "role": "assistant",
-                "status": self.status,
-                "content": [content],
+                "type": "function_call",
+                "id": f"fc_{name}_{n}",
+                "call_id": response_id.call(call.call_id),
+                "name": own_name(call.name),
+                "arguments": json.dumps(call.arguments),
+                "status": "completed",
             }
+            for n, call in enumerate(item for item in self._questions.values() if item.is_open)
         ]
+        return [message_item(response_id, said, self.status), *calls] if said else calls
 
 
-def describe(response_id: ResponseId, echo: Echo, work: Work) -> JSONObject:
-    """Return the response object of OpenAI's API."""
+def message_item(
+    response_id: ResponseId, text: str, status: Status, files: Sequence[JSONObject] = ()
+) -> JSONObject:
+    """Return the item of an answer."""
+    annotations = [{"type": "file_path", "file_id": file["id"], "index": 0} for file in files]
+    content = {"type": "output_text", "text": text, "annotations": annotations, "logprobs": []}
+    item_id = f"msg_{response_id.name}"
+    return {"type": "message", "id": item_id, "role": "assistant", "status": status, "content": [content]}
+
+
+def describe(response_id: ResponseId, echo: Echo, work: Work, said: str = "") -> JSONObject:
+    """Return the response object of OpenAI's API; for `said`, see `Work.output`."""
     status, end = work.status, work.end
     return {
         "id": str(response_id),
@@ -150,7 +160,7 @@ def describe(response_id: ResponseId, echo: Echo, work: Work) -> JSONObject:
         "status": status,
         "error": {"code": "server_error", "message": end.text} if end and status == "failed" else None,
         "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
-        "output": work.output(response_id),
+        "output": work.output(response_id, said),
         "usage": None if end is None else _describe_usage(work.usage),
         "max_output_tokens": None,
         "reasoning": {"effort": None, "summary": None},

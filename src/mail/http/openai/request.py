@@ -1,9 +1,11 @@
 """The body of `POST /responses`: the fields of OpenAI's request that apply to a swarm.
 
 Fields that tune one model, such as `temperature`, are ignored. Features that would change the meaning of an answer and
-are not supported (images, tools that OpenAI runs, conversations, output schemas) are refused.
+are not supported (audio, tools that OpenAI runs, prompts that OpenAI stores) are refused.
 """
 
+from base64 import b64decode
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -17,9 +19,26 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from mail.core.protocol.output_schema import OutputSchema
 from mail.core.task.client_tools import TOOL_NAME, ClientTool, ClientTools
+from mail.core.task.files import File
 from mail.http.bodies import Given
 from mail.http.openai.errors import RefusedRequest
+
+
+class Nested(Given):
+    """An object that Chat Completions nest one level deeper, below the name of its type."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _lift(cls, value: Any) -> Any:
+        inner = value.get(str(value.get("type"))) if isinstance(value, dict) else None
+        return cls._read({**value, **inner} if isinstance(inner, dict) else value)
+
+    @classmethod
+    def _read(cls, value: Any) -> Any:
+        """Return the fields of an object that is not nested."""
+        return value
 
 
 class TextPart(Given):
@@ -40,34 +59,82 @@ class RefusalPart(Given):
         return self.refusal
 
 
-_PART_TYPES = ("input_text", "output_text", "text", "refusal")
-
-Part = Annotated[TextPart | RefusalPart, Field(discriminator="type")]
+_SOURCES = ("file_data", "image_url", "url", "file_url")
 
 
-def _as_parts(content: Any) -> Any:
+class FilePart(Nested):
+    """An image or another file: an uploaded one, or its bytes in base64, most often as a `data:` URL."""
+
+    type: Literal["input_image", "input_file", "image_url", "file"]
+    file_id: str | None = None
+    filename: str = ""
+    data: str = ""
+
+    @classmethod
+    def _read(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        data = next((given for name in _SOURCES if isinstance(given := value.get(name), str) and given), "")
+        if data.startswith(("http://", "https://")):
+            raise PydanticCustomError(
+                "url",
+                "files are not fetched from URLs: upload the file with POST /files and send its id as file_id, or send "
+                "its bytes as a data: URL",
+            )
+        if not data and not value.get("file_id"):
+            raise PydanticCustomError("no_file", "has neither a file_id nor the bytes of a file")
+        return {**value, "data": data, "filename": value.get("filename") or ""}
+
+    def file(self) -> File:
+        """Return the file that it has the bytes of. Raises RefusedRequest."""
+        head, _, data = self.data.rpartition(",")
+        if head and not (head.startswith("data:") and head.endswith(";base64")):
+            raise RefusedRequest("a data: URL must be like data:image/png;base64,…", param="input")
+        try:
+            content = b64decode(data, validate=True)
+        except ValueError as error:
+            raise RefusedRequest(f"the bytes of a file must be in base64: {error}", param="input") from error
+        return File(content, self.filename, head.removeprefix("data:").removesuffix(";base64"))
+
+
+_TEXT_TYPES = ("input_text", "output_text", "text", "refusal")
+_FILE_TYPES = ("input_image", "input_file", "image_url", "file")
+
+Text = TextPart | RefusalPart
+
+
+def _as_parts(content: Any, known: tuple[str, ...] = _TEXT_TYPES + _FILE_TYPES) -> Any:
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     for part in content if isinstance(content, list) else ():
         kind = part.get("type") if isinstance(part, dict) else None
-        if isinstance(kind, str) and kind not in _PART_TYPES:
+        if isinstance(kind, str) and kind not in known:
+            takes = "text, images and files" if known != _TEXT_TYPES else "text as a result"
             raise PydanticCustomError(
-                "unsupported_part", "agents take text only, no {kind}", {"kind": repr(kind[:40])}
+                "unsupported_part",
+                "agents take {takes}, no {kind}",
+                {"takes": takes, "kind": repr(kind[:40])},
             )
     return content
 
 
-Content = Annotated[list[Part], BeforeValidator(_as_parts)]
+def _as_text(content: Any) -> Any:
+    return _as_parts(content, _TEXT_TYPES)
 
 
-def text_of(content: list[TextPart | RefusalPart]) -> str:
-    """Return the text of all content items."""
-    return "\n\n".join(part.text for part in content)
+Content = Annotated[list[Annotated[Text | FilePart, Field(discriminator="type")]], BeforeValidator(_as_parts)]
+TextContent = Annotated[list[Annotated[Text, Field(discriminator="type")]], BeforeValidator(_as_text)]
+
+
+def text_of(content: Iterable[Text | FilePart]) -> str:
+    """Return the text of all content items that are text."""
+    return "\n\n".join(part.text for part in content if not isinstance(part, FilePart))
 
 
 class MessageItem(Given):
     """A message of the conversation."""
 
+    type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
     content: Content
 
@@ -75,6 +142,7 @@ class MessageItem(Given):
 class FunctionCall(Given):
     """An earlier call of one of the caller's tools."""
 
+    type: Literal["function_call"] = "function_call"
     call_id: str
     name: str
     arguments: str
@@ -83,16 +151,20 @@ class FunctionCall(Given):
 class FunctionCallOutput(Given):
     """The output of such a call."""
 
+    type: Literal["function_call_output"] = "function_call_output"
     call_id: str
-    output: Content
+    output: TextContent
 
 
 class Reasoning(Given):
     """A model's reasoning, which is ignored."""
 
+    type: Literal["reasoning"] = "reasoning"
+
 
 def _type_of_item(item: Any) -> str:
-    return str(item.get("type") or "message") if isinstance(item, dict) else "message"
+    given = item.get("type") if isinstance(item, dict) else getattr(item, "type", None)
+    return str(given or "message")
 
 
 Item = Annotated[
@@ -108,18 +180,11 @@ def _as_items(value: Any) -> Any:
     return [{"role": "user", "content": value}] if isinstance(value, str) else value
 
 
-class NamedFunction(Given):
-    """The name of one of the caller's functions; also in the shape of Chat Completions, one level deeper."""
+class NamedFunction(Nested):
+    """The name of one of the caller's functions."""
 
     type: Literal["function"]
     name: str = Field(pattern=TOOL_NAME)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _flatten(cls, value: Any) -> Any:
-        if isinstance(value, dict) and isinstance(value.get("function"), dict):
-            return {**value, **value["function"]}
-        return value
 
 
 class FunctionTool(NamedFunction):
@@ -144,7 +209,7 @@ class FunctionTool(NamedFunction):
         return ClientTool(**{name: value for name, value in given.items() if value is not None})
 
 
-class AllowedTools(Given):
+class AllowedTools(Nested):
     """A selection of the tools."""
 
     type: Literal["allowed_tools"]
@@ -155,16 +220,49 @@ class AllowedTools(Given):
 Mode = Literal["auto", "none", "required"]
 
 
-class Format(Given):
+class Format(Nested):
     """The format of the answer."""
 
-    type: Literal["text"]
+    type: Literal["text", "json_object", "json_schema"]
+    name: str | None = None
+    schema_: OutputSchema | None = Field(default=None, alias="schema")
+    strict: bool | None = None
+
+    def output_schema(self) -> OutputSchema | None:
+        """Return the schema that the answer must fit; None if it is text. Raises RefusedRequest."""
+        if self.type == "json_schema" and self.schema_ is None:
+            raise RefusedRequest("the format json_schema needs a schema", param="text")
+        return (
+            self.schema_
+            if self.type == "json_schema"
+            else {"type": "object"}
+            if self.type == "json_object"
+            else None
+        )
 
 
 class TextSettings(Given):
     """Settings of the answer's text."""
 
     format: Format | None = None
+
+
+CONVERSATION = "conv_"
+"""Begins the id of a conversation, before that of its task."""
+
+
+class GivenConversation(Given):
+    """A conversation, which is a task."""
+
+    id: str = Field(pattern=rf"^{CONVERSATION}[^\x00-\x1f\x7f#]{{1,256}}$")
+
+    @property
+    def task_id(self) -> str:
+        return self.id.removeprefix(CONVERSATION)
+
+
+def _as_conversation(value: Any) -> Any:
+    return {"id": value} if isinstance(value, str) else value
 
 
 MetadataKey = Annotated[str, StringConstraints(max_length=64)]
@@ -189,7 +287,7 @@ class PostResponses(Given):
     model: str | None = None
     metadata: dict[MetadataKey, MetadataValue] | None = Field(default=None, max_length=16)
     text: TextSettings | None = None
-    conversation: None = None
+    conversation: Annotated[GivenConversation | None, BeforeValidator(_as_conversation)] = None
     prompt: None = None
     max_steps: int | None = Field(default=None, ge=1, le=1_000_000)
     timeout: float | None = Field(default=None, gt=0, le=10_000_000, allow_inf_nan=False)
@@ -202,6 +300,11 @@ class PostResponses(Given):
         if isinstance(value, dict) and isinstance(value.get("kwargs"), dict):
             return {**value["kwargs"], **{name: given for name, given in value.items() if given is not None}}
         return value
+
+    def output_schema(self) -> OutputSchema | None:
+        """Return the schema that the answer must fit; None for that of the swarm. Raises RefusedRequest."""
+        chosen = self.text and self.text.format
+        return chosen.output_schema() if chosen else None
 
     def client_tools(self) -> ClientTools | None:
         """Return the caller's tools; None if there are none. Raises RefusedRequest."""

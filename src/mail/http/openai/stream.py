@@ -1,132 +1,201 @@
 """A response as a stream of OpenAI's events.
 
-While the swarm works, a stream has no events to send: the answer arrives as a whole. Every stream of one response has
-the same events with the same numbers, so that an interrupted stream can be resumed.
+The text that models write for the answer is sent as they write it. Text is numbered by its characters, and what comes
+before and after it has fixed numbers, so that every stream of one response has the same events under the same numbers,
+and one that breaks off can be resumed in the midst of the text. Only the stream of the request itself has text before
+the answer is complete.
 """
 
-import asyncio
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import nullcontext
-from itertools import chain, count
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, AsyncIterable, Iterator
+from contextlib import aclosing
+from typing import Any
 
 from fastapi import Request
 
 from mail.auth.keys import find_bearer
-from mail.core.engine.watch import LONG_POLL, read_timeline
+from mail.core.protocol.values import value
+from mail.core.task.events import Event
+from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.task import TaskKey
-from mail.http.openai.output import Echo, JSONObject, Work, describe
+from mail.http.openai.output import Echo, JSONObject, Work, describe, message_item
 from mail.http.openai.submission import ResponseId
-from mail.http.service import Service, StopSignal, service_of
-from mail.http.sse import HEADERS, SHUTDOWN_GRACE, encode
+from mail.http.service import service_of
+from mail.http.sse import encode, read_batches
 
-if TYPE_CHECKING:  # as in `mail.http.sse`
-    from sse_starlette import EventSourceResponse
+TEXT = 4
+"""The number of the event with the first character."""
+
+CLOSING = 1_000_000_000
+"""The number of the first event after the text."""
+
+PARAGRAPH = "\n\n"
+"""Stands between texts that don't continue each other."""
+
+PING = b": ping\r\n\r\n"
 
 
-async def await_end(
-    service: Service,
-    key: TaskKey,
-    generation: int,
-    seconds: float | None,
-    refused: StopSignal | None = None,
-) -> bool:
-    """Wait until a generation ends, `seconds` have passed (None: no limit), the server stops, or a key is `refused`.
+@value
+class Sought:
+    """A response, and where to find it in its task's timeline.
 
-    Return whether it has ended.
+    Attributes:
+        after: the seq of an event before it.
+        generation: its generation, counted from that event.
     """
-    wait = service.runtime.store.wait_for_response
-    try:
-        async with (
-            service.stopping.cuts_short(),
-            nullcontext() if refused is None else refused.cuts_short(),
-            asyncio.timeout(seconds),
-        ):
-            while await wait(key, generation, seconds=LONG_POLL) is None:
-                pass
-    except TimeoutError:
-        return await service.runtime.store.read_response(key, generation) is not None
-    return True
+
+    key: TaskKey
+    id: ResponseId
+    echo: Echo
+    after: int = 0
+    generation: int = 1
 
 
-def stream_response(
-    request: Request,
-    key: TaskKey,
-    response_id: ResponseId,
-    echo: Echo,
-    *,
-    seconds: float | None,
-    starting_after: int = -1,
-    headers: Mapping[str, str] | None = None,
-) -> "EventSourceResponse":
-    """Stream the events of a response whose numbers are higher than `starting_after`.
+async def follow(
+    request: Request, sought: Sought, *, live: bool = False, starting_after: int = -1
+) -> AsyncGenerator[JSONObject | None]:
+    """Yield the events of a response whose numbers are higher than `starting_after`, and None after each silence.
 
-    After `seconds` (None: no limit), or when the server stops or the request's key is refused, the stream ends early.
+    With `live`, text is among them as models write it. The events end early when the request's time is up, the server
+    stops or the key is refused.
     """
-    from sse_starlette import EventSourceResponse
-
     service = service_of(request)
-    return EventSourceResponse(
-        _frames(request, key, response_id, echo, seconds, starting_after),
-        headers={**HEADERS, **(headers or {})},
-        ping=service.heartbeat,
-        shutdown_grace_period=SHUTDOWN_GRACE,
-    )
+    runtime = service.runtime
+
+    def watch(after: int) -> AsyncGenerator[list[Event] | list[LiveEvent]]:
+        events = runtime.watch(sought.key, after=after, heartbeat=service.heartbeat)
+        return runtime.with_live(sought.key, events, deltas=True) if live else events
+
+    writer = _Writer(sought, starting_after)
+    async with (
+        service.open_streams.watched(service.authenticator, find_bearer(request.headers)) as refused,
+        aclosing(read_batches(request, refused, watch, sought.after, None)) as batches,
+    ):
+        async for batch in batches:
+            if not batch:
+                yield None
+            for event in batch:
+                for each in writer.add(event) if isinstance(event, LiveEvent) else writer.read(event):
+                    yield each
+                if writer.work.end is not None:
+                    return
 
 
-async def _frames(
-    request: Request,
-    key: TaskKey,
-    response_id: ResponseId,
-    echo: Echo,
-    seconds: float | None,
-    starting_after: int,
-) -> AsyncGenerator[bytes]:
-    numbers = count()
+async def frames(events: AsyncIterable[JSONObject | None]) -> AsyncGenerator[bytes]:
+    """Yield the frames of a stream of these events."""
+    async for event in events:
+        yield PING if event is None else encode(event["type"], event)
 
-    def frames(events: Iterator[JSONObject]) -> Iterator[bytes]:
-        for event, number in zip(events, numbers, strict=False):
-            if number > starting_after:
-                yield encode(event["type"], {**event, "sequence_number": number})
 
-    service = service_of(request)
-    store, holding = service.runtime.store, service.holding(request)
-    begun = await Work.of(read_timeline(store, key, holding), response_id.generation, at_first=True)
-    response = describe(response_id, echo, begun)
-    first = [{"type": kind, "response": response} for kind in ("response.created", "response.in_progress")]
-    for frame in frames(iter(first)):
-        yield frame
-    async with service.open_streams.watched(service.authenticator, find_bearer(request.headers)) as refused:
-        if not await await_end(service, key, response_id.generation, seconds, refused):
+class _Writer:
+    """Writes the events of a response that a client has not seen.
+
+    Attributes:
+        work: what has been read of its generation.
+    """
+
+    def __init__(self, sought: Sought, starting_after: int) -> None:
+        self.work = Work(sought.generation)
+        self._sought = sought
+        self._starting_after = starting_after
+        self._seen = max(0, min(starting_after, CLOSING) - TEXT + 1)
+        self._sent = self._current = ""  # all of the text, and that of the last call of a model
+        self._source: tuple[str, object] | None = None
+        self._has_begun = self._has_text = False
+        self._closing = CLOSING
+
+    def read(self, event: Event) -> Iterator[JSONObject]:
+        """Yield the events that follow from one of the timeline."""
+        self.work.read(event)
+        if self.work.has_begun:
+            yield from self._begin(self.work.began)
+        if self.work.end is not None:
+            yield from self._end()
+
+    def add(self, event: LiveEvent) -> Iterator[JSONObject]:
+        """Yield the events that follow from a live one: the text that it adds to the answer."""
+        source = (event.turn, event.extra.get("call"))
+        if event.kind is LiveKind.MODEL_CALL_RETRIED and source == self._source:
+            self._source = None
+        if not event.is_answer:
             return
-    work = await Work.of(read_timeline(store, key, holding), response_id.generation)
-    response = describe(response_id, echo, work)
-    items = chain.from_iterable(_item_events(item, index) for index, item in enumerate(response["output"]))
-    last = {"type": f"response.{response['status']}", "response": response}
-    for frame in frames(chain(items, [last])):
-        yield frame
+        yield from self._begin(event.timestamp)
+        yield from self._open()
+        if source != self._source:
+            yield from self._add(PARAGRAPH if self._sent else "")
+            self._source, self._current = source, ""
+        self._current += event.delta
+        yield from self._add(event.delta)
 
+    def _begin(self, timestamp: str) -> Iterator[JSONObject]:
+        if self._has_begun:
+            return
+        self._has_begun, begun = True, Work()
+        begun.began = timestamp
+        response = describe(self._sought.id, self._sought.echo, begun)
+        for number, kind in enumerate(("response.created", "response.in_progress")):
+            yield from self._event(kind, number, response=response)
 
-def _item_events(item: JSONObject, index: int) -> Iterator[JSONObject]:
-    at: dict[str, Any] = {"item_id": item["id"], "output_index": index}
-    begun = {**item, "status": "in_progress"}
-    if item["type"] == "function_call":
-        yield _added({**begun, "arguments": ""}, index)
-        arguments = item["arguments"]
-        yield {"type": "response.function_call_arguments.delta", "delta": arguments, **at}
-        done = {"arguments": arguments, "name": item["name"]}
-        yield {"type": "response.function_call_arguments.done", **done, **at}
-    else:
-        yield _added({**begun, "content": []}, index)
+    def _open(self) -> Iterator[JSONObject]:
+        """Begin the item with the text."""
+        if self._has_text:
+            return
+        self._has_text = True
+        item = message_item(self._sought.id, "", "in_progress")
         [part] = item["content"]
-        at["content_index"] = 0
-        yield {"type": "response.content_part.added", "part": {**part, "text": ""}, **at}
-        text = part["text"]
-        yield {"type": "response.output_text.delta", "delta": text, "logprobs": [], **at}
-        yield {"type": "response.output_text.done", "text": text, "logprobs": [], **at}
-        yield {"type": "response.content_part.done", "part": part, **at}
-    yield {"type": "response.output_item.done", "item": item, "output_index": index}
+        yield from self._event(
+            "response.output_item.added", TEXT - 2, item={**item, "content": []}, output_index=0
+        )
+        yield from self._event(
+            "response.content_part.added", TEXT - 1, part=part, **_at(item), content_index=0
+        )
+
+    def _add(self, text: str) -> Iterator[JSONObject]:
+        if not text:
+            return
+        self._sent += text
+        at = _at(message_item(self._sought.id, "", "in_progress"))
+        number = TEXT - 1 + self._seen + len(self._sent)
+        yield from self._event(
+            "response.output_text.delta", number, delta=text, logprobs=[], **at, content_index=0
+        )
+
+    def _end(self) -> Iterator[JSONObject]:
+        end, said = self.work.end, self._sent
+        response = describe(self._sought.id, self._sought.echo, self.work, said)
+        for index, item in enumerate(response["output"]):
+            if item["type"] == "message":
+                yield from self._open()
+                [part] = item["content"]
+                if end is not None and not end.is_pause and self._starting_after < CLOSING:
+                    yield from self._add(self._rest(part["text"]))
+                at = {**_at(item), "content_index": 0}
+                yield from self._close("response.output_text.done", text=part["text"], logprobs=[], **at)
+                yield from self._close("response.content_part.done", part=part, **at)
+            else:
+                at, arguments = _at(item, index), item["arguments"]
+                begun = {**item, "status": "in_progress", "arguments": ""}
+                yield from self._close("response.output_item.added", item=begun, output_index=index)
+                yield from self._close("response.function_call_arguments.delta", delta=arguments, **at)
+                done = {"arguments": arguments, "name": item["name"]}
+                yield from self._close("response.function_call_arguments.done", **done, **at)
+            yield from self._close("response.output_item.done", item=item, output_index=index)
+        yield from self._close(f"response.{response['status']}", response=response)
+
+    def _rest(self, text: str) -> str:
+        """Return the text to send, so that all of it ends with the answer, whatever a model has written before."""
+        known = self._seen or len(self._current)
+        if text.startswith(self._current) and known <= len(text):
+            return text[known:]
+        return PARAGRAPH + text
+
+    def _close(self, kind: str, **fields: Any) -> Iterator[JSONObject]:
+        yield from self._event(kind, self._closing, **fields)
+        self._closing += 1
+
+    def _event(self, kind: str, number: int, **fields: Any) -> Iterator[JSONObject]:
+        if number > self._starting_after:
+            yield {"type": kind, **fields, "sequence_number": number}
 
 
-def _added(item: JSONObject, index: int) -> JSONObject:
-    return {"type": "response.output_item.added", "item": item, "output_index": index}
+def _at(item: JSONObject, index: int = 0) -> JSONObject:
+    return {"item_id": item["id"], "output_index": index}

@@ -1,4 +1,4 @@
-"""The samples of docs/responses.md run, in their order, and print what it says; only the port is another one."""
+"""The samples of docs/openai.md run, in their order, and print what it says; only the port is another one."""
 
 import re
 from pathlib import Path
@@ -14,18 +14,18 @@ pytestmark = pytest.mark.full
 def test_every_sample_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    server = ServerProcess(tmp_path, "--debug")
+    server = ServerProcess(tmp_path)
     namespace: dict[str, Any] = {}
     printed = ""
     expected = 0
     with server:
         monkeypatch.setenv("TOKEN", server.tokens["user"])
-        for block in read_blocks(DOCS / "responses.md"):
+        for block in read_blocks(DOCS / "openai.md"):
             if block.file:
                 (tmp_path / block.file).write_text(block.text, encoding="utf-8")
-            elif flags := re.match(r"mail server --debug (.+)", block.text):
+            elif flags := re.match(r"mail server (.+)", block.text):
                 assert server.stop() == 0
-                server.flags = ("--debug", *flags[1].split(), "--port", server.url.rpartition(":")[2])
+                server.flags = (*flags[1].split(), "--port", server.url.rpartition(":")[2])
                 server.start()
             elif block.language == "python":
                 exec(block.text.replace("http://localhost:8000", server.url), namespace)
@@ -35,4 +35,4 @@ def test_every_sample_runs(
                 assert re.fullmatch(pattern, printed), printed
                 expected += 1
         namespace["client"].close()
-    assert expected == 4
+    assert expected == 5
