@@ -60,6 +60,11 @@ class Gate:
             self._steps.release()
 
 
+def finished_actions(view: View) -> list[str]:
+    """Return what the agent has read of actions that finished later."""
+    return [letter.body for letter in view.messages if letter.subject == "::action_complete::"]
+
+
 callbacks: list[str] = []
 """The tokens of the calls of `render`, the newest last."""
 
@@ -105,6 +110,8 @@ def studio_swarm(gate: Gate) -> SwarmCore:
             return [complete(view.mail.body)]
         if view.mail.subject == "::action_error::":
             return [call("render", title="sound"), call("render", title="light")]
+        if view.mail.sender_type == "system" and (finished := finished_actions(view)):
+            return [complete(finished[-1])]  # once more, as calls were still open
         if view.mail.sender_type == "system":
             return [complete("\n".join(result for result in view.results if "message sent" not in result))]
         match view.mail.body.split()[0].lower():

@@ -92,7 +92,8 @@ export class Session extends Store {
         isCurrent = false;
         const parsed = api.parseEvent(event);
         this.#add([parsed]);
-        if (event.event === "action_complete" || event.event === "action_error") this.#forget(parsed.data.extra_data ?? {});
+        if (event.event === "action_complete" || event.event === "action_error")
+          this.#forget(parsed.data.extra_data ?? {});
         const isTerminal = TERMINAL.has(event.event);
         if (isTerminal || Date.now() - this.#readAt > REFRESH) {
           await this.#read(signal);

@@ -9,18 +9,25 @@ import { html, useState } from "../html.js";
 function Call({ call }) {
   return html`
     <${AgentName} name=${call.agent} />
+    ${" "}
     <span class="quiet">
       waits for${" "}
       <code>${call.name}</code>
     </span>
+    ${" "}
     <${Elapsed} since=${Date.parse(call.since)} />
+    ${" "}
     <span class="quiet">due ${new Date(call.due).toLocaleString()}</span>
     ${
       call.progress &&
       html`
         <span class="wait-text">
           ${call.progress}${" "}
-          <span class="quiet">(<${Ago} time=${call.heard} />)</span>
+          <span class="quiet">
+            (
+            <${Ago} time=${call.heard} />
+            )
+          </span>
         </span>
       `
     }
@@ -29,9 +36,17 @@ function Call({ call }) {
 
 function Timer({ timer }) {
   return html`
-    ${timer.agent && html`<${AgentName} name=${timer.agent} />`}
+    ${
+      timer.agent &&
+      html`
+        <${AgentName} name=${timer.agent} />
+        ${" "}
+      `
+    }
     <span class="quiet">${timer.kind === "reminder" ? "is reminded" : "Message"} on</span>
+    ${" "}
     <span>${new Date(timer.due).toLocaleString()}</span>
+    ${" "}
     <span class="wait-text">${timer.text}</span>
   `;
 }
