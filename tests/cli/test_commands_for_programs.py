@@ -93,6 +93,7 @@ def test_ping_takes_its_server_from_the_environment(server: ServerProcess, tmp_p
                 "cancel",
                 "delete",
                 "cancel-timer",
+                "cancel-call",
                 "approve",
                 "reject",
                 "fork",
