@@ -191,7 +191,8 @@ def _aws() -> "type[BaseHTTPRequestHandler]":
     class Aws(Handler):
         def respond(self) -> None:
             operation = self.headers["X-Amz-Target"].rpartition(".")[2]
-            request, answer = json.loads(self.body()), {}
+            request: dict[str, Any] = json.loads(self.body())
+            answer: dict[str, Any] = {}
             if operation == "GetItem" and request["Key"]["PK"]["S"].startswith("TOKEN#"):
                 fields = {"role": "admin", "id": "root", "created": "2026-01-01T00:00:00+00:00"}
                 answer = {"Item": {**request["Key"], **{name: {"S": text} for name, text in fields.items()}}}

@@ -427,7 +427,7 @@ async def _follow(runtime: Runtime, key: TaskKey, seen: list[Event], chance: Ran
     after = seen[-1].seq if seen else 0
     async with aclosing(runtime.watch(key, after=after, heartbeat=15.0)) as batches:
         async for batch in batches:
-            seen += batch
+            seen += (event for event in batch if isinstance(event, Event))
             if chance.random() < 0.1:
                 return False
     return True

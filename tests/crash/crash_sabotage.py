@@ -20,7 +20,7 @@ from mail.adapters.postgres.store import PostgresStore
 from mail.adapters.sqlite.database import commit_id
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.decisions import callbacks
-from mail.core.engine.cancelled_calls import CancelledCalls
+from mail.core.engine.cancelled_calls import CALLS_AT_ONCE, CancelledCalls
 from mail.core.engine.recovery import Recovery, Swept
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.leases import Lease
@@ -242,8 +242,9 @@ def forgotten_cancellations() -> Iterator[None]:
     """That an action knows of its cancelled call is stored before it does."""
 
     async def settle_first(self: CancelledCalls, seconds: float) -> TaskChange | None:
-        calls, due = await self._read()
-        change = await self._settle(calls, due, [""] * len(due))
+        calls, rest = await self._read()
+        due = self._due(calls, CALLS_AT_ONCE)
+        change = await self._settle(calls, due, [""] * len(due), rest)
         for each in due:
             await self._cancel(each, seconds)
         return change

@@ -39,7 +39,7 @@ async def collect(rig: Rig, key: TaskKey, **options: Any) -> list[list[Event]]:
     batches = []
     async with asyncio.timeout(SOON):
         async for batch in rig.runtime.watch(key, **options):
-            batches.append(batch)  # noqa: PERF401  # the time limit is for all of it
+            batches.append([event for event in batch if isinstance(event, Event)])  # noqa: PERF401  # the time limit is for all of it
     return batches
 
 

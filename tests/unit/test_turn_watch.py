@@ -45,7 +45,7 @@ async def test_nothing_comes_after_the_end_of_a_task() -> None:
         late = LiveEvent(LiveKind.TURN_ENDED, "another/1", 1, "", "", {"agent": "supervisor"})
         kinds = list[Any]()
 
-        async def events() -> AsyncGenerator[list[Event]]:
+        async def events() -> AsyncGenerator[list[Event] | list[LiveEvent]]:
             async for batch in rig.runtime.watch(submitted.key):
                 yield batch
                 if batch[-1].is_terminal:
