@@ -39,6 +39,7 @@ ROUTES: dict[str, list[Route]] = {
         ("POST", "/task/cancel", {"task_id": "all"}),
         ("DELETE", "/task?task_id=all", None),
         ("DELETE", "/task/timers/none?task_id=later", None),
+        ("DELETE", "/task/calls/none?task_id=later", None),
         ("POST", "/callbacks/none", {"result": "done"}),
     ],
     "Status": [("GET", "/status", None)],
@@ -50,7 +51,11 @@ ROUTES: dict[str, list[Route]] = {
     "Threads": [("GET", "/threads", None), ("GET", "/threads/agent/none", None)],
     "Tasks": [
         *(("GET", "/tasks", None), ("GET", "/tasks?all=true", None), ("GET", "/usage", None)),
-        *(("GET", "/usage?all=true", None), ("GET", "/dead-letters", None)),
+        *(
+            ("GET", "/usage?all=true", None),
+            ("GET", "/dead-letters", None),
+            ("GET", "/swarms/versions", None),
+        ),
         *(("GET", "/dead-letters?all=true", None), ("POST", "/dead-letters/redrive", {"all": True})),
         ("POST", "/dead-letters/discard", {"all": True}),
         ("POST", "/webhooks", {"url": "http://127.0.0.1:1/", "id": "mine"}),

@@ -56,7 +56,7 @@ CONNECTION_GRACE_SECONDS = 5
 BACKLOG = 2048
 """Connections that may wait to be accepted."""
 
-ACCEPTED_AT_ONCE = 16
+ACCEPTED_AT_ONCE = 8
 """Connections that are accepted before others are served; how often asyncio tries, and logs, without descriptors."""
 
 NO_LIMIT_SECONDS = 24 * 3600

@@ -125,10 +125,6 @@ class TurnRecord(Answered):
     timing: TurnTimes | None = Field(description="Null for a quick turn without a model or an action.")
     usage: Usage | None = Field(description="What its models have cost; null if it has called none.")
     mail: list[QueuedMessage] = Field(description="The messages that it read.")
-    history: list[dict[str, Any]] = Field(
-        description="What the agent was called with, oldest first, in the format of its model's API: the last "
-        "`limit` entries, up to 4 MB."
-    )
     omitted: int = Field(
         description="How many older entries of the history are left out, at least: an older turn that was not read "
         "counts as one entry. 0 if none are."
@@ -139,6 +135,10 @@ class TurnRecord(Answered):
     )
     setup: AgentSetting | None = Field(
         description="Null if that is not known, and the swarm that runs now has no such agent."
+    )
+    history: list[dict[str, Any]] = Field(
+        description="What the agent was called with, oldest first, in the format of its model's API: the last "
+        "`limit` entries, up to 4 MB."
     )
 
 
