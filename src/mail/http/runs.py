@@ -1,6 +1,6 @@
 """The runs of a caller's tasks, for protocols that show each of them: they are read, followed and answered here."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from copy import copy
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from mail.core.decisions.conversation import Conversation
 from mail.core.decisions.items import Item
 from mail.core.decisions.runs import Run, after
 from mail.core.decisions.submit import ResumeFrom, Submission
-from mail.core.engine.watch import Submitted, read_timeline
+from mail.core.engine.watch import read_timeline
 from mail.core.protocol.values import Value, value
 from mail.core.task.events import Event
 from mail.core.task.live import LiveEvent
@@ -194,12 +194,27 @@ class Runs:
                 if has_begun and (progress.is_settled or not progress.is_last):
                     return
 
-    async def settle(self, submitted: Submitted, *, waits: bool) -> tuple[Task, Progress]:
-        """Return the run of a submission and its task: when it waits for its caller or has ended, or as it is now."""
-        if waits:
-            progress = Progress(submitted.key.task_id, of=submitted.seq)
-            async with aclosing(self.follow(submitted.key, progress)) as steps:
-                async for _ in steps:
-                    pass
-        task = await self.load(submitted.key.task_id)
-        return task, await self.read(task, of=submitted.seq)
+    async def settle(
+        self,
+        key: TaskKey,
+        *,
+        number: int | None = None,
+        of: int | None = None,
+        waits: bool = True,
+        seconds: float | None = None,
+        on_step: Callable[[Step | None], Awaitable[None]] | None = None,
+    ) -> tuple[Task, Progress]:
+        """Return a task and a run of it, as `Progress` names it: when `follow` ends or, without `waits`, as it is now.
+
+        Raises TaskNotFound.
+        """
+        task = await self.load(key.task_id)
+        if not waits:
+            return task, await self.read(task, number=number, of=of)
+        progress = Progress(key.task_id, number=number, of=of)
+        async with aclosing(self.follow(key, progress, upto=task.seq, seconds=seconds)) as steps:
+            async for step in steps:
+                if on_step is not None:
+                    await on_step(step)
+        task = await self.load(key.task_id)
+        return task, await self.read(task, number=number, of=of)

@@ -98,7 +98,8 @@ class SwarmHandler(RequestHandler):
             if options.HasField("task_push_notification_config"):
                 raise PushNotificationNotSupportedError(NO_PUSH)
             submitted = await call.submit(params.message)
-            settled = await call.settle(submitted, waits=not options.return_immediately)
+            waits = not options.return_immediately
+            settled = await call.settle(submitted.key, of=submitted.seq, waits=waits)
             return apply_history_length(await call.draw(*settled), options)
 
     async def on_message_send_stream(
