@@ -160,9 +160,8 @@ async def _frames(
                 else:
                     await pacer.pause(event_size(event))
                     frames.append(encode(event.kind.value, event.data(key.task_id), str(event.seq)))
-                if (
-                    event is events[-1] or sum(map(len, frames)) > SMALL_BYTES
-                ):  # sending one takes longer than making it
+                # sending a chunk takes longer than making it
+                if event is events[-1] or sum(map(len, frames)) > SMALL_BYTES:
                     for chunk in chunks(b"".join(frames)):
                         yield chunk
                     frames.clear()
