@@ -203,18 +203,20 @@ class Runs:
         waits: bool = True,
         seconds: float | None = None,
         on_step: Callable[[Step | None], Awaitable[None]] | None = None,
-    ) -> tuple[Task, Progress]:
-        """Return a task and a run of it, as `Progress` names it: when `follow` ends or, without `waits`, as it is now.
+    ) -> tuple[Task, Progress, TaskStatus]:
+        """Return a task, and a run of it with its status: when `follow` ends or, without `waits`, as it is now.
 
         Raises TaskNotFound.
         """
         task = await self.load(key.task_id)
-        if not waits:
-            return task, await self.read(task, number=number, of=of)
-        progress = Progress(key.task_id, number=number, of=of)
-        async with aclosing(self.follow(key, progress, upto=task.seq, seconds=seconds)) as steps:
-            async for step in steps:
-                if on_step is not None:
-                    await on_step(step)
-        task = await self.load(key.task_id)
-        return task, await self.read(task, number=number, of=of)
+        if waits:
+            progress = Progress(key.task_id, number=number, of=of)
+            async with aclosing(self.follow(key, progress, upto=task.seq, seconds=seconds)) as steps:
+                async for step in steps:
+                    if on_step is not None:
+                        await on_step(step)
+            task = await self.load(key.task_id)
+            if progress.is_settled:  # as its events tell it: the task may have begun another run since
+                return task, progress, progress.found.status
+        progress = await self.read(task, number=number, of=of)
+        return task, progress, task.status if progress.is_last else progress.found.status

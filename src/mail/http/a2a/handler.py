@@ -99,8 +99,9 @@ class SwarmHandler(RequestHandler):
                 raise PushNotificationNotSupportedError(NO_PUSH)
             submitted = await call.submit(params.message)
             waits = not options.return_immediately
-            settled = await call.settle(submitted.key, of=submitted.seq, waits=waits)
-            return apply_history_length(await call.draw(*settled), options)
+            task, progress, status = await call.settle(submitted.key, of=submitted.seq, waits=waits)
+            drawing = call.drawing(task, is_last=progress.is_last)
+            return apply_history_length(await drawing.task(progress, status), options)
 
     async def on_message_send_stream(
         self, params: SendMessageRequest, context: ServerCallContext

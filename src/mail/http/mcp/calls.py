@@ -13,7 +13,7 @@ from mail.core.decisions.submit import Submission
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import BadRequest, QuestionOpen
 from mail.http.audit import Act, audited
-from mail.http.mcp.content import Files, draw, forms, open_questions, read_forms, status_of
+from mail.http.mcp.content import Files, draw, forms, open_questions, read_forms
 from mail.http.mcp.tools import WAIT_SECONDS, Answer, Ask, AskAny, Cancel, Look, entrypoint_tools
 from mail.http.runs import Progress, Reply, RunId, Runs, Step
 
@@ -114,24 +114,24 @@ class Call(Runs):
         instance = str(self.principal)
         with audited(self.request, self.caller, Act.CANCEL_TASK, given.task_id, owner=instance):
             task = await self.runtime.cancel(self.principal, given.task_id, given.reason, instance=instance)
-        result = await self._result(task, await self.read(task))
+        result = await self._result(task, await self.read(task), task.status)
         return result.model_copy(update={"is_error": False})
 
     async def _settle(
         self, key: TaskKey, of: int | None = None, *, number: int | None = None, seconds: float = WAIT_SECONDS
     ) -> Result:
         """Wait for a run, and return it; its questions, if the client can show them."""
-        task, progress = await self.settle(
+        task, progress, status = await self.settle(
             key, of=of, number=number, waits=seconds > 0, seconds=seconds, on_step=self._report
         )
-        questions = open_questions(progress) if status_of(task, progress) is TaskStatus.PAUSED else []
+        questions = open_questions(progress) if status is TaskStatus.PAUSED else []
         if questions and self._can_ask:
             return InputRequiredResult(input_requests=forms(questions), request_state=str(progress.id))
-        return await self._result(task, progress)
+        return await self._result(task, progress, status)
 
-    async def _result(self, task: Task, progress: Progress) -> CallToolResult:
+    async def _result(self, task: Task, progress: Progress, status: TaskStatus) -> CallToolResult:
         schema = task.generation.output_schema if progress.is_last else self.runtime.swarm.output_schema
-        return CallToolResult(**await draw(task, progress, self.files, is_typed=schema is not None))
+        return CallToolResult(**await draw(progress, status, self.files, is_typed=schema is not None))
 
     @property
     def _can_ask(self) -> bool:

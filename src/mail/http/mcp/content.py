@@ -25,7 +25,7 @@ from mail.core.decisions.approvals import GivenApproval
 from mail.core.decisions.items import Question
 from mail.core.engine.files import CallerFiles
 from mail.core.task.files import File, FileRef
-from mail.core.task.task import Task, TaskStatus
+from mail.core.task.task import TaskStatus
 from mail.errors import BadRequest
 from mail.http.runs import Progress, Reply
 from mail.mcp.results import file_of
@@ -82,21 +82,16 @@ class Files:
         return ResourceLink(uri=FILES + ref.id, name=ref.name, mime_type=ref.type, size=ref.size)
 
 
-def status_of(task: Task, progress: Progress) -> TaskStatus:
-    """Return the status of a run, that of the task if it is its last one."""
-    return task.status if progress.is_last else progress.found.status
-
-
 def open_questions(progress: Progress) -> list[Question]:
     """Return what a run waits for."""
     return [item for item in progress.items if isinstance(item, Question) and item.is_open]
 
 
-async def draw(task: Task, progress: Progress, files: Files, *, is_typed: bool) -> dict[str, Any]:
+async def draw(progress: Progress, status: TaskStatus, files: Files, *, is_typed: bool) -> dict[str, Any]:
     """Return a run as the fields of a tool's result. Its last text is for models, which need the id of the task."""
-    status = status_of(task, progress)
+    task_id = progress.id.task_id
     blocks: list[ContentBlock] = []
-    structured: dict[str, Any] = {"task_id": task.task_id, "status": status.value}
+    structured: dict[str, Any] = {"task_id": task_id, "status": status.value}
     for item in progress.items:
         match item:
             case items.Told():
@@ -110,12 +105,10 @@ async def draw(task: Task, progress: Progress, files: Files, *, is_typed: bool) 
                 blocks.append(text_block(item.text))
     if status is TaskStatus.PAUSED and (questions := open_questions(progress)):
         structured["questions"] = [_describe(each) for each in questions]
-        blocks += [text_block(_how_to_reply(task.task_id, each)) for each in questions]
+        blocks += [text_block(_how_to_reply(task_id, each)) for each in questions]
     elif status is TaskStatus.RUNNING:
-        blocks.append(
-            text_block(f"Agents still work. Call `task` with task_id {task.task_id!r} for the answer.")
-        )
-    blocks.append(text_block(f"(task_id: {task.task_id}, {status.value})"))
+        blocks.append(text_block(f"Agents still work. Call `task` with task_id {task_id!r} for the answer."))
+    blocks.append(text_block(f"(task_id: {task_id}, {status.value})"))
     has_failed = status in (TaskStatus.FAILED, TaskStatus.CANCELLED)
     return {"content": blocks, "structured_content": structured, "is_error": has_failed}
 
