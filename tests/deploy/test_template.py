@@ -717,7 +717,7 @@ def test_every_queue_and_function_is_watched(template: Template) -> None:
 
 
 @pytest.mark.parametrize(
-    "calls, turns, raises",
+    ("calls", "turns", "raises"),
     [
         pytest.param(20, 10, True, id="ten turns lose their output within seconds"),
         pytest.param(20, None, True, id="turns call, and none of them ends"),
