@@ -3,29 +3,38 @@
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 import httpx2
 import pytest
 from mcp import Client, MCPError
+from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import (
+    INVALID_PARAMS,
     BlobResourceContents,
     CallToolResult,
+    ElicitRequest,
     ElicitRequestParams,
     ElicitResult,
+    EmptyResult,
     ImageContent,
+    InputResponses,
+    Request,
+    RequestParams,
     ResourceLink,
+    Result,
     TextContent,
     TextResourceContents,
 )
+from mcp_types.jsonrpc import MISSING_REQUIRED_CLIENT_CAPABILITY
 from support.faults.gates import Gate
 from support.processes.http_server import TIMEOUT, HTTPServer
 
 from mail.core.task.swarm import ActionCore, SwarmCore
-from mail.http.mcp import content, tools
+from mail.http.mcp import calls, content, tools
 from mail.http.routes import mcp as routes
 from mail.http.service import RESPONSE_MARGIN
 from mail.testing.agents import Call, View, build_agent, build_swarm, call, complete
@@ -441,3 +450,158 @@ def test_names_of_tools_never_collide() -> None:
     named = tools.entrypoint_tools(build_swarm(agents))
     assert list(named.values()) == list(agents)
     assert len({*named, *tools.COMMON}) == len(agents) + len(tools.COMMON)
+
+
+class CreateTask(Result):
+    """The handle of a task, as the extension defines it."""
+
+    result_type: Literal["task"] = "task"
+    task_id: str
+    status: str
+    status_message: str | None = None
+    created_at: str
+    last_updated_at: str
+    ttl_ms: int | None
+    poll_interval_ms: int
+
+
+class SeenTask(CreateTask):
+    """A task that was got."""
+
+    result_type: Literal["complete"] = "complete"  # type: ignore[assignment]
+    input_requests: dict[str, ElicitRequest] | None = None
+    result: CallToolResult | None = None
+
+
+class Tasks(ClientExtension):
+    """A client with the extension, which leaves the tasks to the test."""
+
+    identifier = calls.TASKS
+
+    def claims(self) -> Sequence[ResultClaim[Any]]:
+        async def resolve(_task: CreateTask, _context: ClaimContext) -> CallToolResult:
+            raise NotImplementedError
+
+        return (ResultClaim(result_type="task", model=CreateTask, resolve=resolve),)
+
+
+async def begin(client: Client, message: str, **arguments: Any) -> CreateTask:
+    """The task of a call."""
+    made = await client.session.call_tool(
+        "desk", {"message": message, **arguments}, allow_input_required=True, allow_claimed=True
+    )
+    assert isinstance(made, CreateTask)
+    assert (made.status, made.ttl_ms) == ("working", None)
+    return made
+
+
+async def send(
+    client: Client, method: str, task: str, kind: type[Result] = EmptyResult, **params: Any
+) -> Any:
+    """The result of a request about a task."""
+    given = TaskRequestParams(task_id=task, **params)
+    return await client.session.send_request(TaskRequest(method=method, params=given), kind)
+
+
+class TaskRequestParams(RequestParams):
+    task_id: str
+    input_responses: InputResponses | None = None
+
+
+class TaskRequest(Request[TaskRequestParams, str]):
+    method: str
+    params: TaskRequestParams
+
+
+async def get(client: Client, task: str, *statuses: str) -> SeenTask:
+    """The task, once it has one of these statuses."""
+    async with asyncio.timeout(TIMEOUT):
+        while True:
+            seen: SeenTask = await send(client, "tasks/get", task, SeenTask)
+            if not statuses or seen.status in statuses:
+                return seen
+            await asyncio.sleep(0.01)
+
+
+async def test_a_client_with_the_extension_follows_a_task(gate: Gate, server: HTTPServer) -> None:
+    async with connected(server, extensions=[Tasks()]) as client:
+        assert calls.TASKS in (client.server_capabilities.extensions or {})
+        begun = await begin(client, "dig")
+        await gate.begun.wait()
+        seen = await get(client, begun.task_id)
+        assert (seen.status, seen.created_at, seen.result) == ("working", begun.created_at, None)
+        gate.opened.set()
+        done = await get(client, begun.task_id, "completed")
+        assert done.result is not None
+        assert done.result.structured_content["answer"].endswith("dug")
+        assert done.last_updated_at > done.created_at
+        again = await begin(client, "hello", task_id=begun.task_id.rpartition(".")[0])
+        assert again.task_id == f"{begun.task_id[:-1]}2"
+        later = await get(client, again.task_id, "completed")
+        assert later.result is not None
+        assert later.result.structured_content["answer"] == "you said: hello"
+        assert await get(client, begun.task_id) == done
+        failed = await get(client, (await begin(client, "fail")).task_id, "completed")
+        assert failed.result is not None
+        assert failed.result.is_error
+        assert (await use(client, "ask", message="hello"))["task_id"]
+
+
+async def test_a_task_asks_and_is_updated(server: HTTPServer) -> None:
+    async with connected(server, extensions=[Tasks()], elicitation_callback=Person()) as client:
+        task = (await begin(client, "ask")).task_id
+        asks = await get(client, task, "input_required")
+        [(key, form)] = (asks.input_requests or {}).items()
+        assert form.params.message == "Which city?"
+        for response in ({"unknown": filled(answer="x")}, {key: ElicitResult(action="decline")}):
+            await send(client, "tasks/update", task, input_responses=response)
+        assert (await get(client, task)).input_requests == asks.input_requests
+        for _ in range(2):  # the second is ignored
+            await send(client, "tasks/update", task, input_responses={key: filled(answer="Berne")})
+        done = await get(client, task, "completed")
+        assert done.result is not None
+        assert done.result.structured_content["answer"] == "Berne"
+        task = (await begin(client, "pay")).task_id
+        [key] = (await get(client, task, "input_required")).input_requests or {}
+        await send(client, "tasks/update", task, input_responses={key: filled(decision="approve")})
+        paid = await get(client, task, "completed")
+        assert paid.result is not None
+        assert paid.result.structured_content["answer"] == "SUCCESS: paid 5"
+
+
+async def test_a_task_of_a_client_without_forms_says_how_to_reply(server: HTTPServer) -> None:
+    async with connected(server, extensions=[Tasks()]) as client:
+        task = (await begin(client, "ask")).task_id
+        paused = await get(client, task, "completed")
+        assert paused.result is not None
+        assert "`reply`" in texts(paused.result)[0]
+        found = await use(client, "reply", task_id=task.rpartition(".")[0], text="Berne")
+        assert found["answer"] == "Berne"
+
+
+async def test_a_followed_task_is_cancelled(gate: Gate, server: HTTPServer) -> None:
+    async with connected(server, extensions=[Tasks()]) as client:
+        task = (await begin(client, "dig")).task_id
+        await gate.begun.wait()
+        for _ in range(2):  # the second changes nothing
+            await send(client, "tasks/cancel", task)
+        cancelled = await get(client, task, "cancelled")
+        assert cancelled.status_message == "The task was cancelled by ann."
+
+
+async def test_who_may_ask_for_a_task(server: HTTPServer) -> None:
+    async with connected(server, extensions=[Tasks()]) as client:
+        task = (await begin(client, "hello")).task_id
+        for unknown in ("nothing", "nothing.1", f"{task[:-1]}9"):
+            for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+                with pytest.raises(MCPError) as refused:
+                    await send(client, method, unknown, input_responses={})
+                assert refused.value.error.code == INVALID_PARAMS
+    async with connected(server, role="admin", extensions=[Tasks()]) as stranger:
+        with pytest.raises(MCPError, match="no task"):
+            await get(stranger, task)
+    for mode in GENERATIONS:
+        async with connected(server, mode) as client:
+            with pytest.raises(MCPError, match=calls.TASKS) as refused:
+                await get(client, task)
+            assert refused.value.error.code == MISSING_REQUIRED_CLIENT_CAPABILITY

@@ -4,22 +4,25 @@ from typing import Any
 
 from fastapi import Request
 from mcp.server.context import ServerRequestContext
-from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult
+from mcp_types import CallToolRequestParams, CallToolResult, ClientCapabilities, InputRequiredResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from mail.core.decisions import items
 from mail.core.decisions.approvals import GivenApproval
 from mail.core.decisions.submit import Submission
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import BadRequest, QuestionOpen
 from mail.http.audit import Act, audited
-from mail.http.mcp.content import Files, draw, forms, open_questions, read_forms
+from mail.http.mcp.content import Files, draw, forms, open_questions, read_forms, words_of
 from mail.http.mcp.tools import WAIT_SECONDS, Answer, Ask, AskAny, Cancel, Look, entrypoint_tools
 from mail.http.runs import Progress, Reply, RunId, Runs, Step
 
 Context = ServerRequestContext[Any, Request]
 
-Result = CallToolResult | InputRequiredResult
+TASKS = "io.modelcontextprotocol/tasks"
+"""The extension of clients that follow a call as a task."""
+
+Result = CallToolResult | InputRequiredResult | Progress
+"""The result of a call; a run that has begun, for a client with `TASKS`."""
 
 
 def request_of(context: Context) -> Request:
@@ -44,6 +47,7 @@ class Call(Runs):
     async def call(self, params: CallToolRequestParams) -> Result:
         """Perform a call of a tool, and return its result: at the latest after `WAIT_SECONDS`, with the task as it is.
 
+        A client with `TASKS` gets the run that a message to an entrypoint begins or joins, at once.
         A client that can gets the questions of a paused task as forms, and calls again with what its user has filled
         in. `request_state` names the run; it can be anything, as the caller can name its own runs only.
 
@@ -60,14 +64,17 @@ class Call(Runs):
                 answer = Answer.model_validate(given)
                 approvals = tuple(GivenApproval(**dict(each)) for each in answer.approvals)
                 reply = Reply(approvals=approvals, results=answer.results)
-                return await self._settle(*await self._reply(answer.task_id, reply, answer.text))
+                return await self._settle(*await self.reply(answer.task_id, reply, answer.text))
             case "task":
                 look = Look.model_validate(given)
                 task = await self.load(look.task_id)
                 number = (await self.read(task)).found.number
                 return await self._settle(task.key, number=number, seconds=look.wait_seconds)
             case "cancel":
-                return await self._cancel(Cancel.model_validate(given))
+                end = Cancel.model_validate(given)
+                task = await self.cancel(end.task_id, end.reason)
+                result = await self.result(task, await self.read(task), task.status)
+                return result.model_copy(update={"is_error": False})
         entrypoints = entrypoint_tools(self.runtime.swarm)
         if params.name not in entrypoints:
             raise UnknownTool(f"there is no tool {params.name!r}; list the tools again")
@@ -89,9 +96,11 @@ class Call(Runs):
             raise BadRequest(
                 f"task {given.task_id!r} waits for an answer: call `task` for it, and `reply`"
             ) from error
+        if seconds and self.has_tasks:
+            return (await self.settle(submitted.key, of=submitted.seq, waits=False))[1]
         return await self._settle(submitted.key, of=submitted.seq, seconds=seconds)
 
-    async def _reply(self, task_id: str, reply: Reply, text: str = "") -> tuple[TaskKey, int]:
+    async def reply(self, task_id: str, reply: Reply, text: str = "") -> tuple[TaskKey, int]:
         """Give a paused task an answer; return it with the seq of the answer."""
         submission = reply.submission(text).evolve(
             task_id=task_id, ceiling=self.runtime.ceiling(self.principal)
@@ -105,17 +114,16 @@ class Call(Runs):
         questions = open_questions(await self.read(task, number=run_id.number))
         reply = read_forms(responses, questions)
         if reply is None and questions:  # declined: the client's model reads how it can reply
-            return await self._result(*await self.settle(task.key, number=run_id.number, waits=False))
+            return await self.result(*await self.settle(task.key, number=run_id.number, waits=False))
         if reply is not None:
-            await self._reply(run_id.task_id, reply)
+            await self.reply(run_id.task_id, reply)
         return await self._settle(task.key, number=run_id.number)
 
-    async def _cancel(self, given: Cancel) -> Result:
+    async def cancel(self, task_id: str, reason: str = "") -> Task:
+        """Cancel a task of the caller, and return it. Raises NotCancellable and TaskNotFound."""
         instance = str(self.principal)
-        with audited(self.request, self.caller, Act.CANCEL_TASK, given.task_id, owner=instance):
-            task = await self.runtime.cancel(self.principal, given.task_id, given.reason, instance=instance)
-        result = await self._result(task, await self.read(task), task.status)
-        return result.model_copy(update={"is_error": False})
+        with audited(self.request, self.caller, Act.CANCEL_TASK, task_id, owner=instance):
+            return await self.runtime.cancel(self.principal, task_id, reason, instance=instance)
 
     async def _settle(
         self, key: TaskKey, of: int | None = None, *, number: int | None = None, seconds: float = WAIT_SECONDS
@@ -125,31 +133,35 @@ class Call(Runs):
             key, of=of, number=number, waits=seconds > 0, seconds=seconds, on_step=self._report
         )
         questions = open_questions(progress) if status is TaskStatus.PAUSED else []
-        if questions and self._can_ask:
+        if questions and self.can_ask:
             return InputRequiredResult(input_requests=forms(questions), request_state=str(progress.id))
-        return await self._result(task, progress, status)
+        return await self.result(task, progress, status)
 
-    async def _result(self, task: Task, progress: Progress, status: TaskStatus) -> CallToolResult:
+    async def result(self, task: Task, progress: Progress, status: TaskStatus) -> CallToolResult:
+        """Return a run of a task as the result of a tool."""
         schema = task.generation.output_schema if progress.is_last else self.runtime.swarm.output_schema
         return CallToolResult(**await draw(progress, status, self.files, is_typed=schema is not None))
 
     @property
-    def _can_ask(self) -> bool:
+    def can_ask(self) -> bool:
         """Whether the client can show forms: earlier versions of MCP would need a connection to ask it on."""
-        capabilities = self._context.session.client_capabilities
-        asks = None if capabilities is None else capabilities.elicitation
+        asks = None if self._capabilities is None else self._capabilities.elicitation
+        return asks is not None and (asks.form is not None or asks.url is None)
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether the client has declared `TASKS` with this request."""
+        return self._capabilities is not None and TASKS in (self._capabilities.extensions or {})
+
+    @property
+    def _capabilities(self) -> ClientCapabilities | None:
+        """What the client can do, which it says with each request since 2026-07-28."""
         is_modern = self._context.protocol_version in MODERN_PROTOCOL_VERSIONS
-        return is_modern and asks is not None and (asks.form is not None or asks.url is None)
+        return self._context.session.client_capabilities if is_modern else None
 
     async def _report(self, step: Step | None) -> None:
         """Report the progress of agents, to a client that wants that."""
-        told = ["agents work"] if step is None else []
-        for item in () if step is None else step.changes:
-            match item:
-                case items.Work(turns=turns, ended=None) if turns:
-                    told.append(f"{', '.join(item.agents)}: turn {turns}")
-                case items.Told():
-                    told.append(f"{item.who}: {item.text}")
-        for message in told:
+        told = ["agents work"] if step is None else list(map(words_of, step.changes))
+        for message in filter(None, told):
             self._reports += 1
             await self._context.session.report_progress(self._reports, message=message)

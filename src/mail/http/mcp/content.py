@@ -22,7 +22,7 @@ from pydantic_core import from_json
 
 from mail.core.decisions import items
 from mail.core.decisions.approvals import GivenApproval
-from mail.core.decisions.items import Question
+from mail.core.decisions.items import Item, Question
 from mail.core.engine.files import CallerFiles
 from mail.core.task.files import File, FileRef
 from mail.core.task.task import TaskStatus
@@ -111,6 +111,16 @@ async def draw(progress: Progress, status: TaskStatus, files: Files, *, is_typed
     blocks.append(text_block(f"(task_id: {task_id}, {status.value})"))
     has_failed = status in (TaskStatus.FAILED, TaskStatus.CANCELLED)
     return {"content": blocks, "structured_content": structured, "is_error": has_failed}
+
+
+def words_of(item: Item) -> str:
+    """Return what an item says of the progress of agents; empty for others."""
+    match item:
+        case items.Work(turns=turns, ended=None) if turns:
+            return f"{', '.join(item.agents)}: turn {turns}"
+        case items.Told():
+            return f"{item.who}: {item.text}"
+    return ""
 
 
 def text_block(text: str) -> TextContent:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from fastapi import Request
 from fastapi.responses import Response
 from mcp import MCPError
+from mcp.server.context import HandlerResult
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types import (
@@ -33,10 +34,11 @@ from mail.core.task.swarm import SwarmCore
 from mail.core.turns.context import CURRENT_TRACE
 from mail.errors import MAILError
 from mail.http.bodies import read_body, replayed, room_for_file
-from mail.http.mcp import resources
-from mail.http.mcp.calls import Call, Context, Result, UnknownTool, request_of
+from mail.http.mcp import resources, tasks
+from mail.http.mcp.calls import TASKS, Call, Context, UnknownTool, request_of
 from mail.http.mcp.content import text_block
 from mail.http.mcp.tools import list_tools
+from mail.http.runs import Progress, RunId
 from mail.http.service import service_of
 from mail.http.submission import follow_trace
 
@@ -79,11 +81,15 @@ def _server(swarm: SwarmCore) -> Server:
         description=swarm.description or None,
         instructions=INSTRUCTIONS,
         on_list_tools=_list_tools,
-        on_call_tool=_call_tool,
         on_list_resources=_list_resources,
         on_list_resource_templates=_list_templates,
         on_read_resource=_read_resource,
     )
+    server.add_request_handler("tools/call", CallToolRequestParams, _call_tool)
+    server.extensions[TASKS] = {}
+    server.add_request_handler("tasks/get", tasks.TaskParams, _get_task)
+    server.add_request_handler("tasks/update", tasks.UpdateParams, _update_task)
+    server.add_request_handler("tasks/cancel", tasks.TaskParams, _cancel_task)
     server.middleware.clear()  # its traces: the app has its own
     return server
 
@@ -116,11 +122,12 @@ async def _list_tools(context: Context, _params: PaginatedRequestParams | None) 
         return ListToolsResult(tools=list_tools(service_of(request_of(context)).runtime.swarm))
 
 
-async def _call_tool(context: Context, params: CallToolRequestParams) -> Result:
+async def _call_tool(context: Context, params: CallToolRequestParams) -> HandlerResult:
     """Call a tool. What the caller's model can correct is a result that says so, and not an error of the protocol."""
     with _translated(context):
         try:
-            return await Call(context).call(params)
+            result = await Call(context).call(params)
+            return tasks.create(result) if isinstance(result, Progress) else result
         except UnknownTool:
             raise
         except ValidationError as error:
@@ -146,3 +153,18 @@ async def _list_templates(
 async def _read_resource(context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
     with _translated(context):
         return await resources.read_resource(Call(context), str(params.uri))
+
+
+async def _get_task(context: Context, params: tasks.TaskParams) -> HandlerResult:
+    with _translated(context):
+        return await tasks.get(Call(context), RunId.parse(params.task_id))
+
+
+async def _update_task(context: Context, params: tasks.UpdateParams) -> HandlerResult:
+    with _translated(context):
+        return await tasks.update(Call(context), RunId.parse(params.task_id), params.input_responses)
+
+
+async def _cancel_task(context: Context, params: tasks.TaskParams) -> HandlerResult:
+    with _translated(context):
+        return await tasks.cancel(Call(context), RunId.parse(params.task_id))
