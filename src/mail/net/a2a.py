@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import to_json
 
+from mail.core.decisions.interswarm import BUDGET_LEFT, STEPS_LEFT
 from mail.core.decisions.receive import is_end
 from mail.core.protocol.address import EVERYONE, parse_agent_address
 from mail.core.protocol.interswarm import MAILInterswarmMessage
@@ -170,7 +171,7 @@ class RemoteAgent:
 
     Args:
         bearer: the token for it; empty if it needs none.
-        link: returns the URL by which others can fetch a file.
+        link: returns the URL by which others can fetch a file; empty if this server doesn't know its own URL.
     """
 
     def __init__(self, http: PeerHTTP, peer: PeerRecord, bearer: str, link: Callable[[FileRef], str]) -> None:
@@ -267,8 +268,10 @@ class RemoteAgent:
             if data is not None:
                 left -= file.size
                 parts.append({"raw": b64encode(data).decode(), **shown})
-            elif file.link:
-                parts.append({"url": self._link(file), **shown})
+            elif file.link and (url := self._link(file)):
+                parts.append({"url": url, **shown})
+            else:
+                parts.append({"text": f"[file {file.name} can't be sent]", "mediaType": "text/plain"})
         return parts
 
     async def _state(self, task: _Task) -> RemoteState:
@@ -355,6 +358,8 @@ def _place(message: MAILInterswarmMessage, known: Peer) -> dict[str, str]:
 
 
 def _metadata(message: MAILInterswarmMessage) -> dict[str, Any]:
-    """Return what a MAIL server reads in the metadata of a message: the agent that it is for."""
+    """Return what a MAIL server reads in the metadata of a message: the agent that it is for, and limits."""
     agent = parse_agent_address(message.payload.recipients[0].address)[0]
-    return {} if agent == EVERYONE else {"entrypoint": agent}
+    given = message.payload.routing_info or {}
+    limits = {name: given[name] for name in (STEPS_LEFT, BUDGET_LEFT) if name in given}
+    return limits if agent == EVERYONE else {"entrypoint": agent, **limits}

@@ -230,7 +230,8 @@ class InterswarmRouter:
         from mail.net.a2a import RemoteAgent
 
         def link(file: FileRef) -> str:
-            return self.swarm_registry.local_base_url + shared_path(file)
+            here = self.swarm_registry.local_base_url
+            return here and here + shared_path(file)
 
         return RemoteAgent(self.swarm_registry.http, peer, bearer, link)
 

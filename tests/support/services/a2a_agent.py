@@ -21,7 +21,6 @@ from a2a.types import (
     AgentInterface,
     AgentSkill,
     Message,
-    Part,
     Task,
     TaskState,
     TaskStatus,
