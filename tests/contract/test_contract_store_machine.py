@@ -448,9 +448,9 @@ if has_postgres():
         "PostgresMachine", (NetworkMachine,), {"make_adapter": STORES["postgres"]}
     )
 
-often = settings(max_examples=sized(fast=12, full=12, soak=1000), stateful_step_count=40)
+often = settings(max_examples=sized(fast=6, full=6, soak=1000), stateful_step_count=40)
 seldom = settings(
-    max_examples=sized(fast=2, full=3, soak=200),
+    max_examples=sized(fast=2, full=2, soak=200),
     stateful_step_count=30,
     suppress_health_check=[HealthCheck.too_slow],
 )  # the first example may have to wait until its engine has started

@@ -349,7 +349,7 @@ def crowd(make: Maker, agents: int, entries: History, letters: int = 1) -> TaskC
 
 class TestHistoriesOfANewTask:
     @pytest.mark.full(on="dynamodb-moto")
-    @pytest.mark.parametrize("agents", [1, 2, 98, 120])
+    @pytest.mark.parametrize("agents", [1, 2, pytest.param(98, marks=pytest.mark.soak), 120])
     async def test_all_are_there(self, store: Store, make: Maker, agents: int) -> None:
         change = await committed(store, crowd(make, agents, [{"role": "user", "content": "hi"}]))
         for record in change.histories:

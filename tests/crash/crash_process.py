@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from crash_checks import Journal, Logs, asked_again, find, in_the_end, what_was_left
 from crash_clients import ANN, BOB, Clients, Violation
@@ -18,6 +19,7 @@ from crash_points import WHERE, MortalPoints, append_line, read_lines
 from crash_scenario import (
     APPROVED,
     BUSY,
+    CALM_SECONDS,
     COPIED,
     FORGETFUL,
     IDEMPOTENT,
@@ -33,6 +35,7 @@ from crash_worlds import AheadClock, SQLiteWorld, World
 from chaos.invariants import Found
 from mail.adapters.local.queue import LocalQueue
 from mail.adapters.local.workers import LocalWorkers
+from mail.core.engine import attempts
 from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
@@ -135,7 +138,8 @@ class Life:
             resource.setrlimit(resource.RLIMIT_FSIZE, (self.file_limit, self.file_limit))
         logging.getLogger("mail").addHandler(_ErrorLog(self.violations))
         try:
-            asyncio.run(self._live())
+            with patch.object(attempts, "CALM_SECONDS", CALM_SECONDS):
+                asyncio.run(self._live())
         except Violation as violation:
             return str(violation)
         except BaseException:

@@ -23,7 +23,7 @@ SHARDS = 8
 SAMPLE = sized(fast=10, full=10, soak=1)
 """Processes die at each point in the soak tier, else at one of so many."""
 
-STRIDE = 2 * SAMPLE if SAMPLE > 1 else 1
+STRIDE = 3 * SAMPLE if SAMPLE > 1 else 1
 """The same for stores where each death takes a round trip or more."""
 
 BROKEN = re.compile(r"\A(Traceback|the suite)|ValidationException")
@@ -122,7 +122,7 @@ def die_at_every_point(zygote: Zygote, part: int) -> None:
         if left:
             died = zygote.must_survive({"among": sorted(left)}, again=True, seed=seed)
             left = left.difference(died)
-    assert len(left) < len(points) * 0.1  # some depend on who is faster
+    assert len(left) <= max(2, len(points) * 0.1)  # some depend on who is faster
 
 
 def random_strokes(chance: random.Random, last: int, latest: float) -> dict[str, list[Fate]]:

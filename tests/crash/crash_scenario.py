@@ -139,6 +139,10 @@ LATER = {"hold", "book"}
 BUSY = ("scout", "File")
 """The agent and the subject of the mail for which its model's provider takes no call the first time."""
 
+CALM_SECONDS = 0.1
+"""A hundredth of what it is in servers, as lives are a hundred times shorter: a turn that was open in three of them
+waits so long for each before it runs alone."""
+
 PARK_SECONDS = 0.02
 """Seconds for which their turns are parked."""
 

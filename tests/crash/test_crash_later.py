@@ -61,6 +61,7 @@ def test_dying_again_and_again_at_random(zygote: Zygote) -> None:
         zygote.must_survive(*fates, seed=SEED + number)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("sabotage", ["forgotten cancellations", "forgotten early results"])
 def test_the_suite_finds_bugs(sabotage: str) -> None:
     chance = random.Random(sabotage)

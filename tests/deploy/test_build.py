@@ -74,6 +74,7 @@ def test_no_function_but_that_of_turns_carries_litellm(built: Path) -> None:
     assert not {"litellm", "openai"} & (packages(built / "ApiLayer") | packages(built / "CodeLayer"))
 
 
+@pytest.mark.soak
 def test_turns_can_be_built_without_litellm(tmp_path: Path) -> None:
     """As the models of Bedrock need no more than botocore."""
     command = [sys.executable, str(ROOT / "scripts" / "build_layer.py"), "TurnLayer", "x86_64", str(tmp_path)]

@@ -24,6 +24,7 @@ def test_checkov_sees_what_is_wrong(tmp_path: Path) -> None:
     assert "AWS::DynamoDB::Table.Table" in done.stdout
 
 
+@pytest.mark.soak
 def test_a_gradual_rollout_makes_a_valid_stack(tmp_path: Path) -> None:
     """In which nothing depends on itself: functions know the URL of another, and alarms end the rollout of both."""
     (expanded,) = expand((ROOT / "template.yaml").read_text(), [{"Rollout": "Canary10Percent5Minutes"}])

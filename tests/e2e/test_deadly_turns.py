@@ -46,7 +46,7 @@ running_tasks = 10000
 """
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=needs_postgres)])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=[needs_postgres, pytest.mark.soak])])
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerProcess]:
     swarm = entry("deadly", supervisor("agent", "deadly:make"))
     write_project(tmp_path, swarm, deadly=AGENTS)
@@ -136,6 +136,7 @@ def test_one_that_ends_its_process_is_set_aside_and_all_others_are_answered(serv
             assert json.loads(last["data"])["response"] == body
 
 
+@pytest.mark.soak
 def test_processes_that_are_killed_set_no_turn_aside(server: ServerProcess) -> None:
     kills = sized(fast=6, full=6, soak=20)
     chance = random.Random(6)

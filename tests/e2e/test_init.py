@@ -103,7 +103,7 @@ def test_an_unknown_model_is_used_if_it_must_be(tmp_path: Path) -> None:
     assert '"llm": "gpt5"' in (tmp_path / "team" / "swarms.json").read_text()
 
 
-@pytest.mark.parametrize(("answer", "code"), [("n", 1), ("y", 0)])
+@pytest.mark.parametrize(("answer", "code"), [("n", 1), pytest.param("y", 0, marks=pytest.mark.soak)])
 def test_a_terminal_asks_about_an_unknown_model(tmp_path: Path, answer: str, code: int) -> None:
     with Terminal("init", "team", "--model", "openai/gpt5", cwd=tmp_path) as terminal:
         terminal.expect("Did you mean 'openai/gpt-5'? Use 'openai/gpt5' anyway? [y/N]")
@@ -112,6 +112,7 @@ def test_a_terminal_asks_about_an_unknown_model(tmp_path: Path, answer: str, cod
     assert (tmp_path / "team").exists() == (code == 0)
 
 
+@pytest.mark.soak
 def test_prompts_say_nothing_of_the_protocol(tmp_path: Path) -> None:
     for arguments in VARIANTS[2:]:
         folder = tmp_path / f"team{len(arguments)}"

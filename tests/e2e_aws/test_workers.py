@@ -137,9 +137,10 @@ def worker(name: str, swarm: Thinking, system: LocalAws, *flags: str, **env: str
         started.process.wait(60)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("tasks", "turn_seconds", "lease_seconds"),
-    [(8, 2.0, 4.0), pytest.param(600, 15.0, 40.0, marks=pytest.mark.soak)],
+    [(8, 2.0, 4.0), (600, 15.0, 40.0)],
 )
 async def test_all_turns_of_a_killed_worker_are_run_by_another_and_by_functions(
     tmp_path: Path, tasks: int, turn_seconds: float, lease_seconds: float
@@ -182,7 +183,7 @@ def test_a_worker_that_names_no_deployment_says_how_to(tmp_path: Path) -> None:
 async def test_a_worker_that_is_stopped_hands_back_its_turns_and_counts_what_it_has_done(
     tmp_path: Path,
 ) -> None:
-    swarm = Thinking(tmp_path, turn_seconds=3.0, lease_seconds=40.0)
+    swarm = Thinking(tmp_path, turn_seconds=3.0, lease_seconds=8.0)
     local = LocalAws(swarm.template, parameters={"Turns": "workers"}, environment=swarm.environment)
     async with local as system, Crowd(system) as crowd:
         with worker("stopped", swarm, system, "--grace", "0.5", MAIL_LOG_FORMAT="json") as stopped:

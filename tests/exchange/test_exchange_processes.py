@@ -14,7 +14,7 @@ from exchange_worlds import SHARED, World
 from support.plugins.tiers import sized
 from support.processes import forkserver
 
-pytestmark = [pytest.mark.full, pytest.mark.full(on="ministack")]
+pytestmark = [pytest.mark.full, pytest.mark.soak(on="ministack")]
 
 SCRIPT = Path(__file__).with_name("exchange_process.py")
 TIMEOUT = 100.0
@@ -41,6 +41,7 @@ async def run(world: World, *arguments: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.full(on="ministack")
 async def test_processes_that_sync_at_once_deliver_each_mail_once(shared: World) -> None:
     alice, others = uuid4(), [uuid4(), uuid4(), uuid4()]
     number = 800 if shared.kind == "sqlite" else 24

@@ -99,7 +99,7 @@ async def test_a_task_reads_its_prefix_from_the_cache(
 
 
 @pytest.fixture(
-    params=["file", *(pytest.param(name, marks=pytest.mark.soak) for name in ("postgres", "ministack"))]
+    params=[pytest.param(name, marks=pytest.mark.soak) for name in ("file", "postgres", "ministack")]
 )
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[str, dict[str, str]]]:
     """Where two processes keep a task, one after the other, and the environment that they need for it."""

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from factory_agents import CLAUDE, GPT, Dialect, prompt, supervisor, swarm_of
 from support.engines.adapters import STORES
+from support.plugins.tiers import sized
 from support.services.llm_stub import (
     Failure,
     LLMStub,
@@ -430,7 +431,7 @@ MANY = [pytest.mark.soak, pytest.mark.timeout(7_200)]
 @pytest.mark.parametrize(
     ("where", "tasks"),
     [
-        ("sqlite-memory", 10),
+        ("sqlite-memory", 5),
         pytest.param("sqlite-slow", 500, marks=MANY),
         *(
             pytest.param(name, 25, marks=MANY)
@@ -449,6 +450,7 @@ async def test_no_task_fails_while_its_first_model_fails_at_random(
     dice = random.Random(7)
     tokens = {of(CLAUDE): Tokens(input=100, output=10), of(GPT): Tokens(input=50, output=5)}
     turns: Counter[str] = Counter()
+    hangs = sized(fast=0, full=0, soak=1)
     failures = [
         rate_limited(),
         server_error(),
@@ -460,7 +462,7 @@ async def test_no_task_fails_while_its_first_model_fails_at_random(
     def answer(request: Request) -> Any:
         model = request.body["model"]
         if model == of(CLAUDE) and dice.random() < 0.4:
-            return dice.choices(failures, [12, 12, 12, 12, 1])[0]
+            return dice.choices(failures, [12, 12, 12, 12, hangs])[0]
         task = next(word for word in json.dumps(request.body).split() if word.startswith("task-"))[:8]
         turns[task] += 1
         said: Reply = DONE if turns[task] >= 20 else reply(thinking("Hm."), call("look_up", city="Oslo"))

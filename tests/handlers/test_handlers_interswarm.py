@@ -154,8 +154,10 @@ def served(peer: PeerServer) -> Iterator[PeerServer]:
 
     try:
         run(peer.__aenter__())
-        yield peer
-        run(peer.__aexit__(None, None, None))
+        try:
+            yield peer
+        finally:
+            run(peer.__aexit__(None, None, None))
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
@@ -190,7 +192,8 @@ class TestFilesFromThere:
             message["payload"]["routing_info"] = {"files": [{**file.as_json(), **at}]}
             event["body"] = json.dumps({"message": message})
             event["headers"]["content-length"] = str(len(event["body"]))
-            assert stage.invoke("interswarm", event)["statusCode"] == 200
+            with stage.start("interswarm") as unaware:  # another one may remember where the swarm was
+                assert unaware.invoke(event)["statusCode"] == 200
             stage.work_off()
             assert [path for path in peer.paths() if "files" in path] == ["/files/shared/the-link"] * is_known
         kept = asyncio.run(stage.table.files.files_of(TaskKey(BETA, task_id)))
@@ -216,9 +219,10 @@ class TestMailToThere:
             yield server
 
     @pytest.fixture
-    def outbound(self, stage: Stage, path: dict[str, str]) -> LambdaRuntime:
-        """The function that delivers, told where tokens are."""
-        return stage.start("outbound", path)
+    def outbound(self, stage: Stage, path: dict[str, str]) -> Iterator[LambdaRuntime]:
+        """The function that delivers, with the path of the tokens."""
+        with stage.start("outbound", path) as running:
+            yield running
 
     def ask(self, stage: Stage, task_id: str) -> dict[str, Any]:
         """The token of a delivery."""
@@ -231,12 +235,11 @@ class TestMailToThere:
         self, stage: Stage, peer: PeerServer, outbound: LambdaRuntime
     ) -> None:
         record = self.ask(stage, "handed over")
-        with outbound as running:
-            for _ in range(2):
-                result = running.invoke({"Records": [record]})
-                assert result == NOTHING_FAILED
-            assert "the-key-for-beta" not in running.log
-            metrics = [each for each in running.records if "_aws" in each]
+        for _ in range(2):
+            result = outbound.invoke({"Records": [record]})
+            assert result == NOTHING_FAILED
+        assert "the-key-for-beta" not in outbound.log
+        metrics = [each for each in outbound.records if "_aws" in each]
         assert peer.paths() == ["/interswarm/forward"]
         (request,) = peer.requests
         assert request.headers["authorization"] == "Bearer the-key-for-beta"
@@ -252,16 +255,15 @@ class TestMailToThere:
     ) -> None:
         peer.answers["/interswarm/forward"] = 503, {"detail": "busy"}
         record = self.ask(stage, "later")
-        with outbound as running:
-            assert running.invoke({"Records": [record]}) == NOTHING_FAILED
-            stage.delete(record)
-            assert stage.deliveries() == []
-            del peer.answers["/interswarm/forward"]
-            deadline = time.monotonic() + 60
-            while not (again := stage.deliveries()):
-                assert time.monotonic() < deadline
-                time.sleep(0.2)
-            assert running.invoke({"Records": again}) == NOTHING_FAILED
+        assert outbound.invoke({"Records": [record]}) == NOTHING_FAILED
+        stage.delete(record)
+        assert stage.deliveries() == []
+        del peer.answers["/interswarm/forward"]
+        deadline = time.monotonic() + 60
+        while not (again := stage.deliveries()):
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        assert outbound.invoke({"Records": again}) == NOTHING_FAILED
         assert peer.paths() == ["/interswarm/forward"] * 2
         first, second = (request.json["message"]["message_id"] for request in peer.requests)
         assert first == second
@@ -271,9 +273,8 @@ class TestMailToThere:
         (sample,) = stage.event("outbound")["Records"]
         arn = f"arn:aws:sqs:us-east-1:000000000000:{stage.queues.outbound_url.rpartition('/')[2]}"
         bad = {**sample, "body": "no token", "eventSourceARN": arn}
-        with outbound as running:
-            result = running.invoke({"Records": [bad]})
-            metrics = [each for each in running.records if "_aws" in each]
+        result = outbound.invoke({"Records": [bad]})
+        metrics = [each for each in outbound.records if "_aws" in each]
         assert result == {"batchItemFailures": [{"itemIdentifier": sample["messageId"]}]}
         assert [each["FailedDeliveries"] for each in metrics] == [1]
 

@@ -187,3 +187,25 @@ def test_a_message_of_a2a_is_streamed_to_its_answer(stage: Stage, url: str) -> N
     assert status["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
     task = httpx2.get(f"{url}/a2a/tasks/by-a2a.1", headers=headers, timeout=TIMEOUT).json()
     assert task["artifacts"] == [artifact["artifactUpdate"]["artifact"]]
+
+
+def test_a_chat_completion_is_streamed_to_its_answer(stage: Stage, url: str) -> None:
+    """With OpenAI's routes, which the function loads with the first request of them."""
+    event = stage.event("stream")
+    headers = {"authorization": event["headers"]["authorization"]}
+    asked = json.loads(event["body"])["body"]
+    body = {"model": "example-no-proxy", "messages": [{"role": "user", "content": asked}], "stream": True}
+    send = {"method": "POST", "url": f"{url}/v1/chat/completions", "headers": headers, "timeout": TIMEOUT}
+    with httpx2.stream(**send, json=body) as response:
+        assert response.status_code == 200
+        lines = response.iter_lines()
+        first = json.loads(next(line for line in lines if line.startswith("data: ")).removeprefix("data: "))
+        assert first["choices"][0]["delta"]["role"] == "assistant"
+        assert open_streams(stage) == 1
+        stage.work_off()
+        *chunks, end = (line.removeprefix("data: ") for line in lines if line.startswith("data: "))
+    assert open_streams(stage) == 0
+    assert end == "[DONE]"
+    choices = [json.loads(chunk)["choices"][0] for chunk in chunks]
+    assert "1024" in "".join(choice["delta"].get("content") or "" for choice in choices)
+    assert choices[-1]["finish_reason"] == "stop"

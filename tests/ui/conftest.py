@@ -159,7 +159,10 @@ def axe() -> str:
     return (Path(package.origin).parent / "axe.min.js").read_text(encoding="utf-8")
 
 
-@pytest.fixture(params=[(1440, "light"), (360, "dark")], ids=lambda look: f"{look[0]}-{look[1]}")
+LOOKS = [(1440, "light"), pytest.param((360, "dark"), marks=pytest.mark.soak)]
+
+
+@pytest.fixture(params=LOOKS, ids=lambda look: f"{look[0]}-{look[1]}")
 def inspect(page: "Page", axe: str, request: pytest.FixtureRequest) -> Iterator[Callable[[str], None]]:
     """Looks for barriers, and for what is wider than the window, in each state of the page that it is called for."""
     width, scheme = request.param

@@ -153,19 +153,19 @@ async def _frames(
                 stored = (event for event in events if isinstance(event, Event))
                 for item in await read_items(reader, stored, pacer):
                     yield encode(ITEM, item)
-            frames: list[bytes] = []
+            frames, size = list[bytes](), 0  # sent together, as sending one takes longer than making it
             for event in events:
                 if isinstance(event, LiveEvent):
                     frames.append(encode(event.kind.value, event.data(key.task_id)))
                 else:
                     await pacer.pause(event_size(event))
                     frames.append(encode(event.kind.value, event.data(key.task_id), str(event.seq)))
-                if (
-                    event is events[-1] or sum(map(len, frames)) > SMALL_BYTES
-                ):  # sending one takes longer than making it
+                size += len(frames[-1])
+                if event is events[-1] or size > SMALL_BYTES:
                     for chunk in chunks(b"".join(frames)):
                         yield chunk
                     frames.clear()
+                    size = 0
             if pings and not events:
                 now = runtime.clock.now().isoformat()
                 yield encode("ping", {"timestamp": now, "task_id": key.task_id})

@@ -198,9 +198,8 @@ class _Reception:
             )
         draft.contributors = tuple(contributors)
         linked = {file.id: file.size for file in files_in(self.payload.routing_info) if file.link}
-        draft.stored_bytes += sum(
-            size for size in linked.values() if size <= MAX_FILE_BYTES
-        )  # a turn fetches them
+        fetched = [size for size in linked.values() if size <= MAX_FILE_BYTES]  # by a turn, later
+        draft.stored_bytes += sum(fetched)
         sender = self._sender()
         is_system = sender.address_type == "system"
         draft.add_peer(

@@ -145,10 +145,10 @@ Form = Callable[[dict[str, Any], FormContext], FormResult]
 
 
 ActionFunction = Callable[[dict[str, Any]], Awaitable[str | Later]]
+"""Takes the call's arguments and returns its result as text, or LATER; the agent is notified of any exception."""
 
 CancelFunction = Callable[[dict[str, Any]], Awaitable[object]]
 """Called with the arguments of a call that was cancelled."""
-"""Takes the call's arguments and returns its result as text, or LATER; the agent is notified of any exception."""
 
 MAX_RETRIES = 10
 """Maximum of `ActionCore.retries`."""
@@ -343,9 +343,8 @@ class AgentCore:
     async def step(self, history: History, choice: ToolChoice) -> AgentOutput:
         """Call the agent's function. Raises AgentUnavailable if it returns anything but its contract says."""
         step: object = self.function(history, choice)
-        if type(step) is not CoroutineType and not isinstance(
-            step, Awaitable
-        ):  # the first is the usual, quick one
+        # the first check is quick, and usually enough
+        if type(step) is not CoroutineType and not isinstance(step, Awaitable):
             raise _useless(step)
         output = await step
         match output:

@@ -153,8 +153,14 @@ class TurnActivity:
         first = datetime.fromisoformat(self._earlier.began)
         return _rounded(max(0.0, (self._at(at) - first).total_seconds()))
 
+    @cached_property
+    def _present(self) -> tuple[datetime, float]:
+        """A moment by both clocks, read once, so that all reports of a begin agree."""
+        return self._clock.now(), self.time()
+
     def _at(self, at: float) -> datetime:
-        return self._clock.now() - timedelta(seconds=self.time() - at)
+        now, time = self._present
+        return now + timedelta(seconds=at - time)
 
     def iso(self, at: float) -> str:
         """Return a time of the clock that measures durations in ISO 8601."""

@@ -157,10 +157,12 @@ class Call:
 
     async def settle(self, submitted: Submitted, *, waits: bool) -> A2ATask:
         """Return the run of a submission: when it waits for its caller or has ended, or as it is now."""
+        progress = Progress(submitted.key.task_id, of=submitted.seq)
         if waits:
-            progress = Progress(submitted.key.task_id, of=submitted.seq)
             async with aclosing(self.follow(submitted.key, progress)) as updates:
                 async for _ in updates:
                     pass
         task = await self.load(submitted.key.task_id)
+        if progress.is_settled:  # as its events tell it: the task may have begun another run since
+            return await self.drawing(task).task(progress)
         return await self.draw(task, await self.read(task, of=submitted.seq))
