@@ -9,7 +9,7 @@ from pydantic import Field
 from pydantic_core import to_json
 
 from mail.core.decisions.submit import Submission
-from mail.core.protocol.values import value
+from mail.core.protocol.values import Value, value
 from mail.core.task.files import File
 from mail.core.task.limits import Budget
 from mail.core.task.task import Task, TaskStatus
