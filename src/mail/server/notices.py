@@ -1,4 +1,4 @@
-"""What a server prints for its operator: its address, a sign-in link, first steps, and advice."""
+"""Notices for the operator of a server: its address, a sign-in link, first steps, and advice."""
 
 import os
 import sys

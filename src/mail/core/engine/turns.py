@@ -30,7 +30,7 @@ from mail.core.engine.cancelled_calls import CancelledCalls
 from mail.core.engine.commit import Committer, load_task
 from mail.core.engine.copies import HandOver
 from mail.core.engine.heartbeat import SKEW, Heartbeat, OnRenewal
-from mail.core.engine.interswarm import PeerTurn
+from mail.core.engine.interswarm import EARLY_SECONDS, PeerTurn, PollTurn
 from mail.core.engine.leased_turn import LeasedTurn, TurnReport
 from mail.core.engine.live import LiveHub
 from mail.core.engine.telemetry import NO_TRACER
@@ -40,7 +40,7 @@ from mail.core.engine.webhooks import WebhookTurn
 from mail.core.engine.wiring import Wiring
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.leases import Claim, ExpiredLease, Lease, Park, WebhookClaim
-from mail.core.task.mailboxes import CANCELLED_CALLS, goes_out, has_no_messages, is_sent
+from mail.core.task.mailboxes import CANCELLED_CALLS, goes_out, has_no_messages, is_sent, polled_by
 from mail.core.task.ports import Busy, Idle, WakeUp, wake_ups
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task, TaskKey
@@ -154,8 +154,8 @@ class Turns:
 
     async def _claim(
         self, key: TaskKey, mailbox: str, seconds: float, attempt: int = 0
-    ) -> WebhookTurn | CancelledCalls | TurnReport.Outcome:
-        """Lease the mailbox of a webhook, or that of cancelled calls."""
+    ) -> WebhookTurn | CancelledCalls | PollTurn | TurnReport.Outcome:
+        """Lease the mailbox of a webhook, that of cancelled calls, or one of polls, unless it is too early for them."""
         wiring = self._wiring
         now = wiring.now()
         CURRENT_TASK.set(key.task_id)
@@ -166,7 +166,15 @@ class Turns:
             return await self._not_leased(mailbox, claim)
         if claim.replaced is not None:
             self._note_replaced(claim, claim.replaced)
-        return (CancelledCalls if mailbox == CANCELLED_CALLS else WebhookTurn)(claim, wiring)
+        if polled_by(mailbox) is None:
+            return (CancelledCalls if mailbox == CANCELLED_CALLS else WebhookTurn)(claim, wiring)
+        if (
+            not 0.0 < claim.task.not_before(mailbox) <= now + EARLY_SECONDS
+        ):  # a wake-up for that time is published
+            await wiring.store.release(claim)
+            return TurnReport.Outcome.IDLE
+        await wiring.prepare(claim.task)
+        return PollTurn(claim, wiring)
 
     def new_lease(self) -> Lease:
         """Return a lease for a turn that waits for a worker of this process, to be renewed after `lease_seconds`."""

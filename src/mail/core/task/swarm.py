@@ -460,6 +460,12 @@ class SwarmCore:
         """The names of the agents that people may write to."""
         return [name for name, agent in self.agents.items() if agent.enable_entrypoint]
 
+    def describe_entrypoint(self, name: str) -> str:
+        """Return what callers read about an entrypoint: of the default one, the description of the swarm."""
+        if name == self.entrypoint:
+            return self.description or f"Ask the swarm {self.name}."
+        return self.agents[name].description or f"Write to the agent {name}."
+
     async def warm_up(self) -> None:
         """Look for the tools of all agents' sources, so that first turns don't wait and problems are logged early."""
         for agent in self.agents.values():

@@ -5,25 +5,20 @@ from typing import Any
 
 from a2a.types import Message, Role
 from google.protobuf.json_format import MessageToDict
+from pydantic import Field
 from pydantic_core import to_json
 
-from mail.core.decisions.approvals import GivenApproval
-from mail.core.decisions.submit import ResumeFrom, Submission
+from mail.core.decisions.submit import Submission
 from mail.core.protocol.values import Value, value
 from mail.core.task.files import File
+from mail.core.task.limits import Budget
 from mail.core.task.task import Task, TaskStatus
 from mail.core.task.turn_state import PausedCall
 from mail.errors import BadRequest
+from mail.http.runs import Reply
 
 ENTRYPOINT = "entrypoint"
 """The key in a message's metadata that names the agent to write to, by the id of a skill."""
-
-
-class _Reply(Value):
-    """A data part that answers: decisions on calls, as in `POST /message`, and the results of others."""
-
-    approvals: tuple[GivenApproval, ...] = ()
-    results: tuple[dict[str, Any], ...] = ()
 
 
 @value(kw_only=True)
@@ -72,9 +67,11 @@ def entrypoint_of(message: Message) -> str | None:
 
 
 def submission_of(
-    message: Message, content: Content, task: Task | None, file_ids: Sequence[str]
+    message: Message, content: Content, task: Task | None, file_ids: Sequence[str], steps: int
 ) -> Submission:
     """Return what a message asks of the runtime; `task` is that of its context, None for a new one.
+
+    `steps` are those that the swarm allows.
 
     Raises BadRequest for one that doesn't answer what a paused task asks.
     """
@@ -85,31 +82,45 @@ def submission_of(
         entrypoint=entrypoint_of(message),
         files=tuple(file_ids),
         drop_question=task is not None and task.status is TaskStatus.PAUSED,
+        **_limits(message, steps) if task is None or not task.is_running else {},
     )
+
+
+class _Limits(Value):
+    """What another swarm has left for its task: the keys that swarms of MAIL send each other."""
+
+    steps_left: int | None = Field(default=None, ge=1)
+    budget_left: Budget | None = None
+
+
+def _limits(message: Message, steps: int) -> dict[str, Any]:
+    """Return the limits that a message sets for its run, as fields of a submission; `steps` are those of the swarm."""
+    given = MessageToDict(message.metadata)
+    limits = _Limits.model_validate({name: _whole(given.get(name)) for name in _Limits.model_fields})
+    left = steps if limits.steps_left is None else min(limits.steps_left, steps)
+    return {"steps": left, "budget": limits.budget_left}
+
+
+def _whole(given: Any) -> Any:
+    """Return a value with its whole numbers as such: in metadata, all numbers are floats."""
+    if isinstance(given, dict):
+        return {name: _whole(each) for name, each in given.items()}
+    return int(given) if isinstance(given, float) and given.is_integer() else given
 
 
 def _answer(content: Content, calls: Sequence[PausedCall]) -> Submission:
     """Return the answer to waiting calls: a text is the result of the only one, and a data part may have decisions."""
     if content.files:
         raise BadRequest("the task waits for an answer: send text or data, and files with a later message")
-    replies = [
-        each for each in content.values if isinstance(each, dict) and each.keys() & _Reply.model_fields
-    ]
+    replies = [each for each in content.values if isinstance(each, dict) and each.keys() & Reply.model_fields]
     undecided = ", ".join(call.call_id for call in calls if call.is_undecided)
-    if not replies:
-        if undecided:
-            raise BadRequest(
-                "the task waits for approval: send a data part "
-                f'{{"approvals": [{{"call_id": "…", "decision": "approve"}}]}} (or "reject") for: {undecided}'
-            )
-        return Submission(
-            resume_from=ResumeFrom.BREAKPOINT_TOOL_CALL,
-            breakpoint_tool_call_result={"content": content.text},
+    if not replies and undecided:
+        raise BadRequest(
+            "the task waits for approval: send a data part "
+            f'{{"approvals": [{{"call_id": "…", "decision": "approve"}}]}} (or "reject") for: {undecided}'
         )
-    given = [_Reply.model_validate(each) for each in replies]
-    results = [each for reply in given for each in reply.results]
-    return Submission(
-        resume_from=ResumeFrom.BREAKPOINT_TOOL_CALL,
+    given = [Reply.model_validate(each) for each in replies]
+    return Reply(
         approvals=tuple(each for reply in given for each in reply.approvals),
-        breakpoint_tool_call_result=results or None,
-    )
+        results=tuple(each for reply in given for each in reply.results),
+    ).submission(content.text)
