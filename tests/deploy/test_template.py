@@ -30,7 +30,7 @@ LEAST_OF_A_TIER, MOST_OF_A_TIER = 2, 1000
 NEW_ACCOUNT = 10
 """The functions that a new account may run at once."""
 
-READ = {"dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query", "s3:GetObject"}
+READ = {"dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query", "s3:GetObject", "s3:ListBucket"}
 CALL_MODELS = {"bedrock:InvokeModel", "bedrock:InvokeModelWithResponseStream"}
 CHANGE = {
     "dynamodb:PutItem",

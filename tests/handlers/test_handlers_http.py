@@ -5,6 +5,7 @@ shape.
 import json
 from base64 import b64decode, b64encode
 from concurrent.futures import ThreadPoolExecutor
+from time import time
 from typing import Any
 
 import pytest
@@ -156,6 +157,14 @@ def test_nobody_gets_in_without_a_key(stage: Stage, name: str) -> None:
     assert well_shaped(result)
     assert result["statusCode"] == 401
     assert "detail" in answer(result)
+
+
+def test_a_message_may_not_wait_longer_than_what_is_stored_is_kept(stage: Stage) -> None:
+    answer = stage.invoke(
+        "message", stage.request("message", body={"body": "hello", "not_before": time() + 91 * 86_400})
+    )
+    assert answer["statusCode"] == 400
+    assert "not_before may be 90 days ahead at most (RetentionDays" in answer["body"]
 
 
 def test_a_message_that_nobody_answers_in_time_is_accepted(stage: Stage) -> None:
