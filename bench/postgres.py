@@ -219,7 +219,7 @@ async def main(url: str) -> None:
     from mail.auth.tokens import issue_token
     from mail.bootstrap import local
     from mail.config import LimitsConfig, ServerConfig
-    from mail.server.uvicorn import serving
+    from mail.server.process import serving
 
     config = ServerConfig(limits=LimitsConfig(requests_per_second=0)).with_overrides(database=url)
     system = local(config, swarm=swarms.ping_pong(1), environ={})

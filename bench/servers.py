@@ -28,7 +28,7 @@ from mail.auth.tokens import issue_token
 from mail.bootstrap import local
 from mail.config import LimitsConfig, ServerConfig
 from mail.server.malloc import return_freed_memory
-from mail.server.uvicorn import LOOPBACK, base_url, listen, serving
+from mail.server.process import LOOPBACK, base_url, listen, serving
 
 
 @asynccontextmanager

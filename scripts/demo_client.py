@@ -23,7 +23,7 @@ from mail.bootstrap import local
 from mail.client import BadAnswer, EventStream, MAILClient
 from mail.config import ServerConfig
 from mail.config.models import AS_GIVEN
-from mail.server.uvicorn import serving
+from mail.server.process import serving
 from mail.swarms_json.utils import PACKAGED_SOURCE
 
 WIDTH = 100

@@ -23,7 +23,7 @@ from mail.bootstrap import local
 from mail.client import MAILClient
 from mail.config import ServerConfig
 from mail.config.models import AS_GIVEN
-from mail.server.uvicorn import serving
+from mail.server.process import serving
 from mail.swarms_json.utils import PACKAGED_SOURCE
 
 QUESTION = "weather in Oslo tomorrow and 12*(3+4)"

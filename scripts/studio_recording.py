@@ -32,7 +32,7 @@ from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.task.activity import model_call
 from mail.core.task.swarm import ActionCore, AgentCore, SwarmCore
 from mail.core.task.usage import Usage
-from mail.server.uvicorn import serving
+from mail.server.process import serving
 from mail.swarms_json.load import PACKAGED_SOURCE
 from mail.testing.agents import (
     Call,

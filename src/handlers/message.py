@@ -1,4 +1,4 @@
-"""What changes tasks: `POST` or `DELETE` messages, tasks, forks, calls, timers, `/callbacks/{token}`, `/files`."""
+"""Changes of tasks: `POST` or `DELETE` messages, tasks, forks, calls, timers, `/callbacks/{token}`, `/files`."""
 
 from handlers.http_api import serve
 from mail.http.routes import callbacks, cancel, delete, files, fork, message, shared_files, waits

@@ -15,10 +15,10 @@ from mail.startup import homes_of, lazy_exports
 if TYPE_CHECKING:
     from mail.api.actions import MAILAction as MAILAction
     from mail.api.actions import action as action
+    from mail.api.agents import Agent as Agent
     from mail.api.agents import MAILAgent as MAILAgent
     from mail.api.agents import MAILAgentTemplate as MAILAgentTemplate
     from mail.api.answers import Answer as Answer
-    from mail.api.facade import Agent as Agent
     from mail.api.facade import Swarm as Swarm
     from mail.api.runtime import MAILRuntime as MAILRuntime
     from mail.api.swarms import MAILSwarm as MAILSwarm
@@ -45,9 +45,9 @@ __version__ = "1.3.0"
 _HOMES = homes_of(
     {
         "mail.api.actions": "MAILAction action",
-        "mail.api.agents": "MAILAgent MAILAgentTemplate",
+        "mail.api.agents": "Agent MAILAgent MAILAgentTemplate",
         "mail.api.answers": "Answer",
-        "mail.api.facade": "Agent Swarm",
+        "mail.api.facade": "Swarm",
         "mail.api.runtime": "MAILRuntime",
         "mail.api.swarms": "MAILSwarm MAILSwarmTemplate",
         "mail.core.protocol": "PROTOCOL_VERSION",

@@ -1,4 +1,4 @@
-"""What makes processes of MAIL start sooner, with what each saves.
+"""Ways to start a process of MAIL sooner, and the time that each saves.
 
 Milliseconds are CPU time on a machine that imports FastAPI, Mangum and botocore in 500.
 """

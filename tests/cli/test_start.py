@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-MORE_THAN_CLICK = {"--help": 88, "version": 45}
+MORE_THAN_CLICK = {"--help": 89, "version": 45}
 """Modules that a command may load beside those of click."""
 
 
@@ -17,7 +17,7 @@ def command(*words: str) -> str:
 
 
 SERVER = """
-import mail.server.uvicorn
+import mail.server.process
 from mail import bootstrap
 from mail.config import load_config
 from mail.server import build_app
@@ -27,7 +27,7 @@ build_app(bootstrap.local(load_config().server))
 
 COLLECTION = f"""
 import gc
-import mail.server.uvicorn
+import mail.server.process
 seen = []
 
 async def serve(system, *, on_ready, **_):
@@ -35,13 +35,13 @@ async def serve(system, *, on_ready, **_):
     on_ready()
     seen.extend((gc.isenabled(), gc.get_freeze_count() > 10_000))
 
-mail.server.uvicorn._serve = serve
+mail.server.process._serve = serve
 {command("server")}
 """
 
 FROZEN = """
 import gc
-import mail.server.uvicorn
+import mail.server.process
 from mail.config import load_config
 seen = []
 
@@ -49,11 +49,11 @@ async def serve(system, *, on_ready, **_):
     on_ready()
     seen.append(gc.get_freeze_count())
 
-mail.server.uvicorn._serve = serve
+mail.server.process._serve = serve
 from mail.testing.agents import build_swarm
 swarm = build_swarm({"supervisor": lambda _: []})
 before = gc.get_freeze_count()
-mail.server.uvicorn.serve_swarm(swarm, load_config().server)
+mail.server.process.serve_swarm(swarm, load_config().server)
 """
 
 

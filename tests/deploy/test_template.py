@@ -716,6 +716,30 @@ def test_every_queue_and_function_is_watched(template: Template) -> None:
         assert len(alarm.get("Metrics", ())) <= 10 + 1, f"{name}: ten metrics and an expression at most"
 
 
+@pytest.mark.parametrize(
+    ("calls", "turns", "raises"),
+    [
+        pytest.param(20, 10, True, id="ten turns lose their output within seconds"),
+        pytest.param(20, None, True, id="turns call, and none of them ends"),
+        pytest.param(20, 18, False, id="a few calls are repeated"),
+        pytest.param(2, 1, False, id="the only turn makes a summary first"),
+    ],
+)
+def test_one_burst_of_repeated_model_calls_raises_the_alarm(
+    template: Template, calls: int, turns: int | None, raises: bool
+) -> None:
+    alarm = template["Resources"]["RepeatedModelCallsAlarm"]["Properties"]
+    assert alarm["EvaluationPeriods"] == 1
+    *metrics, ratio = alarm["Metrics"]
+    assert {each["MetricStat"]["Period"] for each in metrics} == {15 * 60}
+    assert alarm["ComparisonOperator"] == "GreaterThanThreshold"
+    assert alarm["TreatMissingData"] == "notBreaching"
+    functions = {"IF": lambda is_so, so, other: so if is_so else other}
+    functions["FILL"] = lambda value, instead: instead if value is None else value
+    value = eval(ratio["Expression"], functions, {"calls": calls, "turns": turns})
+    assert (value > template["Parameters"]["ModelCallsPerTurn"]["Default"]) is raises
+
+
 def test_the_dashboard_is_json_and_shows_our_metrics(template: Template) -> None:
     body = of_type(template, "AWS::CloudWatch::Dashboard")["Dashboard"]["DashboardBody"]["Fn::Sub"][0]
     widgets = json.loads(body)["widgets"]

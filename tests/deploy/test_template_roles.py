@@ -15,11 +15,14 @@ from support.engines.iam import PARAMETERS, Ask, Roles, asks, listed
 
 from mail.adapters.aws.client import AwsClient
 from mail.adapters.aws.documents import DynamoDBDocuments
+from mail.adapters.aws.items import partition
 from mail.adapters.local.queue import LocalQueue
 from mail.core.decisions.submit import Submission
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
 from mail.core.task.documents import Document, Kind
+from mail.core.task.schedules import Schedule, owner_of_schedules
+from mail.core.task.task import TaskKey
 from mail.testing.agents import build_swarm, call, complete, request, respond, turns
 from mail.testing.clock import FakeClock
 
@@ -82,6 +85,8 @@ ERASERS = {
 }
 
 CHANGE_TASKS = {"TasksRole", *DOORS, *QUEUES}
+CHANGE_SCHEDULES = {*BEGINNERS, "StreamRole", "DeadLetterRole"}
+"""Roles of functions that keep schedules; not those that run code of agents or take messages from anybody."""
 READ_TASKS = {"StatusRole", "TaskRole", "ThreadsRole", *CHANGE_TASKS}
 
 
@@ -190,6 +195,25 @@ async def test_tasks_are_changed_by_those_who_have_to(
     }
     assert allowed(roles, names, reads) == READ_TASKS
     assert allowed(roles, names, writes) == CHANGE_TASKS
+
+
+async def test_schedules_are_changed_by_those_who_begin_their_runs(
+    table: DynamoDBAdapter, roles: Roles, names: set[str]
+) -> None:
+    client, clock = make_client("moto", "dynamodb"), FakeClock()
+    swarm = build_swarm({"supervisor": turns([complete()])})
+    queue = LocalQueue(lambda: clock.now().timestamp())
+    schedules = Runtime(swarm, table.another(client, clock=clock), queue, clock).schedules
+    spec = Schedule(name="daily", cron="0 9 * * *", caller=f"admin:eve@{swarm.name}", body="hi")
+    with recording(client) as seen:
+        await schedules.save(spec, "eve", is_new=True)
+        await schedules.delete(spec.name)
+    client.close()
+    owned = partition(TaskKey(owner_of_schedules(swarm.name), spec.name))
+    writes = [each for each in seen if each.context["dynamodb:LeadingKeys"] == [owned]]
+    writes = [each for each in writes if not each.action.endswith(("GetItem", "Query"))]
+    assert allowed(roles, names, writes) == CHANGE_SCHEDULES
+    assert not any(roles.allow(name, each) for name in names - CHANGE_SCHEDULES for each in writes)
 
 
 def test_turns_read_only_what_is_right_below_the_path_of_secrets(roles: Roles, names: set[str]) -> None:

@@ -13,7 +13,7 @@ from mail.config import ServerConfig
 from mail.config.models import AS_GIVEN
 from mail.errors import ConfigurationError
 from mail.server.app import create_app
-from mail.server.uvicorn import serving
+from mail.server.process import serving
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from mail.errors import ToolCallFault
 from mail.examples.crew.orchestrator import UNANSWERED
 from mail.examples.crew.worker import Outcome as StepOutcome
 from mail.examples.crew.worker import Step, commit_of, take_step
-from mail.server.uvicorn import serving
+from mail.server.process import serving
 from mail.stdlib.agentmail.actions import HANDOVER
 from mail.stdlib.agentmail.forms import enclosed
 from mail.swarms_json import build_swarm, load_swarm

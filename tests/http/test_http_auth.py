@@ -17,7 +17,7 @@ from mail.auth.tokens import CACHE_SECONDS, TokenAuthenticator, issue_token, new
 from mail.bootstrap import local
 from mail.config import ServerConfig
 from mail.errors import AuthServiceUnavailable, BadRequest, ConfigurationError, Unauthenticated
-from mail.server.uvicorn import serving
+from mail.server.process import serving
 from mail.testing.agents import build_swarm, complete
 from mail.utils import auth
 

@@ -19,7 +19,7 @@ from mail.config import ServerConfig
 from mail.errors import ConfigurationError
 from mail.net import SwarmRegistry
 from mail.net.types import SwarmEndpointCleaned
-from mail.server.uvicorn import serving
+from mail.server.process import serving
 from mail.swarms_json.utils import PACKAGED_SOURCE
 from mail.testing.agents import build_swarm, complete
 

@@ -19,7 +19,7 @@ from mail.bootstrap import local
 from mail.bootstrap.system import LocalSystem
 from mail.config import ServerConfig
 from mail.core.task.documents import CallerRole
-from mail.server.uvicorn import serving
+from mail.server.process import serving
 from mail.swarms_json import load_swarm
 from mail.swarms_json.current import CurrentSwarm
 from mail.swarms_json.load import PACKAGED_SOURCE

@@ -21,7 +21,7 @@ from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token
 from mail.config import LimitsConfig, ServerConfig
 from mail.core.task.swarm import SwarmCore
-from mail.server.uvicorn import serving
+from mail.server.process import serving
 from mail.testing.agents import View, build_swarm, complete, request, respond
 
 STATEMENTS = 12

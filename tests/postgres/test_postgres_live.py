@@ -24,7 +24,7 @@ from mail.core.protocol.address import Principal
 from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import TaskKey
-from mail.server.uvicorn import serving
+from mail.server.process import serving
 from mail.testing.agents import NAME, build_agent, build_swarm, call, complete
 
 ANN = Principal(role="user", id="ann", swarm=NAME)

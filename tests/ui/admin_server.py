@@ -18,7 +18,7 @@ from mail.core.task.interswarm import PeerHealth, PeerRecord
 from mail.core.task.schedules import Schedule
 from mail.core.task.usage import Usage, report_usage
 from mail.core.task.webhooks import WebhookRecord
-from mail.server.uvicorn import serving
+from mail.server.process import serving
 from mail.swarms_json.load import PACKAGED_SOURCE
 from mail.testing.agents import Call, View, build_swarm, complete
 from mail.testing.clock import FakeClock

@@ -1,4 +1,4 @@
-"""Where and how the fields of a message are written: the one description that both reading and writing follow.
+"""The notation of a message's fields: the one description that both reading and writing follow.
 
 A field of a typed message is annotated with its place: a `Line` (`Label: value`, perhaps under a header), a `Section`
 (everything between its `## Header` and the next one), or the `Whole` body. A notation reads any text without raising

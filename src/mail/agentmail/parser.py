@@ -105,9 +105,8 @@ class Parser:
         if kind in ACK_REQUIRED and envelope.ack_required is False:
             faults.invalid["ack_required"] = "messages of this type have to be acknowledged"
         parsed: TypedMessage
-        if (
-            exact and kind is MessageType.UNKNOWN
-        ):  # neither "[URGENT] lunch" nor "Bead:" in prose names a bead
+        # neither "[URGENT] lunch" nor "Bead:" in prose names a bead
+        if exact and kind is MessageType.UNKNOWN:
             bead_id = bead_replied_to(envelope.subject)
             parsed = Unknown(bead_id=bead_id if BEAD.accepts(bead_id) else "")
         else:

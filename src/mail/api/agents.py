@@ -1,4 +1,4 @@
-"""Agents (`MAILAgent`) and the templates that build them (`MAILAgentTemplate`)."""
+"""Agents: `Agent`, which fills in a template, `MAILAgentTemplate`, which builds a `MAILAgent`."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
@@ -9,6 +9,7 @@ from typing import Any, Literal, Self, Unpack
 from pydantic import ValidationError
 
 from mail.api.actions import MAILAction, Setting
+from mail.api.actions import action as make_action
 from mail.api.tracebacks import without_frames
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
 from mail.core.protocol.error_text import describe, did_you_mean
@@ -16,10 +17,15 @@ from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.task.context import Context
 from mail.core.task.swarm import AgentCore, AgentFunction, History, ToolChoice
 from mail.errors import ConfigurationError
-from mail.mcp.servers import MCPServer, read_servers
+from mail.factories import LiteLLMActionAgentFunction, LiteLLMSupervisorFunction
+from mail.factories.base import check_model_options
+from mail.factories.fallback import read_fallback
+from mail.factories.options import needs_chat
+from mail.factories.prompts import system_prompt
+from mail.mcp.servers import MCPOption, MCPServer, read_servers
 from mail.swarms_json.build import build_function, read_params, resolve_agent
-from mail.swarms_json.references import resolver
-from mail.swarms_json.specs import AgentOptions, AgentSpec, Factory
+from mail.swarms_json.references import resolve_params, resolver
+from mail.swarms_json.specs import AgentOptions, AgentSpec, ContextOption, Factory
 from mail.utils.parsing import read_python_string, target_address_is_interswarm
 
 EXAMPLES = {
@@ -375,3 +381,197 @@ def template_for(agent: MAILAgent | MAILAgentTemplate, names: Iterable[str]) -> 
         target for target in agent.comm_targets if target in known or target_address_is_interswarm(target)
     ]
     return MAILAgentTemplate.from_spec(agent.spec.but(comm_targets=targets), agent.actions)
+
+
+ALONE = ("send_request", "send_response", "send_interrupt", "send_broadcast")
+"""MAIL tools of no use to an agent that can write to nobody."""
+
+
+class Agent(BaseAgent):
+    """An agent: a language model with a system prompt, actions and a team.
+
+        writer = Agent("writer", "You write three clear sentences.", model="openai/gpt-5-mini")
+        lead = Agent("lead", "You answer questions.", model="openai/gpt-5-mini", team=[writer])
+
+    Args:
+        name: its address in the swarm.
+        system: its system prompt; the swarm adds how to answer, and whom the agent may write to.
+        model: its language model, by its name in litellm: `openai/gpt-5-mini`. Of a list, calls go to the first one
+            that can be used (docs/fallback.md).
+        actions: the actions that it may call: made by `@action`, or functions that could be.
+        team: the agents that it may write to, and which may write to it.
+        function: an agent function, in place of a model: async, from a history and a tool choice to text and calls.
+        factory: builds such a function from the wiring and `options`; or its import string.
+        can_complete_tasks: whether it may complete tasks; by default only the lead of the swarm.
+        tool_format: the API of the model: `responses`, or `completions`, the default if an option needs it.
+        exclude_tools: MAIL tools that it may not call.
+        comm_targets: further agents that it may write to; `agent@swarm` for those of other swarms.
+        description: what it does, for people and for the agents that may write to it.
+        sequential: whether its actions run one after the other.
+        strict_tools: whether its text without a tool call is an error; None for the swarm's setting.
+        approve: the names of its actions and MCP tools whose calls a person must approve; True for all.
+        context: how its context is kept within the window of its model: a dictionary with some of `at`, `keep`, `model`
+            and `results` (docs/context.md), or `off` to send all of it.
+        reminders: whether it has the tool `remind_me`, with which a note comes back to it later (docs/long-work.md).
+        copies: how many requests it works on at once, each with a history of its own; by default one after the other,
+            in one history (docs/agents-and-tools.md). Not for the lead.
+        mcp: MCP servers whose tools it may call: URLs, commands as lists of words, or a dictionary as in `mcpServers`
+            files (docs/mcp.md).
+        options: options of the model call, such as `temperature` (docs/factories.md); with `factory`, its parameters.
+
+    Raises ConfigurationError for invalid settings.
+    """
+
+    @without_frames
+    def __init__(
+        self,
+        name: str,
+        system: str = "",
+        *,
+        model: str | Sequence[str] | None = None,
+        actions: Iterable[MAILAction | Callable[..., Any]] = (),
+        team: Iterable["Agent"] = (),
+        function: AgentFunction | None = None,
+        factory: Factory | None = None,
+        can_complete_tasks: bool | None = None,
+        tool_format: ToolFormat | None = None,
+        exclude_tools: Sequence[str] = (),
+        comm_targets: Sequence[str] = (),
+        enable_interswarm: bool = False,
+        description: str = "",
+        sequential: bool = False,
+        strict_tools: bool | None = None,
+        approve: bool | Sequence[str] = False,
+        context: ContextOption | None = None,
+        reminders: bool = False,
+        copies: int = 0,
+        mcp: MCPOption = (),
+        **options: Any,
+    ) -> None:
+        self.system = system
+        self.model = model
+        self.team = list(team)
+        for member in self.team:
+            if not isinstance(member, Agent):
+                raise ConfigurationError(f"agent {name!r}: team must be agents, not {member!r}")
+        self.function = function
+        self.options = options
+        if tool_format is None:
+            tool_format = "completions" if model is not None and needs_chat(options) else "responses"
+        given = [what for what in (model, function, factory) if what is not None]
+        if len(given) != 1:
+            raise ConfigurationError(
+                f"agent {name!r}: give it one of model (such as 'openai/gpt-5-mini'), function and factory"
+            )
+        if model is not None:
+            if "llm" in options:
+                raise ConfigurationError(f"agent {name!r}: 'llm' is not an option: use model")
+            first, _ = read_fallback(
+                f"agent {name!r}", model, options.get("fallback"), tool_format=tool_format
+            )
+            check_model_options(f"agent {name!r}", first, tool_format, options)
+        elif function is not None and options:
+            raise ConfigurationError(
+                f"agent {name!r}: a function takes no options, but got: {', '.join(options)}"
+            )
+        settings: AgentOptions = {
+            "sequential": sequential,
+            "mcp": mcp,
+            "strict_tools": strict_tools,
+            "approve": approve,
+            "description": description,
+            "reminders": reminders,
+            "copies": copies,
+        }
+        if context is not None:
+            settings["context"] = context
+        spec = read_agent(
+            name,
+            settings,
+            factory=LiteLLMActionAgentFunction if factory is None else factory,
+            comm_targets=list(comm_targets),
+            enable_interswarm=enable_interswarm,
+            can_complete_tasks=bool(can_complete_tasks),
+            tool_format=tool_format,
+            exclude_tools=list(exclude_tools),
+        )
+        self._completes_as_lead = can_complete_tasks is None
+        super().__init__(spec, [_as_action(name, each) for each in actions])
+
+    def template(
+        self,
+        team: Mapping[str, str] = MappingProxyType({}),
+        *,
+        leads: bool = False,
+        actions: Sequence[MAILAction] | None = None,
+    ) -> MAILAgentTemplate:
+        """Return the template of the agent, which may write to a team and has its own or these `actions`.
+
+        `team` has what the other agents do, by name.
+        """
+        completes = self.can_complete_tasks or (leads and self._completes_as_lead)
+        factory, params = self._factory(team, leads=leads, completes=completes)
+        targets = list(dict.fromkeys([*team, *self.comm_targets]))
+        alone = () if targets or self.enable_interswarm else ALONE
+        spec = self._spec.but(
+            factory=factory,
+            comm_targets=targets,
+            agent_params=resolve_params(params, resolver()),
+            enable_entrypoint=leads,
+            can_complete_tasks=completes,
+            exclude_tools=[*self.exclude_tools, *alone],
+        )
+        return MAILAgentTemplate.from_spec(spec, self.actions if actions is None else actions)
+
+    def _factory(
+        self, team: Mapping[str, str], *, leads: bool, completes: bool
+    ) -> tuple[Factory, dict[str, Any]]:
+        """Return the factory of the agent's function, and its parameters."""
+        if self.model is not None:
+            kind = LiteLLMSupervisorFunction if leads else LiteLLMActionAgentFunction
+            system = system_prompt(self.system, team, completes=completes)
+            return kind, {"llm": self.model, "system": system, **self.options}
+        if self.function is not None:
+            function = self.function
+            return lambda **_wiring: function, {}
+        own = {"system": self.system} if self.system else {}
+        return self.factory, {**own, **self.options}
+
+
+def _as_action(agent: str, given: MAILAction | Callable[..., Any]) -> MAILAction:
+    if isinstance(given, MAILAction):
+        return given
+    if not callable(given):
+        raise ConfigurationError(f"agent {agent!r}: actions must be functions, not {given!r}")
+    return make_action(given)
+
+
+def wire(lead: Agent) -> dict[str, dict[str, str]]:
+    """Return whom each agent of a swarm may write to within it: its team, and those whose team it is in.
+
+    Values are descriptions, by agent name. Raises ConfigurationError if two agents have the same name.
+    """
+    teams: dict[str, dict[str, str]] = {}
+    agents = reachable(lead)
+    for agent in agents:
+        if agent.name in teams:
+            raise ConfigurationError(f"swarm {lead.name!r}: two agents are called {agent.name!r}")
+        teams[agent.name] = {}
+    for agent in agents:
+        for member in agent.team:
+            if member is not agent:
+                teams[agent.name][member.name] = member.description
+                teams[member.name][agent.name] = agent.description
+    return teams
+
+
+def reachable(lead: Agent) -> list[Agent]:
+    """Return the lead, its team, the teams of those, and so on; each agent once, circles included."""
+    found = {id(lead): lead}
+    waiting = [lead]
+    for agent in waiting:
+        for member in agent.team:
+            if id(member) not in found:
+                found[id(member)] = member
+                waiting.append(member)
+    return list(found.values())

@@ -1,17 +1,15 @@
-"""Agents and swarms in a few lines.
+"""A swarm in a few lines: `Swarm`, of the agents that its lead can reach.
 
     lead = Agent("lead", "You lead a team.", model="openai/gpt-5-mini", team=[writer])
     print(Swarm(lead).ask("What is MAIL?"))
 
-They only fill in the templates of `mail.api.agents` and `mail.api.swarms`.
+It fills in a template of `mail.api.swarms`, and asks the swarm that this makes.
 """
 
 import asyncio
 import json
 import threading
-import weakref
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from copy import copy
 from dataclasses import replace
@@ -19,23 +17,20 @@ from datetime import datetime
 from functools import wraps
 from hashlib import sha256
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Self, TypedDict, Unpack, overload
 
 from typing_extensions import TypeVar
 
 from mail.actions.functions import as_text
-from mail.api.actions import MAILAction
-from mail.api.actions import action as make_action
-from mail.api.agents import BaseAgent, MAILAgentTemplate, read_agent
+from mail.api.agents import Agent, reachable, wire
 from mail.api.answers import Answer, Piece, read_answer
+from mail.api.loop_thread import LoopThread
 from mail.api.runtime import ANSWER_SECONDS, UserRole
 from mail.api.swarms import DEFAULT_USER, UNVERSIONED, MAILSwarm, MAILSwarmTemplate
 from mail.api.tracebacks import without_frames, without_frames_async, without_frames_iterating
 from mail.core.decisions.breakpoints import ways_to_answer
 from mail.core.decisions.submit import Submission
 from mail.core.engine.watch import Submitted
-from mail.core.protocol.calls import ToolFormat
 from mail.core.protocol.clock import read_time
 from mail.core.protocol.output_schema import OutputSchema, read_object, schema_of
 from mail.core.task.callbacks import CallResult
@@ -43,7 +38,6 @@ from mail.core.task.documents import IN_MEMORY
 from mail.core.task.files import File, FileRef
 from mail.core.task.idempotency import IdempotencyKey
 from mail.core.task.ports import Store
-from mail.core.task.swarm import AgentFunction
 from mail.core.task.task import ForkActions
 from mail.errors import (
     BadApproval,
@@ -55,184 +49,10 @@ from mail.errors import (
     Subject,
     TaskFailed,
 )
-from mail.factories import LiteLLMActionAgentFunction, LiteLLMSupervisorFunction
-from mail.factories.base import check_model_options
-from mail.factories.fallback import read_fallback
-from mail.factories.options import needs_chat
-from mail.factories.ports import close_clients
-from mail.factories.prompts import system_prompt
-from mail.mcp.servers import MCPOption
-from mail.swarms_json.references import resolve_params, resolver
-from mail.swarms_json.specs import AgentOptions, ContextOption, Factory, SwarmOptions
+from mail.swarms_json.specs import SwarmOptions
 
 if TYPE_CHECKING:
     from mail.core.protocol.message import MAILMessage
-
-ALONE = ("send_request", "send_response", "send_interrupt", "send_broadcast")
-"""MAIL tools of no use to an agent that can write to nobody."""
-
-STOP_SECONDS = 5.0
-"""Seconds that a swarm's thread may take to end."""
-
-
-class Agent(BaseAgent):
-    """An agent: a language model with a system prompt, actions and a team.
-
-        writer = Agent("writer", "You write three clear sentences.", model="openai/gpt-5-mini")
-        lead = Agent("lead", "You answer questions.", model="openai/gpt-5-mini", team=[writer])
-
-    Args:
-        name: its address in the swarm.
-        system: its system prompt; the swarm adds how to answer, and whom the agent may write to.
-        model: its language model, by its name in litellm: `openai/gpt-5-mini`. Of a list, calls go to the first one
-            that can be used (docs/fallback.md).
-        actions: the actions that it may call: made by `@action`, or functions that could be.
-        team: the agents that it may write to, and which may write to it.
-        function: an agent function, in place of a model: async, from a history and a tool choice to text and calls.
-        factory: builds such a function from the wiring and `options`; or its import string.
-        can_complete_tasks: whether it may complete tasks; by default only the lead of the swarm.
-        tool_format: the API of the model: `responses`, or `completions`, the default if an option needs it.
-        exclude_tools: MAIL tools that it may not call.
-        comm_targets: further agents that it may write to; `agent@swarm` for those of other swarms.
-        description: what it does, for people and for the agents that may write to it.
-        sequential: whether its actions run one after the other.
-        strict_tools: whether its text without a tool call is an error; None for the swarm's setting.
-        approve: the names of its actions and MCP tools whose calls a person must approve; True for all.
-        context: how its context is kept within the window of its model: a dictionary with some of `at`, `keep`, `model`
-            and `results` (docs/context.md), or `off` to send all of it.
-        reminders: whether it has the tool `remind_me`, with which a note comes back to it later (docs/long-work.md).
-        copies: how many requests it works on at once, each with a history of its own; by default one after the other,
-            in one history (docs/agents-and-tools.md). Not for the lead.
-        mcp: MCP servers whose tools it may call: URLs, commands as lists of words, or a dictionary as in `mcpServers`
-            files (docs/mcp.md).
-        options: options of the model call, such as `temperature` (docs/factories.md); with `factory`, its parameters.
-
-    Raises ConfigurationError for invalid settings.
-    """
-
-    @without_frames
-    def __init__(
-        self,
-        name: str,
-        system: str = "",
-        *,
-        model: str | Sequence[str] | None = None,
-        actions: Iterable[MAILAction | Callable[..., Any]] = (),
-        team: Iterable["Agent"] = (),
-        function: AgentFunction | None = None,
-        factory: Factory | None = None,
-        can_complete_tasks: bool | None = None,
-        tool_format: ToolFormat | None = None,
-        exclude_tools: Sequence[str] = (),
-        comm_targets: Sequence[str] = (),
-        enable_interswarm: bool = False,
-        description: str = "",
-        sequential: bool = False,
-        strict_tools: bool | None = None,
-        approve: bool | Sequence[str] = False,
-        context: ContextOption | None = None,
-        reminders: bool = False,
-        copies: int = 0,
-        mcp: MCPOption = (),
-        **options: Any,
-    ) -> None:
-        self.system = system
-        self.model = model
-        self.team = list(team)
-        for member in self.team:
-            if not isinstance(member, Agent):
-                raise ConfigurationError(f"agent {name!r}: team must be agents, not {member!r}")
-        self.function = function
-        self.options = options
-        if tool_format is None:
-            tool_format = "completions" if model is not None and needs_chat(options) else "responses"
-        given = [what for what in (model, function, factory) if what is not None]
-        if len(given) != 1:
-            raise ConfigurationError(
-                f"agent {name!r}: give it one of model (such as 'openai/gpt-5-mini'), function and factory"
-            )
-        if model is not None:
-            if "llm" in options:
-                raise ConfigurationError(f"agent {name!r}: 'llm' is not an option: use model")
-            first, _ = read_fallback(
-                f"agent {name!r}", model, options.get("fallback"), tool_format=tool_format
-            )
-            check_model_options(f"agent {name!r}", first, tool_format, options)
-        elif function is not None and options:
-            raise ConfigurationError(
-                f"agent {name!r}: a function takes no options, but got: {', '.join(options)}"
-            )
-        settings: AgentOptions = {
-            "sequential": sequential,
-            "mcp": mcp,
-            "strict_tools": strict_tools,
-            "approve": approve,
-            "description": description,
-            "reminders": reminders,
-            "copies": copies,
-        }
-        if context is not None:
-            settings["context"] = context
-        spec = read_agent(
-            name,
-            settings,
-            factory=LiteLLMActionAgentFunction if factory is None else factory,
-            comm_targets=list(comm_targets),
-            enable_interswarm=enable_interswarm,
-            can_complete_tasks=bool(can_complete_tasks),
-            tool_format=tool_format,
-            exclude_tools=list(exclude_tools),
-        )
-        self._completes_as_lead = can_complete_tasks is None
-        super().__init__(spec, [_as_action(name, each) for each in actions])
-
-    def template(
-        self,
-        team: Mapping[str, str] = MappingProxyType({}),
-        *,
-        leads: bool = False,
-        actions: Sequence[MAILAction] | None = None,
-    ) -> MAILAgentTemplate:
-        """Return the template of the agent, which may write to a team and has its own or these `actions`.
-
-        `team` has what the other agents do, by name.
-        """
-        completes = self.can_complete_tasks or (leads and self._completes_as_lead)
-        factory, params = self._factory(team, leads=leads, completes=completes)
-        targets = list(dict.fromkeys([*team, *self.comm_targets]))
-        alone = () if targets or self.enable_interswarm else ALONE
-        spec = self._spec.but(
-            factory=factory,
-            comm_targets=targets,
-            agent_params=resolve_params(params, resolver()),
-            enable_entrypoint=leads,
-            can_complete_tasks=completes,
-            exclude_tools=[*self.exclude_tools, *alone],
-        )
-        return MAILAgentTemplate.from_spec(spec, self.actions if actions is None else actions)
-
-    def _factory(
-        self, team: Mapping[str, str], *, leads: bool, completes: bool
-    ) -> tuple[Factory, dict[str, Any]]:
-        """Return the factory of the agent's function, and its parameters."""
-        if self.model is not None:
-            kind = LiteLLMSupervisorFunction if leads else LiteLLMActionAgentFunction
-            system = system_prompt(self.system, team, completes=completes)
-            return kind, {"llm": self.model, "system": system, **self.options}
-        if self.function is not None:
-            function = self.function
-            return lambda **_wiring: function, {}
-        own = {"system": self.system} if self.system else {}
-        return self.factory, {**own, **self.options}
-
-
-def _as_action(agent: str, given: MAILAction | Callable[..., Any]) -> MAILAction:
-    if isinstance(given, MAILAction):
-        return given
-    if not callable(given):
-        raise ConfigurationError(f"agent {agent!r}: actions must be functions, not {given!r}")
-    return make_action(given)
-
 
 Output = TypeVar("Output", default=Answer)
 
@@ -338,7 +158,7 @@ class Swarm(Generic[Output]):
         self.database = database
         self._user_id = user_id
         self._user_role: UserRole = user_role
-        agents = _reachable(lead)
+        agents = reachable(lead)
         teams = wire(lead)
         shared = {id(action): action.with_deps(deps) for agent in agents for action in agent.actions}
         self.template = MAILSwarmTemplate(
@@ -357,7 +177,7 @@ class Swarm(Generic[Output]):
             **settings,
         )
         self._running: MAILSwarm | None = None
-        self._home: _Home | None = None
+        self._home: LoopThread | None = None
         self._lock = threading.Lock()
 
     def with_template(self, template: MAILSwarmTemplate) -> "Swarm[Output]":
@@ -863,7 +683,7 @@ class Swarm(Generic[Output]):
             with self._lock:
                 if self._home is None:
                     runtime = self.running.runtime
-                    self._home = _Home()
+                    self._home = LoopThread()
                     self._home.run(runtime.start())
         except BaseException:
             work.close()
@@ -892,82 +712,3 @@ def _id_of(task: Answer | str) -> str:
 
 def _schema(output_type: Any) -> OutputSchema | None:
     return None if output_type is None else schema_of(output_type)
-
-
-class _Home:
-    """The event loop, in a thread of its own, on which a swarm works for callers without one.
-
-    It ends with `stop`, with the last reference to it, or with the process.
-    """
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        thread = threading.Thread(
-            target=_run_until_stopped, args=(self._loop,), name="mail-swarm", daemon=True
-        )
-        self.stop = weakref.finalize(self, _stop, self._loop, thread)
-        thread.start()
-
-    def run[T](self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and wait for its result."""
-        future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        finally:
-            future.cancel()
-
-
-def _run_until_stopped(loop: asyncio.AbstractEventLoop) -> None:
-    asyncio.set_event_loop(loop)
-    try:
-        loop.run_forever()
-    finally:
-        loop.run_until_complete(_end_tasks())
-        loop.close()
-
-
-async def _end_tasks() -> None:
-    """Cancel what still runs on the loop, such as litellm's own tasks, and close connections to models."""
-    await close_clients()
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
-    await asyncio.get_running_loop().shutdown_asyncgens()
-
-
-def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
-    loop.call_soon_threadsafe(loop.stop)
-    if thread is not threading.current_thread():
-        thread.join(STOP_SECONDS)
-
-
-def wire(lead: Agent) -> dict[str, dict[str, str]]:
-    """Return whom each agent of a swarm may write to within it: its team, and those whose team it is in.
-
-    Values are descriptions, by agent name. Raises ConfigurationError if two agents have the same name.
-    """
-    teams: dict[str, dict[str, str]] = {}
-    agents = _reachable(lead)
-    for agent in agents:
-        if agent.name in teams:
-            raise ConfigurationError(f"swarm {lead.name!r}: two agents are called {agent.name!r}")
-        teams[agent.name] = {}
-    for agent in agents:
-        for member in agent.team:
-            if member is not agent:
-                teams[agent.name][member.name] = member.description
-                teams[member.name][agent.name] = agent.description
-    return teams
-
-
-def _reachable(lead: Agent) -> list[Agent]:
-    """Return the lead, its team, the teams of those, and so on; each agent once, circles included."""
-    found = {id(lead): lead}
-    waiting = [lead]
-    for agent in waiting:
-        for member in agent.team:
-            if id(member) not in found:
-                found[id(member)] = member
-                waiting.append(member)
-    return list(found.values())

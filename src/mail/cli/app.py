@@ -26,6 +26,7 @@ SECTIONS = {
         "reply": "mail.cli.conversation",
         "agents": "mail.cli.swarms",
         "ui": "mail.cli.ui",
+        "mcp": "mail.cli.mcp",
         "client": "mail.cli.client",
     },
     "Follow its work": {

@@ -67,6 +67,11 @@ class CommandClient(MAILClient):
         """Perform `debug_post_responses`, but return the JSON, without loading the openai package."""
         return await self._post_responses(**fields)
 
+    async def post_mcp(self, message: bytes, headers: Mapping[str, str]) -> "httpx2.Response":
+        """Send a message of MCP, and return the response, of any status, which is still to be read."""
+        headers = {"Content-Type": "application/json", **headers}
+        return await self._send(Request("POST", "/mcp", content=message, headers=headers), stream=True)
+
     async def _request(
         self, operation: str, parameters: Mapping[str, Any], headers: Mapping[str, str] | None = None
     ) -> "httpx2.Response":

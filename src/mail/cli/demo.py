@@ -54,7 +54,7 @@ async def _demo(message: str, database: str, output: Output) -> None:
     from mail.client import MAILClient
     from mail.config import ClientConfig
     from mail.config.models import AS_GIVEN
-    from mail.server.uvicorn import serving
+    from mail.server.process import serving
 
     system = local(_config(database), environ={})
     token = await issue_token(system.documents, Caller("user", "you"))

@@ -33,6 +33,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "swarm versions": ("mail swarm versions", "mail swarm versions --json"),
     "ui": ("mail ui", "mail ui --server https://mail.example --no-browser"),
+    "mcp": ("mail mcp", "mail mcp --server https://mail.example"),
     "ping": ("mail ping http://localhost:8000", "mail ping localhost:8000 --timeout 10"),
     "smoke": ("mail smoke https://mail.example", "mail smoke https://mail.example --message hello --json"),
     "aws-check": ("mail aws-check --plan", "mail aws-check", "mail aws-check --only deploy --only smoke"),

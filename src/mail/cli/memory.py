@@ -1,4 +1,4 @@
-"""What the commands of one run have seen: tasks, their statuses, agents, and what the open task asks."""
+"""The memory of the commands of one run: tasks, their statuses, agents, and what the open task asks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

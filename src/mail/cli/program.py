@@ -1,4 +1,4 @@
-"""How users call `mail` where they are, and the server that it calls if they name none."""
+"""The name by which users call `mail` where they are, and the server that it calls if they name none."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""What the commands of one run share: the client, the output, the names of tasks, and hints."""
+"""The session that the commands of one run share: the client, the output, the names of tasks, and hints."""
 
 import os
 import re

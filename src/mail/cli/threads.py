@@ -51,7 +51,7 @@ async def thread(session: Session, given: Namespace) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a reply has led to: the task's next answer and status, and the calls that it waits for now."""
+    """The outcome of a reply: the task's next answer and status, and the calls that it waits for now."""
 
     task_id: str
     response: str

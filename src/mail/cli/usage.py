@@ -26,7 +26,7 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 class By(StrEnum):
-    """What usage can be grouped by."""
+    """The groupings of usage."""
 
     AGENT = "agent"
     MODEL = "model"

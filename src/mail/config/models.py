@@ -42,6 +42,8 @@ from mail.core.task.permits import ModelLimits
 from mail.core.task.schedules import Schedule
 from mail.errors import ConfigurationError
 
+DEFAULT_PORT = 8000
+
 OFF = "none"
 """The same as 0."""
 
@@ -143,7 +145,7 @@ class ServerConfig(_TopTable):
 
     table = "server"
 
-    port: int = Field(default=8000, ge=0, le=65535)
+    port: int = Field(default=DEFAULT_PORT, ge=0, le=65535)
     host: str = Field(default="0.0.0.0", min_length=1)  # noqa: S104 - the documented default
     reload: bool = False
     debug: bool = False

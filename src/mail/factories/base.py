@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
 from mail.core.protocol.mail_tools import ReadMore, RemindMe
-from mail.core.protocol.tool_schemas import create_read_more_tool, create_remind_me_tool
+from mail.core.protocol.tool_schemas import declare
 from mail.core.task.files import FILES
 from mail.core.task.size import json_size, text_size
 from mail.core.task.swarm import History, ToolChoice
@@ -199,9 +199,9 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         )
         if _debug_include_mail_tools:
             if ReadMore.tool_name not in self.exclude_tools:
-                self.tools.append(create_read_more_tool(tool_format))
+                self.tools.append(declare(ReadMore, tool_format))
             if reminders and RemindMe.tool_name not in self.exclude_tools:
-                self.tools.append(create_remind_me_tool(tool_format))
+                self.tools.append(declare(RemindMe, tool_format))
             check_tools(f"agent {name!r}", self.tools)
         if not llm:
             raise ValueError(f"agent {name!r} needs the name of its model, llm")

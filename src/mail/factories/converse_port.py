@@ -86,7 +86,7 @@ class NoIdentity(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where a call goes: the model's id or ARN, the region, and the address of the service."""
+    """The destination of a call: the model's id or ARN, the region, and the address of the service."""
 
     model: str
     region: str

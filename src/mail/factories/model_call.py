@@ -94,9 +94,8 @@ async def call_model(
                 if failure is None:
                     raise
                 kinds.add((failure.cause, failure.status))
-                waits_outside = (
-                    may_park and failure.cause is not Cause.TIMEOUT
-                )  # which may be that of the turn
+                # a timeout may be that of the turn
+                waits_outside = may_park and failure.cause is not Cause.TIMEOUT
                 left = None if waits_outside else _left(until)
                 decision = policy.decide(failure, attempt, left, random.random())  # noqa: S311
                 _log(request, failure, error, attempt, policy, decision)

@@ -36,7 +36,7 @@ _MODULES = ("openai", "openai.resources.chat.completions", "openai.resources.res
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a call goes.
+    """The destination of a call.
 
     Attributes:
         model: its name there; of Azure, the deployment.

@@ -47,7 +47,7 @@ HELD = "mail.held"
 
 
 class Account:
-    """What the requests of a process hold; 0 for no limit of `memory` or `streams`."""
+    """The memory and streams that the requests of a process hold; 0 for no limit of `memory` or `streams`."""
 
     def __init__(self, memory: int = MEMORY_BYTES, streams: int = STREAMS) -> None:
         self.memory, self.share, self.streams = memory, memory // SHARE, streams
@@ -109,7 +109,7 @@ class Account:
 
 
 class Holding:
-    """What one request holds; it ends with the request (`MAILApp`)."""
+    """The memory and streams of one request, which end with it (`MAILApp`)."""
 
     __slots__ = ("_account", "_caller", "_fixed", "_pacer", "_permit", "_piece", "_streams")
 

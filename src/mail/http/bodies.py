@@ -17,7 +17,7 @@ from pydantic import (
     ValidationError,
 )
 from pydantic_core import PydanticCustomError, from_json, to_json
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from mail.core.engine.pacing import LARGE, PIECE_BYTES
 from mail.core.protocol.error_text import did_you_mean, explain
@@ -25,7 +25,7 @@ from mail.core.task.events import EventKind
 from mail.core.task.webhooks import DEFAULT_EVENTS, NEVER_SENT, Webhook
 from mail.errors import BadRequest, PayloadTooLarge
 from mail.http.account import BODY_FACTOR, SMALL_BYTES
-from mail.http.service import header, service_of
+from mail.http.service import Service, header, service_of
 
 MAX_WARNINGS = 20
 """Unknown fields of one object that are named."""
@@ -135,9 +135,7 @@ class JSONBody[Model: BaseModel]:
         """Return the body as a model, and the object that was given."""
         service = service_of(request)
         limit = self._max_bytes or service.max_body_bytes
-        if self._has_files and (files := service.runtime.caller_files).are_stored:
-            limit += files.max_bytes * 4 // 3
-        body = await read_body(request, limit)
+        body = await read_body(request, limit + (room_for_file(service) if self._has_files else 0))
         if len(body) > LARGE:
             await service.runtime.pacer.pause(len(body))
         if not body and self._optional:
@@ -155,6 +153,26 @@ class JSONBody[Model: BaseModel]:
         """Return the body's place in the OpenAPI document, the `requestBody` of an operation."""
         content = {"application/json": {"schema": {"$ref": f"{SCHEMAS}{self.model.__name__}"}}}
         return {"required": not self._optional, "content": content}
+
+
+def room_for_file(service: Service) -> int:
+    """Return the bytes of a file of the largest size in base64; 0 if the database stores no files."""
+    files = service.runtime.caller_files
+    return files.max_bytes * 4 // 3 if files.are_stored else 0
+
+
+def replayed(request: Request, body: bytes) -> Receive:
+    """Return a `receive` for an application that reads the request's body itself, after it was read here."""
+    unread: bytes | None = body
+
+    async def receive() -> Message:
+        nonlocal unread
+        if unread is None:
+            return await request.receive()
+        content, unread = unread, None
+        return {"type": "http.request", "body": content, "more_body": False}
+
+    return receive
 
 
 async def read_body(request: Request, limit: int, *, factor: int = BODY_FACTOR) -> bytes:

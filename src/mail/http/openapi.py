@@ -1,4 +1,4 @@
-"""What the OpenAPI document says beyond the routes' own signatures."""
+"""The parts of the OpenAPI document that don't follow from the routes' own signatures."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator

@@ -41,7 +41,7 @@ from mail.local_aws.processes import (
     system_environment,
 )
 from mail.local_aws.stack import WRAPPER_VARIABLE, EventSource, FunctionSpec, Route, Schedule, Stack
-from mail.server.uvicorn import base_url, listen
+from mail.server.process import base_url, listen
 
 SQS_CONNECTIONS = 64
 ROLES: tuple[CallerRole, ...] = ("admin", "user", "agent")

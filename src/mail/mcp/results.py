@@ -62,7 +62,7 @@ def tool_result(result: CallToolResult, *, has_files: bool) -> list[str | File]:
     Without `has_files`, as nobody would store them, images and files are in words.
     """
     texts = Texts()
-    blocks = [(_file_of(block) if has_files else None) or _in_words(block, texts) for block in result.content]
+    blocks = [(file_of(block) if has_files else None) or _in_words(block, texts) for block in result.content]
     structured = result.structured_content
     said = "\n".join(block for block in blocks if isinstance(block, str))
     if structured is not None and not _repeats(said, structured):
@@ -70,7 +70,7 @@ def tool_result(result: CallToolResult, *, has_files: bool) -> list[str | File]:
     return [block for block in blocks if block] or ["(the tool returned nothing)"]
 
 
-def _file_of(block: ContentBlock) -> File | None:
+def file_of(block: ContentBlock) -> File | None:
     """Return the file in a block; None for a block without one, or with one that can't be read."""
     match block:
         case ImageContent(data=data, mime_type=kind) | AudioContent(data=data, mime_type=kind):

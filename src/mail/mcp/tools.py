@@ -83,19 +83,19 @@ class MCPTools:
             for server, listing in zip(self._servers, listings, strict=True)
             for tool in _selected(server, listing.tools)
         ]
-        count = Counter(_name(tool.name) for server, tool in offered if server.settings.prefix is None)
+        count = Counter(valid_name(tool.name) for server, tool in offered if server.settings.prefix is None)
         actions: dict[str, ActionCore] = {}
         for server, tool in offered:
-            name = _name(tool.name)
+            name = valid_name(tool.name)
             match server.settings.prefix:
                 case None if name in self._taken or count[name] > 1:
-                    name = _name(f"{server.name}_{tool.name}")
+                    name = valid_name(f"{server.name}_{tool.name}")
                 case True:
-                    name = _name(f"{server.name}_{tool.name}")
+                    name = valid_name(f"{server.name}_{tool.name}")
                 case str() as prefix:
-                    name = _name(f"{prefix}_{tool.name}")
+                    name = valid_name(f"{prefix}_{tool.name}")
             if name in self._taken or name in actions:
-                name = _name(f"{server.name}_{tool.name}", is_marked=True)
+                name = valid_name(f"{server.name}_{tool.name}", is_marked=True)
             actions[name] = self._action(name, server, tool)
         if not any(listing.problem for listing in listings):
             self._warn_of_unknown_names(offered)
@@ -155,7 +155,7 @@ def names_of(server: ToolServer, tool: str) -> set[str]:
     """Return the names by which settings may refer to a tool: the server's, and those that an agent may know it by."""
     prefix = server.settings.prefix
     prefixes = {server.name, prefix} if isinstance(prefix, str) else {server.name}
-    return {tool, _name(tool), *(_name(f"{each}_{tool}") for each in prefixes)}
+    return {tool, valid_name(tool), *(valid_name(f"{each}_{tool}") for each in prefixes)}
 
 
 def _selected(server: ToolServer, tools: Sequence["Tool"]) -> Iterator["Tool"]:
@@ -171,7 +171,7 @@ def _selected(server: ToolServer, tools: Sequence["Tool"]) -> Iterator["Tool"]:
             yield tool
 
 
-def _name(name: str, *, is_marked: bool = False) -> str:
+def valid_name(name: str, *, is_marked: bool = False) -> str:
     """Return a name that all providers accept, with `is_marked` one that differs from those of similar tools."""
     valid = re.sub(r"[^a-zA-Z0-9_-]", "_", name)
     if len(valid) <= MAX_NAME and not is_marked:

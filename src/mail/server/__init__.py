@@ -13,7 +13,7 @@ from mail.startup import lazy_exports
 
 if TYPE_CHECKING:
     from mail.server.app import build_app, create_app, make_service
-    from mail.server.uvicorn import base_url, listen, serve, serve_swarm, serving
+    from mail.server.process import base_url, listen, serve, serve_swarm, serving
 
 PROGRAM_VARIABLE = "MAIL_PROGRAM"
 """How to call `mail` where it is not on PATH; `scripts/dev.py` sets it, and hints use it."""
@@ -23,5 +23,5 @@ __all__ = ["base_url", "build_app", "create_app", "listen", "make_service", "ser
 _IN_APP = ("build_app", "create_app", "make_service")
 
 __getattr__, __dir__ = lazy_exports(
-    __name__, {name: "mail.server.app" if name in _IN_APP else "mail.server.uvicorn" for name in __all__}
+    __name__, {name: "mail.server.app" if name in _IN_APP else "mail.server.process" for name in __all__}
 )

@@ -47,7 +47,7 @@ from mail.errors import ConfigurationError, MAILError
 def server(config: Path | None, check: bool, print_llm_streams: str | None, **flags: Any) -> None:
     """Run a swarm behind HTTP. Flags override the configuration file, which overrides the defaults."""
     startup.begin()  # `serve` ends it when the server is ready
-    from mail.server.uvicorn import serve
+    from mail.server.process import serve
 
     flags["print_llm_streams"] = None if print_llm_streams is None else print_llm_streams == "true"
     serve(config, {name: value for name, value in flags.items() if value is not None}, checks=check)

@@ -44,7 +44,7 @@ MIN_RESERVE, MAX_RESERVE = 48, 1024
 
 
 class Phase(Enum):
-    """What a connection is doing."""
+    """The state of a connection."""
 
     HEAD = auto()
     """No request is complete, and part of the next one may have arrived."""

@@ -1,4 +1,4 @@
-"""What swarms.json says of swarms, agents and actions, and what programs pass in Python.
+"""The settings of swarms, agents and actions, in swarms.json and in Python.
 
 A spec is typed, frozen, and closed to unknown settings. References in a file are text until `build` resolves them; in
 Python, a setting may be an object where a file has its import string. The descriptions appear in the JSON Schema,

@@ -33,7 +33,7 @@ TIMEOUT = 60.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one generation of a task ended."""
+    """The end of one generation of a task."""
 
     submitted: Submitted
     response: MAILMessage

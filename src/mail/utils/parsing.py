@@ -54,9 +54,8 @@ def read_python_string(string: str, *, allowed_prefixes: Collection[str] | None 
     try:
         found: Any = importlib.import_module(module_name)
     except Exception as error:  # any error of foreign code
-        if allowed_prefixes is not None and not isinstance(
-            error, ImportError
-        ):  # a caller of this server gets the text
+        # with prefixes, a caller of this server gets the text
+        if allowed_prefixes is not None and not isinstance(error, ImportError):
             logger.exception("%s can't be imported", module_name)
             reason = f"{string!r} can't be imported: {type(error).__name__}; the server's log says more"
             raise ConfigurationError(reason) from error

@@ -50,7 +50,7 @@ IMPORTED = (
     "mail.examples.rule_based",
     "mail.http.app",
     "mail.server.app",
-    "mail.server.uvicorn",
+    "mail.server.process",
     "prompt_toolkit",
     "pydantic.v1",
     "sse_starlette",

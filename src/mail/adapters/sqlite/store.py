@@ -602,9 +602,8 @@ class SQLiteStore:
 
     async def delete(self, task: Task) -> None:
         await self._database.write_in_turn(partial(self._delete, task))
-        with suppress(
-            StoreUnavailable
-        ):  # the task is deleted; others use the space, if it can't be given back now
+        # the task is deleted; others use the space, if it can't be given back now
+        with suppress(StoreUnavailable):
             await self._give_space_back()
 
     async def _give_space_back(self) -> None:
@@ -705,9 +704,8 @@ class SQLiteStore:
             read.columns = index_columns(read.task, read.leases.values())
             ((due,),) = self._read("SELECT due FROM tasks WHERE id = ?", (read.row,))
             if due != due_of(read.task, read.leases.values()):
-                with suppress(
-                    StoreUnavailable
-                ):  # a park that mail had ended counts again: its turn had not begun
+                # a park that mail had ended counts again: its turn had not begun
+                with suppress(StoreUnavailable):
                     self._set_due(read, read.leases)
         self._open_turns.restore(read)
         return self._remember(read)

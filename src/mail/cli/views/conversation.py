@@ -22,7 +22,7 @@ LINES = 8
 
 @dataclass(slots=True)
 class Reply:
-    """What a model writes: `answer` goes to the user, `text` is everything else that it says.
+    """The text that a model writes: `answer` goes to the user, `text` is everything else that it says.
 
     `to` is who gets the text if the model calls no tool: an agent, or `user`; empty for nobody.
     """

@@ -1,4 +1,4 @@
-"""What a paused task asks its owner, in words."""
+"""The questions of a paused task to its owner, in words."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

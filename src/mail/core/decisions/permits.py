@@ -128,9 +128,8 @@ class _Shared:
         line = self._lines.get(ask.caller, Line())
         ticket = ask.ticket or line.issued + 1
         issued = max(line.issued, ticket)
-        called = (
-            ticket if ask.ticket > line.issued else line.called
-        )  # of a line that is forgotten, as all were called
+        # a ticket that wasn't issued here is of a line that was forgotten, as all its calls were made
+        called = ticket if ask.ticket > line.issued else line.called
         self._lines[ask.caller] = replace(line, issued=issued, called=called, last=self._now)
         return ticket
 

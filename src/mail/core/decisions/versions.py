@@ -1,11 +1,26 @@
-"""What open tasks need of their swarm, so that people see before an update which of them it concerns. Pure."""
+"""The version of its swarm that a task runs on, and what an open task needs of it. Pure.
+
+By the needs, people see before an update which tasks it concerns.
+"""
 
 from collections.abc import Iterator
 
 from mail.core.protocol.address import parse_agent_address
 from mail.core.protocol.values import value
 from mail.core.task.mailboxes import agent_of, goes_out
-from mail.core.task.task import Task
+from mail.core.task.swarm import SwarmCore
+from mail.core.task.task import ENDED, Task
+
+
+def version_to_finish(task: Task, present: SwarmCore) -> str | None:
+    """Return the version on which a task finishes its run, by the rule of the `present` one; None for the present one.
+
+    A pause doesn't end a run; a task that has ended begins another on the present version.
+    """
+    begun = task.generation.versions[:1]
+    if not present.finishes or task.status in ENDED or not begun or begun[0] == present.digest:
+        return None
+    return begun[0]
 
 
 @value

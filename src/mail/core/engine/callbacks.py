@@ -166,9 +166,8 @@ class Callbacks:
         async def load() -> Task:
             nonlocal call
             task = await load_task(wiring.store, key)
-            call = await self._read(
-                key, call.digest
-            )  # after the task, whose version proves that it is current
+            # read after the task, whose version proves that the call is current
+            call = await self._read(key, call.digest)
             return task
 
         def decide(task: Task) -> TaskChange | None:

@@ -136,9 +136,8 @@ class Recovery:
         if change is not None:
             wiring.observe(change)
             woken = wake_ups(change.task)  # all, as the task may have resumed
-            return Found(
-                wake_ups=[*woken, *looks(change.task, now)]
-            )  # one commit ends only some of what is due
+            # one commit ends only some of what is due
+            return Found(wake_ups=[*woken, *looks(change.task, now)])
         ended = {each.mailbox: each for each in await wiring.store.end_expired(due, now=now)}
         parked = [mailbox for mailbox, each in ended.items() if each.lease.park is not None]
         taken_over = {

@@ -411,9 +411,8 @@ class AgentTurn[T: Turn](LeasedTurn):
             async with asyncio.timeout(seconds):
                 output = await work
         except TimeoutError:
-            if (
-                self._is_storing
-            ):  # the output was paid for; the next attempt finds it, or calls the agent again
+            # the output was paid for; the next attempt finds it, or calls the agent again
+            if self._is_storing:
                 raise StoreUnavailable("its time ended before its checkpoint was stored") from None
             output = self._failure(f"its turn took longer than {seconds:g} seconds")
         except asyncio.CancelledError:

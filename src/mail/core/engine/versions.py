@@ -4,13 +4,14 @@ import logging
 from collections.abc import Awaitable, Callable
 from math import inf
 
+from mail.core.decisions.versions import version_to_finish
 from mail.core.protocol.clock import Clock
 from mail.core.task.callbacks import LONGEST_WAIT
 from mail.core.task.documents import Document, Kind, PutIf
 from mail.core.task.ports import Documents
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task
-from mail.core.task.versions import pack, read_specification, unpack, version_to_finish
+from mail.core.task.versions import pack, read_specification, unpack
 from mail.errors import ConfigurationError, PayloadTooLarge
 
 logger = logging.getLogger(__name__)

@@ -18,8 +18,6 @@ from mail.core.protocol.mail_tools import (
     Help,
     IgnoreBroadcast,
     MAILTool,
-    ReadMore,
-    RemindMe,
     SendBroadcast,
     SendInterrupt,
     SendInterswarmBroadcast,
@@ -43,8 +41,6 @@ __all__ = [
     "create_interrupt_tool",
     "create_interswarm_broadcast_tool",
     "create_mail_tools",
-    "create_read_more_tool",
-    "create_remind_me_tool",
     "create_request_tool",
     "create_response_tool",
     "create_supervisor_tools",
@@ -86,7 +82,8 @@ def tool_declaration(
     raise ValueError(f"style must be 'completions' or 'responses', not {style!r}")
 
 
-def _declare(tool: type[MAILTool], style: ToolFormat) -> dict[str, Any]:
+def declare(tool: type[MAILTool], style: ToolFormat) -> dict[str, Any]:
+    """Declare a MAIL tool."""
     return pydantic_model_to_tool(tool, name=tool.tool_name, style=style)
 
 
@@ -105,20 +102,20 @@ class _DeclaresMessage(Protocol):
 def _declares(tool: type[MAILTool]) -> _Declares:
     """Return the function that declares a tool."""
 
-    def declare(style: ToolFormat = "completions") -> dict[str, Any]:
-        return _declare(tool, style)
+    def create(style: ToolFormat = "completions") -> dict[str, Any]:
+        return declare(tool, style)
 
-    declare.__doc__ = f"Declare `{tool.tool_name}`."
-    return declare
+    create.__doc__ = f"Declare `{tool.tool_name}`."
+    return create
 
 
 def _declares_message(tool: type[MAILTool]) -> _DeclaresMessage:
     """Return the function that declares a tool which sends a message to one agent."""
 
-    def declare(
+    def create(
         targets: list[str], enable_interswarm: bool = False, style: ToolFormat = "completions"
     ) -> dict[str, Any]:
-        declaration = _declare(tool, style)
+        declaration = declare(tool, style)
         target = declaration.get("function", declaration)["parameters"]["properties"]["target"]
         if enable_interswarm:
             target["description"] += (
@@ -128,10 +125,10 @@ def _declares_message(tool: type[MAILTool]) -> _DeclaresMessage:
             target["enum"] = list(targets)
         return declaration
 
-    declare.__doc__ = (
+    create.__doc__ = (
         f"Declare `{tool.tool_name}` to `targets`, and to `agent@swarm` if interswarm is enabled."
     )
-    return declare
+    return create
 
 
 create_request_tool = _declares_message(SendRequest)
@@ -144,8 +141,6 @@ create_acknowledge_broadcast_tool = _declares(AcknowledgeBroadcast)
 create_ignore_broadcast_tool = _declares(IgnoreBroadcast)
 create_await_message_tool = _declares(AwaitMessage)
 create_help_tool = _declares(Help)
-create_read_more_tool = _declares(ReadMore)
-create_remind_me_tool = _declares(RemindMe)
 create_task_complete_tool = _declares(TaskComplete)
 
 
@@ -170,10 +165,7 @@ def create_mail_tools(
         [
             create_request_tool(targets, enable_interswarm, style),
             create_response_tool(targets, enable_interswarm, style),
-            create_acknowledge_broadcast_tool(style),
-            create_ignore_broadcast_tool(style),
-            create_await_message_tool(style),
-            create_help_tool(style),
+            *(declare(tool, style) for tool in (AcknowledgeBroadcast, IgnoreBroadcast, AwaitMessage, Help)),
         ],
         exclude_tools,
     )

@@ -114,9 +114,8 @@ def value[T](
 
     def decorate(cls: type[T]) -> type[T]:
         made = dataclass(kw_only=kw_only, slots=slots, repr=False, eq=False)(cls)
-        if (
-            not slots
-        ):  # a default on the class makes every access to the attribute slow; with slots there is none
+        # a default on the class makes every access to the attribute slow; slots leave none there
+        if not slots:
             for each in fields(cast("Any", made)):
                 if each.name in vars(made):
                     delattr(made, each.name)

@@ -61,9 +61,8 @@ _MAGIC: tuple[tuple[str, bytes, int, bytes], ...] = (
 )
 """Types that the first bytes of a file show: how it begins, and what it has at an offset."""
 
-_SHOWN = frozenset(
-    each for each, *_ in _MAGIC if each != "application/zip"
-)  # as documents of offices are archives
+# without archives, as documents of offices are some
+_SHOWN = frozenset(each for each, *_ in _MAGIC if each != "application/zip")
 
 
 @value

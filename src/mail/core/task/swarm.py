@@ -145,10 +145,10 @@ Form = Callable[[dict[str, Any], FormContext], FormResult]
 
 
 ActionFunction = Callable[[dict[str, Any]], Awaitable[str | Later]]
+"""Takes the call's arguments and returns its result as text, or LATER; the agent is notified of any exception."""
 
 CancelFunction = Callable[[dict[str, Any]], Awaitable[object]]
 """Called with the arguments of a call that was cancelled."""
-"""Takes the call's arguments and returns its result as text, or LATER; the agent is notified of any exception."""
 
 MAX_RETRIES = 10
 """Maximum of `ActionCore.retries`."""
@@ -343,9 +343,8 @@ class AgentCore:
     async def step(self, history: History, choice: ToolChoice) -> AgentOutput:
         """Call the agent's function. Raises AgentUnavailable if it returns anything but its contract says."""
         step: object = self.function(history, choice)
-        if type(step) is not CoroutineType and not isinstance(
-            step, Awaitable
-        ):  # the first is the usual, quick one
+        # the first check is quick, and usually enough
+        if type(step) is not CoroutineType and not isinstance(step, Awaitable):
             raise _useless(step)
         output = await step
         match output:
@@ -460,6 +459,12 @@ class SwarmCore:
     def entrypoints(self) -> list[str]:
         """The names of the agents that people may write to."""
         return [name for name, agent in self.agents.items() if agent.enable_entrypoint]
+
+    def describe_entrypoint(self, name: str) -> str:
+        """Return what callers read about an entrypoint: of the default one, the description of the swarm."""
+        if name == self.entrypoint:
+            return self.description or f"Ask the swarm {self.name}."
+        return self.agents[name].description or f"Write to the agent {name}."
 
     async def warm_up(self) -> None:
         """Look for the tools of all agents' sources, so that first turns don't wait and problems are logged early."""

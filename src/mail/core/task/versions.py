@@ -13,7 +13,6 @@ from zlib import compress, decompress, error
 
 from mail.core.task.context import Context
 from mail.core.task.swarm import ActionCore, AgentCore, AgentOutput, History, SwarmCore, ToolChoice, digest_of
-from mail.core.task.task import ENDED, Task
 from mail.errors import AgentUnavailable
 
 ONLY_DATA = "only the specification of this version of the swarm is here, which runs nothing"
@@ -74,17 +73,6 @@ def _known(cls: type[ActionCore | AgentCore | SwarmCore], settings: Mapping[str,
         for name, each in settings.items()
         if name in names
     }
-
-
-def version_to_finish(task: Task, present: SwarmCore) -> str | None:
-    """Return the version on which a task finishes its run, by the rule of the `present` one; None for the present one.
-
-    A pause doesn't end a run; a task that has ended begins another on the present version.
-    """
-    begun = task.generation.versions[:1]
-    if not present.finishes or task.status in ENDED or not begun or begun[0] == present.digest:
-        return None
-    return begun[0]
 
 
 def pack(specification: str) -> str:

@@ -1,4 +1,4 @@
-"""What a player has heard, and its conclusions.
+"""The evidence that a player has heard, and its conclusions.
 
 In manual mode a step adds one user turn to its agent's history: the unread mail in `<public>` and `<private>`
 sections, and then `<manual_step>` with the instructions. Mail that is too long for one turn comes in earlier turns.

@@ -9,40 +9,27 @@ from a2a.types import Message
 from a2a.types import Task as A2ATask
 from fastapi import Request
 
-from mail.auth.keys import find_bearer
-from mail.core.engine.watch import Submitted, read_timeline
-from mail.core.task.events import Event
+from mail.core.engine.watch import Submitted
 from mail.core.task.files import FileRef
-from mail.core.task.live import LiveEvent
 from mail.core.task.task import ENDED, Task, TaskKey
 from mail.errors import BadRequest, TaskNotFound
-from mail.http.a2a.progress import Drawing, Progress, RunId, Update
+from mail.http.a2a.progress import Drawing, Update
 from mail.http.a2a.submission import Content, submission_of
-from mail.http.account import CALLER
-from mail.http.service import Service, base_url, service_of
-from mail.http.sse import read_batches
+from mail.http.runs import Progress, RunId, Runs
+from mail.http.service import base_url
 from mail.http.submission import claimed_key, follow_trace
-from mail.http.task_json import load_task, reading
 
 
 class RunEnded(BadRequest):
     """The task has ended."""
 
 
-class Call:
+class Call(Runs):
     """A request of a caller, and the tasks that it is about."""
 
     def __init__(self, request: Request) -> None:
-        self.request = request
-        self.service: Service = service_of(request)
-        self.runtime = self.service.runtime
-        self.caller = request.scope[CALLER]
-        self.principal = self.caller.principal(self.runtime.swarm.name)
+        super().__init__(request)
         self._links: dict[str, str] = {}
-
-    async def load(self, context: str) -> Task:
-        """Return the caller's task of a context. Raises TaskNotFound."""
-        return await load_task(self.service, self.caller, context)
 
     def drawing(self, task: Task | None, *, is_last: bool = True) -> Drawing:
         """Return what draws the runs of a task: its last one, or an earlier one."""
@@ -55,18 +42,6 @@ class Call:
         """Return a run of a task, whose last one has the status of the task."""
         status = task.status if progress.is_last else None
         return await self.drawing(task, is_last=progress.is_last).task(progress, status)
-
-    async def read(self, task: Task, *, number: int | None = None, of: int | None = None) -> Progress:
-        """Read a run of a task, as `Progress` names it, as far as the task was when it was loaded.
-
-        Raises TaskNotFound.
-        """
-        progress = Progress(task.task_id, number=number, of=of)
-        pacer = reading(self.service, self.request, task)
-        async for event in read_timeline(self.runtime.store, task.key, pacer, upto=task.seq):
-            progress.read(event)
-        _ = progress.found
-        return progress
 
     async def _link(self, file: Mapping[str, Any]) -> str:
         """Return a URL that fetches a file of the caller for a week, without a key; else one that needs the key."""
@@ -88,9 +63,9 @@ class Call:
         context, run_id = message.context_id, None
         if message.task_id:
             run_id = RunId.parse(message.task_id)
-            if context not in ("", run_id.context):
+            if context not in ("", run_id.task_id):
                 raise BadRequest(f"task {message.task_id!r} belongs to another context than {context!r}")
-            context = run_id.context
+            context = run_id.task_id
         key = f"a2a-{sha256(message.message_id.encode()).hexdigest()}"
         what = message.SerializeToString(deterministic=True)
         async with claimed_key(self.service, self.principal, key, what, context or None) as claim:
@@ -115,50 +90,20 @@ class Call:
         if not (await self.read(task, number=run_id.number)).is_last or task.status in ENDED:
             raise RunEnded(
                 f"task {run_id!s} has ended and takes no further messages; send them with contextId "
-                f"{run_id.context!r} and without taskId"
+                f"{run_id.task_id!r} and without taskId"
             )
 
-    async def follow(
+    async def updates(
         self, key: TaskKey, progress: Progress, seconds: float | None = None
     ) -> AsyncGenerator[A2ATask | Update]:
-        """Yield a run as a whole once it is reached, and its updates until it waits for its caller or has ended.
-
-        It ends early after `seconds`, if the request's time is up, its key is refused or the server stops.
-        """
-
-        def watch(after: int) -> AsyncGenerator[list[Event] | list[LiveEvent]]:
-            return self.runtime.watch(key, after=after, heartbeat=self.service.heartbeat)
-
+        """Yield a run as a whole once it is reached, and then its updates, as long as `follow` has some."""
         task = await self.runtime.store.load(key)
-        upto = 0 if task is None else task.seq
         drawing = self.drawing(task)
-        has_begun = False
-        bearer, service = find_bearer(self.request.headers), self.service
-        async with (
-            service.open_streams.watched(service.authenticator, bearer) as refused,
-            aclosing(read_batches(self.request, refused, watch, 0, seconds)) as batches,
-        ):
-            async for batch in batches:
-                events = [event for event in batch if isinstance(event, Event)]
-                for event in events:
-                    before, changes = progress.run, progress.read(event)
-                    if has_begun and before is not None:
-                        for update in await drawing.updates(progress, changes, before):
-                            yield update
-                if not has_begun and events and progress.is_reached and events[-1].seq >= upto:
-                    has_begun = True
+        upto = 0 if task is None else task.seq
+        async with aclosing(self.follow(key, progress, upto=upto, seconds=seconds)) as steps:
+            async for step in steps:
+                if step is None:
                     yield await drawing.task(progress)
-                if has_begun and (progress.is_settled or not progress.is_last):
-                    return
-
-    async def settle(self, submitted: Submitted, *, waits: bool) -> A2ATask:
-        """Return the run of a submission: when it waits for its caller or has ended, or as it is now."""
-        progress = Progress(submitted.key.task_id, of=submitted.seq)
-        if waits:
-            async with aclosing(self.follow(submitted.key, progress)) as updates:
-                async for _ in updates:
-                    pass
-        task = await self.load(submitted.key.task_id)
-        if progress.is_settled:  # as its events tell it: the task may have begun another run since
-            return await self.drawing(task).task(progress)
-        return await self.draw(task, await self.read(task, of=submitted.seq))
+                    continue
+                for update in await drawing.updates(progress, step.changes, step.before):
+                    yield update

@@ -84,9 +84,8 @@ def _signer(path: str) -> Callable[[AgentCard], AgentCard]:
 
 def _skills(swarm: SwarmCore, *, is_extended: bool) -> Iterator[AgentSkill]:
     """Yield the swarm as a skill and, `is_extended`, its other entrypoints; a skill's id is that of its agent."""
-    description = swarm.description or f"Ask the swarm {swarm.name}."
-    yield AgentSkill(id=swarm.entrypoint, name=swarm.name, description=description, tags=swarm.keywords)
-    for name in swarm.entrypoints if is_extended else ():
-        if name != swarm.entrypoint:
-            about = swarm.agents[name].description or f"Write to the agent {name}."
-            yield AgentSkill(id=name, name=name, description=about, tags=swarm.keywords)
+    entrypoints = swarm.entrypoints if is_extended else ()
+    for name in (swarm.entrypoint, *(each for each in entrypoints if each != swarm.entrypoint)):
+        shown = swarm.name if name == swarm.entrypoint else name
+        about = swarm.describe_entrypoint(name)
+        yield AgentSkill(id=name, name=shown, description=about, tags=swarm.keywords)

@@ -10,11 +10,10 @@ from a2a.utils.constants import VERSION_HEADER
 from fastapi import Request
 from fastapi.responses import Response
 from starlette.routing import BaseRoute, Match, Route
-from starlette.types import Message
 
 from mail.http.a2a.card import PATH, make_card
 from mail.http.a2a.handler import REFUSED, REQUEST, SwarmHandler
-from mail.http.bodies import JSON, read_body
+from mail.http.bodies import JSON, read_body, replayed
 from mail.http.service import service_of
 from mail.http.sse import SHUTDOWN_GRACE
 
@@ -42,15 +41,7 @@ def _routes() -> list[BaseRoute]:
 
 async def handle(request: Request) -> Response:
     """Answer a request below `PATH`. Raises PayloadTooLarge, RateLimited, and what else is an HTTP status."""
-    body: bytes | None = await read_body(request, service_of(request).max_body_bytes)
-
-    async def receive() -> Message:
-        nonlocal body
-        if body is None:
-            return await request.receive()
-        content, body = body, None
-        return {"type": "http.request", "body": content, "more_body": False}
-
+    receive = replayed(request, await read_body(request, service_of(request).max_body_bytes))
     for route in _routes():
         match, found = route.matches(request.scope)
         if match is Match.FULL and isinstance(route, Route):

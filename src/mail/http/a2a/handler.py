@@ -37,7 +37,8 @@ from mail.errors import MAILError, NotCancellable, TaskNotFound
 from mail.http.a2a.call import Call, RunEnded
 from mail.http.a2a.card import make_card
 from mail.http.a2a.listing import list_tasks
-from mail.http.a2a.progress import Progress, RunId, Update
+from mail.http.a2a.progress import Update
+from mail.http.runs import Progress, RunId
 from mail.http.service import service_of
 
 logger = logging.getLogger(__name__)
@@ -97,8 +98,10 @@ class SwarmHandler(RequestHandler):
             if options.HasField("task_push_notification_config"):
                 raise PushNotificationNotSupportedError(NO_PUSH)
             submitted = await call.submit(params.message)
-            task = await call.settle(submitted, waits=not options.return_immediately)
-            return apply_history_length(task, options)
+            waits = not options.return_immediately
+            task, progress, status = await call.settle(submitted.key, of=submitted.seq, waits=waits)
+            drawing = call.drawing(task, is_last=progress.is_last)
+            return apply_history_length(await drawing.task(progress, status), options)
 
     async def on_message_send_stream(
         self, params: SendMessageRequest, context: ServerCallContext
@@ -116,7 +119,7 @@ class SwarmHandler(RequestHandler):
             try:
                 submitted = await call.submit(params.message)
                 progress = Progress(submitted.key.task_id, of=submitted.seq)
-                async with aclosing(call.follow(submitted.key, progress)) as updates:
+                async with aclosing(call.updates(submitted.key, progress)) as updates:
                     async for update in updates:
                         yield apply_history_length(update, options) if isinstance(update, A2ATask) else update
             finally:
@@ -128,14 +131,14 @@ class SwarmHandler(RequestHandler):
         """Yield a task that hasn't ended, and what becomes of it."""
         with translated(context.state[REQUEST]):
             call, run_id = _call(context), RunId.parse(params.id)
-            task = await call.load(run_id.context)
+            task = await call.load(run_id.task_id)
             progress = await call.read(task, number=run_id.number)
             if not progress.is_last or task.status in ENDED:
                 raise RunEnded(f"task {params.id!r} has ended; get it instead")
             call.service.holding(call.request).open_stream()
-            progress = Progress(run_id.context, number=run_id.number)
+            progress = Progress(run_id.task_id, number=run_id.number)
             seconds = call.service.stream_seconds
-            async with aclosing(call.follow(task.key, progress, seconds)) as updates:
+            async with aclosing(call.updates(task.key, progress, seconds)) as updates:
                 async for update in updates:
                     yield update
 
@@ -144,7 +147,7 @@ class SwarmHandler(RequestHandler):
         with translated(context.state[REQUEST]):
             validate_history_length(params)
             call, run_id = _call(context), RunId.parse(params.id)
-            task = await call.load(run_id.context)
+            task = await call.load(run_id.task_id)
             drawn = await call.draw(task, await call.read(task, number=run_id.number))
             return apply_history_length(drawn, params)
 
@@ -158,11 +161,11 @@ class SwarmHandler(RequestHandler):
         with translated(context.state[REQUEST]):
             call, run_id = _call(context), RunId.parse(params.id)
             await call.service.refresh()
-            task = await call.load(run_id.context)
+            task = await call.load(run_id.task_id)
             progress = await call.read(task, number=run_id.number)
             if not progress.is_last or task.status in ENDED:
                 raise NotCancellable(f"task {params.id!r} has ended")
-            task = await call.runtime.cancel(call.principal, run_id.context, "", instance=task.instance)
+            task = await call.runtime.cancel(call.principal, run_id.task_id, "", instance=task.instance)
             return await call.draw(task, await call.read(task, number=run_id.number))
 
     async def on_get_extended_agent_card(

@@ -11,7 +11,7 @@ from a2a.utils.task import apply_history_length, validate_history_length, valida
 from mail.core.task.task import Task, TaskKey
 from mail.errors import BadRequest
 from mail.http.a2a.call import Call
-from mail.http.a2a.progress import Progress
+from mail.http.runs import Progress
 
 PAGE = 50
 """Tasks of a page, unless the caller asks for another number."""

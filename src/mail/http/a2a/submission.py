@@ -7,23 +7,16 @@ from a2a.types import Message, Role
 from google.protobuf.json_format import MessageToDict
 from pydantic_core import to_json
 
-from mail.core.decisions.approvals import GivenApproval
-from mail.core.decisions.submit import ResumeFrom, Submission
-from mail.core.protocol.values import Value, value
+from mail.core.decisions.submit import Submission
+from mail.core.protocol.values import value
 from mail.core.task.files import File
 from mail.core.task.task import Task, TaskStatus
 from mail.core.task.turn_state import PausedCall
 from mail.errors import BadRequest
+from mail.http.runs import Reply
 
 ENTRYPOINT = "entrypoint"
 """The key in a message's metadata that names the agent to write to, by the id of a skill."""
-
-
-class _Reply(Value):
-    """A data part that answers: decisions on calls, as in `POST /message`, and the results of others."""
-
-    approvals: tuple[GivenApproval, ...] = ()
-    results: tuple[dict[str, Any], ...] = ()
 
 
 @value(kw_only=True)
@@ -92,24 +85,15 @@ def _answer(content: Content, calls: Sequence[PausedCall]) -> Submission:
     """Return the answer to waiting calls: a text is the result of the only one, and a data part may have decisions."""
     if content.files:
         raise BadRequest("the task waits for an answer: send text or data, and files with a later message")
-    replies = [
-        each for each in content.values if isinstance(each, dict) and each.keys() & _Reply.model_fields
-    ]
+    replies = [each for each in content.values if isinstance(each, dict) and each.keys() & Reply.model_fields]
     undecided = ", ".join(call.call_id for call in calls if call.is_undecided)
-    if not replies:
-        if undecided:
-            raise BadRequest(
-                "the task waits for approval: send a data part "
-                f'{{"approvals": [{{"call_id": "…", "decision": "approve"}}]}} (or "reject") for: {undecided}'
-            )
-        return Submission(
-            resume_from=ResumeFrom.BREAKPOINT_TOOL_CALL,
-            breakpoint_tool_call_result={"content": content.text},
+    if not replies and undecided:
+        raise BadRequest(
+            "the task waits for approval: send a data part "
+            f'{{"approvals": [{{"call_id": "…", "decision": "approve"}}]}} (or "reject") for: {undecided}'
         )
-    given = [_Reply.model_validate(each) for each in replies]
-    results = [each for reply in given for each in reply.results]
-    return Submission(
-        resume_from=ResumeFrom.BREAKPOINT_TOOL_CALL,
+    given = [Reply.model_validate(each) for each in replies]
+    return Reply(
         approvals=tuple(each for reply in given for each in reply.approvals),
-        breakpoint_tool_call_result=results or None,
-    )
+        results=tuple(each for reply in given for each in reply.results),
+    ).submission(content.text)

@@ -71,7 +71,7 @@ class ToolMessage(Given):
 
 
 class StreamOptions(Given):
-    """What a stream has besides the answer."""
+    """The parts of a stream besides the answer."""
 
     include_usage: bool | None = None
 

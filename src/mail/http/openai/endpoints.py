@@ -1,4 +1,4 @@
-"""What the endpoints of `mail.http.routes.openai` do; imported by the first request."""
+"""The work of the endpoints of `mail.http.routes.openai`; imported by the first request."""
 
 import asyncio
 from collections.abc import AsyncGenerator

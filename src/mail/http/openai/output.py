@@ -53,7 +53,7 @@ def _declare(tool: ClientTool) -> JSONObject:
 
 
 class Work:
-    """What the events of one generation of a task say, so far.
+    """The output of one generation of a task, from its events so far.
 
     Attributes:
         began: time of its first event, in ISO 8601.

@@ -340,7 +340,7 @@ async def _pieces(request: Request, found: "Threads | ThreadRecord") -> AsyncGen
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Which threads are wanted: those that match all filters that are set."""
+    """A selection of threads: those that match all filters that are set."""
 
     bead: str | None = None
     pending: bool = False

@@ -1,4 +1,4 @@
-"""What a task waits for: calls that finish later, reminders of its agents, and messages that are posted later."""
+"""The waits of a task: calls that finish later, reminders of its agents, and messages that are posted later."""
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Literal

@@ -1,4 +1,4 @@
-"""Running the application under uvicorn: `mail server`, its reloader, and servers inside other programs.
+"""The process of a server, under uvicorn: `mail server`, its reloader, and servers inside other programs.
 
 On SIGTERM or SIGINT the server stops accepting connections, cuts waiting requests short, gives running turns a few
 seconds and exits with 0. Accepted messages are stored; the next start resumes them.
@@ -11,9 +11,8 @@ import os
 import signal
 import socket
 import sys
-import threading
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -23,35 +22,31 @@ import uvicorn
 from fastapi import FastAPI
 
 from mail import bootstrap, startup
-from mail.auth.local_keys import LocalAuthenticator, LocalKeys, find_keys, offer_keys
-from mail.auth.tokens import has_first_callers, issue_operator_link, sign_in_url
+from mail.auth.local_keys import LocalAuthenticator, find_keys, offer_keys
 from mail.bootstrap.backends import open_backend, open_documents
 from mail.bootstrap.system import LocalSystem
 from mail.config import CONFIG_PATH_VARIABLE, ServerConfig, load_config
-from mail.config.database import AUTO, USUAL_FILE
+from mail.config.database import AUTO
 from mail.config.models import DEFAULT_FILE, is_host_configured
-from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.swarm import SwarmCore
 from mail.errors import ConfigurationError, MAILError
-from mail.server import PROGRAM_VARIABLE
+from mail.server import notices
 from mail.server.app import build_app
 from mail.server.connections import raise_descriptor_limit
 from mail.server.logs import set_up_logging
 from mail.server.malloc import return_freed_memory
 from mail.server.uvicorn_parts import BACKLOG, CONNECTION_GRACE_SECONDS, GracefulServer, Reloader, running
-from mail.swarms_json import SwarmSpec
 from mail.utils.parsing import PYTHON_PREFIX
 
 LOOPBACK = "127.0.0.1"
-DEFAULT_PORT = 8000
 WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104 - addresses to listen on, which can't be called
 
 FLAGS_VARIABLE = "MAIL_SERVER_FLAGS"
 """Passes the flags of `mail server --reload`, as JSON, to the processes that the reloader starts."""
 
-RELOADED_APP = "mail.server.uvicorn:reloaded_app"
+RELOADED_APP = "mail.server.process:reloaded_app"
 
 
 # ------------------------------------------------------------------------------------------------ in a program
@@ -122,7 +117,7 @@ def serve(config_path: Path | None, flags: Mapping[str, Any], *, checks: bool = 
         def on_ready() -> None:
             startup.end()
             if checks:
-                _check_in_background(system.swarm, system.entry)
+                notices.check_in_background(system.swarm, system.entry)
 
         asyncio.run(_serve(system, host=_host(config, flags), on_ready=on_ready))
 
@@ -173,25 +168,25 @@ async def _serve(
         with listen(host, config.port) as listener:
             url = os.environ["BASE_URL"] = base_url(host, listener)
             system.listens(host, url)
-            offers, link = await _look_at_tokens(documents, url) if system.issues_tokens else (False, "")
+            offers, link = (
+                await notices.look_at_tokens(documents, url) if system.issues_tokens else (False, "")
+            )
             with offer_keys(host, listener.getsockname()[1], wanted=offers) as keys:
                 if keys is not None:
                     system.authenticator = LocalAuthenticator(keys, system.authenticator)
-                ready = f"Swarm {config.swarm.name} listens on {url} (process {os.getpid()}, Ctrl+C stops it)"
-                ready += _first_steps(url, link, keys) + _database_note(config) + _advice(config, host)
                 signs_in = show_page is not None and system.issues_tokens
-                page = await _sign_in_link(documents, url) if signs_in else f"{url}/ui"
+                page = await notices.sign_in_link(documents, url) if signs_in else f"{url}/ui"
 
                 def greet() -> None:
                     on_ready()
                     if show_page is not None:
                         show_page(page)
 
-                system.on_unfinished = partial(_say_stopped, config)
+                system.on_unfinished = partial(notices.say_stopped, config)
                 server = GracefulServer(
                     build_app(system),
                     limits=config.connections,
-                    on_listening=partial(_say, ready),
+                    on_listening=partial(notices.say, notices.ready(config, url, host, link, keys)),
                     on_ready=greet,
                 )
                 await server.serve([listener])
@@ -203,90 +198,12 @@ async def _serve(
         await system.stop()
 
 
-def _say_stopped(config: ServerConfig, unfinished: int) -> None:
-    """Print what becomes of the tasks that were running when the server stopped."""
-    if not unfinished:
-        _say("Stopped")
-        return
-    tasks = f"{unfinished} running task{'' if unfinished == 1 else 's'}"
-    if config.storage.database == IN_MEMORY:
-        _say(f"Stopped; {tasks} in memory {'is' if unfinished == 1 else 'are'} lost")
-    else:
-        _say(f"Stopped; {tasks} resume{'s' if unfinished == 1 else ''} at the next start")
-
-
-async def _look_at_tokens(documents: ServerDocuments, url: str) -> tuple[bool, str]:
-    """Return whether commands on this machine get keys, and a sign-in link, if one is printed.
-
-    That is at a terminal, and never in a log.
-    """
-    link = await _sign_in_link(documents, url) if sys.stdout.isatty() else ""
-    return await has_first_callers(documents), link
-
-
-async def _sign_in_link(documents: ServerDocuments, url: str) -> str:
-    """Make a link for the operator, who can issue tokens of any role."""
-    return sign_in_url(url, (await issue_operator_link(documents)).code)
-
-
-def _first_steps(url: str, link: str, keys: LocalKeys | None) -> str:
-    """Return where the page is, and a first command that works."""
-    steps = f"\nOpen {link or f'{url}/ui'}"
-    if link:
-        steps += "\n(the link works once, within ten minutes; mail ui makes another one)"
-    elif keys is not None:
-        steps += "\n(mail ui makes a link that signs you in)"
-    if keys is not None:
-        where = "" if url.endswith(f":{DEFAULT_PORT}") else f" --server {keys.url}"
-        mail = os.environ.get(PROGRAM_VARIABLE, "mail")
-        steps += f"\nIn another terminal on this machine: {mail} send hello{where}"
-    return steps
-
-
-def _database_note(config: ServerConfig) -> str:
-    """Return which file the server has, if it isn't the usual one."""
-    storage = config.storage
-    usual = storage.database in (USUAL_FILE, IN_MEMORY) or storage.engine != "sqlite"
-    return "" if usual else f"\nIts database is {storage.database}"
-
-
-def _advice(config: ServerConfig, host: str) -> str:
-    """Return what the operator should know about who can reach the server, and whom it can reach."""
-    if host != config.host:
-        return (
-            "\nOnly programs on this machine can connect. To accept connections from other machines, "
-            f"add --host {config.host}, or set host in mail.toml"
-        )
-    if config.interswarm.allow_private_addresses != "auto" or bootstrap.may_call_private(config, host):
-        return ""
-    return (
-        f"\nIt is open to the network (host {host}), so it calls no swarms on this machine or in a private network: "
-        "for those, set allow_private_addresses = true in [server.interswarm], or use --host 127.0.0.1"
-    )
-
-
-def _check_in_background(swarm: SwarmCore, entry: SwarmSpec | None) -> None:
-    """Print what would keep the agents from working. A thread does it, as it imports litellm for agents with a model.
-
-    The first turn of such an agent needs that import anyway, and no request waits for it.
-    """
-
-    def check() -> None:
-        from mail.bootstrap.check import check_agents
-
-        for agent in check_agents(swarm, entry):
-            for problem in agent.problems:
-                _say(f"Agent {agent.name!r} can't work yet: {problem}")
-
-    threading.Thread(target=check, name="check", daemon=True).start()
-
-
 def _serve_reloading(config: ServerConfig, flags: Mapping[str, Any], *, checks: bool) -> None:
     """Let uvicorn watch the files, and run `reloaded_app` in a new process after each change."""
     startup.end()
     swarm, entry = bootstrap.read_swarm(config)  # report a mistake now, not from each process
     if checks:
-        _check_in_background(swarm, entry)
+        notices.check_in_background(swarm, entry)
     if config.storage.database == AUTO:  # each of the processes must have the same
         backend = open_backend(config.storage, config.swarm.name, SYSTEM_CLOCK)
         backend.abandon()
@@ -298,11 +215,7 @@ def _serve_reloading(config: ServerConfig, flags: Mapping[str, Any], *, checks: 
         url = os.environ["BASE_URL"] = base_url(host, listener)
         offers, link = asyncio.run(_tokens_of_reloader(config, url))
         with offer_keys(host, listener.getsockname()[1], wanted=offers) as keys:
-            _say(
-                f"Swarm {config.swarm.name} listens on {url} (process {os.getpid()}, Ctrl+C stops it)"
-                " and restarts when code, swarms.json or mail.toml changes"
-                f"{_first_steps(url, link, keys)}{_database_note(config)}{_advice(config, host)}"
-            )
+            notices.say(notices.ready(config, url, host, link, keys, restarts=True))
             uvicorn_config = uvicorn.Config(
                 RELOADED_APP,
                 factory=True,
@@ -335,18 +248,18 @@ def reloaded_app() -> FastAPI:
             system.authenticator = LocalAuthenticator(keys, system.authenticator)
         return build_app(system)
     except MAILError as error:
-        _say(f"mail: {error.detail}")
+        notices.say(f"mail: {error.detail}")
         sys.exit(1)
 
 
 async def _tokens_of_reloader(config: ServerConfig, url: str) -> tuple[bool, str]:
-    """Do as `_look_at_tokens`, but make no link if each process has a database of its own in memory."""
+    """Do as `notices.look_at_tokens`, but make no link if each process has a database of its own in memory."""
     if not bootstrap.issues_tokens(os.environ):
         return False, ""
     if config.storage.database == IN_MEMORY:
         return True, ""
     async with open_documents(config.storage) as documents:
-        return await _look_at_tokens(documents, url)
+        return await notices.look_at_tokens(documents, url)
 
 
 def _set_up(config: ServerConfig) -> None:
@@ -366,9 +279,3 @@ def _set_up(config: ServerConfig) -> None:
     here = os.getcwd()
     if here not in sys.path:  # swarms.json may name modules beside it
         sys.path.append(here)
-
-
-def _say(text: str) -> None:
-    """Print to the operator's terminal; the log has its own stream."""
-    with suppress(BrokenPipeError):
-        print(text, flush=True)  # noqa: T201

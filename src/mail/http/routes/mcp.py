@@ -1,0 +1,39 @@
+"""MCP: streamable HTTP at `POST /mcp`, without sessions. Not in the OpenAPI document, as MCP describes it.
+
+Everything but this route is in `mail.http.mcp`, imported by the first request.
+"""
+
+from importlib.util import find_spec
+from urllib.parse import urlsplit
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from mail.errors import Forbidden, NotInstalled
+from mail.http.access import AdminOrUser
+from mail.http.service import header
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.post("/mcp")
+async def answer_mcp(request: Request, caller: AdminOrUser) -> Response:
+    """Answer a request of MCP, of either generation."""
+    if find_spec("mcp") is None:
+        raise NotInstalled("this server has no MCP: its operator may run pip install 'mail-serverless[mcp]'")
+    _refuse_foreign_page(request)
+    from mail.http.mcp.server import answer
+
+    return await answer(request)
+
+
+def _refuse_foreign_page(request: Request) -> None:
+    """Raise Forbidden for a web page of an origin that may not call this server, as MCP demands."""
+    origin = header(request, b"origin")
+    allowed = request.app.cors_origins
+    if origin is None or origin in allowed or "*" in allowed:
+        return
+    if urlsplit(origin).netloc != header(request, b"host"):
+        raise Forbidden(
+            f"pages of {origin[:80]!r} may not call this server: its operator may set cors_origins"
+        )

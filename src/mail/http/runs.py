@@ -1,0 +1,222 @@
+"""The runs of a caller's tasks, for protocols that show each of them: they are read, followed and answered here."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from copy import copy
+from typing import Any, NamedTuple
+
+from fastapi import Request
+
+from mail.auth.keys import find_bearer
+from mail.core.decisions.approvals import GivenApproval
+from mail.core.decisions.conversation import Conversation
+from mail.core.decisions.items import Item
+from mail.core.decisions.runs import Run, after
+from mail.core.decisions.submit import ResumeFrom, Submission
+from mail.core.engine.watch import read_timeline
+from mail.core.protocol.values import Value, value
+from mail.core.task.events import Event
+from mail.core.task.live import LiveEvent
+from mail.core.task.task import Task, TaskKey, TaskStatus
+from mail.errors import TaskNotFound
+from mail.http.account import CALLER
+from mail.http.service import Service, service_of
+from mail.http.sse import read_batches
+from mail.http.task_json import load_task, reading
+
+
+class RunId(NamedTuple):
+    """The id of a run, which A2A and MCP know as a task: the id of its own task, and its number there."""
+
+    task_id: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.task_id}.{self.number}"
+
+    @classmethod
+    def parse(cls, text: str) -> "RunId":
+        """Read an id. Raises TaskNotFound for any other text."""
+        task_id, _, number = text.rpartition(".")
+        if not task_id or not number.isascii() or not number.isdecimal() or len(number) > 9:
+            raise TaskNotFound(f"there is no task {text[:80]!r}")
+        return cls(task_id, int(number))
+
+
+class Progress:
+    """A run of a task, read from the task's events in their order.
+
+    It is the run with a `number`, or the one that the event with the seq `of` belongs to, or else the last one.
+
+    Attributes:
+        run: the run as it is after the last event of it that was read; None before its first.
+        began, last: the times of its first event and of the last that was read, in ISO 8601.
+        earlier: of the last run, those before it.
+    """
+
+    def __init__(self, task_id: str, *, number: int | None = None, of: int | None = None) -> None:
+        self.run: Run | None = None
+        self.began = self.last = ""
+        self.earlier: list[Progress] = []
+        self._task_id = task_id
+        self._number, self._of = number, of
+        self._reader = Conversation()
+        self._latest: Run | None = None
+        self._items: dict[str, Item] = {}
+
+    def read(self, event: Event) -> tuple[Item, ...]:
+        """Read an event; return the items that it adds to the run or changes in it."""
+        run = self._latest = after(self._latest, event)
+        changes = self._reader.read(event)
+        if self._number is None and self._of is not None and event.seq >= self._of:
+            self._number = run.number
+        if self._number not in (None, run.number):
+            return ()
+        if self.run is None or self.run.number != run.number:
+            if self.run is not None and self._number is self._of is None:
+                self.earlier.append(copy(self))
+            self._items, self.began = {}, event.timestamp
+        self.run, self.last = run, event.timestamp
+        changes = tuple(item for item in changes if item.seq >= run.first)
+        self._items |= {item.id: item for item in changes}
+        return changes
+
+    @property
+    def found(self) -> Run:
+        """The run. Raises TaskNotFound if no event belongs to it."""
+        if self.run is None:
+            raise TaskNotFound(f"there is no task {RunId(self._task_id, self._number or 0)!s}")
+        return self.run
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether the events up to the run that is looked for were read."""
+        return self.run is not None and (self._of is None or self._number is not None)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the run waits for its caller or has ended."""
+        return self.run is not None and self.run.status is not TaskStatus.RUNNING
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no later run was read."""
+        return self.run is not None and self.run is self._latest
+
+    @property
+    def id(self) -> RunId:
+        """Its id. Raises TaskNotFound."""
+        return RunId(self._task_id, self.found.number)
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """What people wrote and agents did in the run."""
+        return tuple(self._items.values())
+
+
+@value
+class Step:
+    """An event of a run that is followed: what the run was `before` it, and the items that it adds or changes."""
+
+    before: Run
+    changes: tuple[Item, ...]
+
+
+class Reply(Value):
+    """An answer to what a paused task asks: decisions on calls, as in `POST /message`, and the results of others."""
+
+    approvals: tuple[GivenApproval, ...] = ()
+    results: tuple[dict[str, Any], ...] = ()
+
+    def submission(self, text: str = "") -> Submission:
+        """Return the submission; without decisions and results, `text` is the result of the only call that waits."""
+        results: object = list(self.results) or None
+        return Submission(
+            resume_from=ResumeFrom.BREAKPOINT_TOOL_CALL,
+            approvals=self.approvals,
+            breakpoint_tool_call_result=results if results or self.approvals else {"content": text},
+        )
+
+
+class Runs:
+    """The runs of the tasks of a request's caller."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.service: Service = service_of(request)
+        self.runtime = self.service.runtime
+        self.caller = request.scope[CALLER]
+        self.principal = self.caller.principal(self.runtime.swarm.name)
+
+    async def load(self, task_id: str) -> Task:
+        """Return a task of the caller. Raises TaskNotFound."""
+        return await load_task(self.service, self.caller, task_id)
+
+    async def read(self, task: Task, *, number: int | None = None, of: int | None = None) -> Progress:
+        """Read a run of a task, as `Progress` names it, as far as the task was when it was loaded.
+
+        Raises TaskNotFound.
+        """
+        progress = Progress(task.task_id, number=number, of=of)
+        pacer = reading(self.service, self.request, task)
+        async for event in read_timeline(self.runtime.store, task.key, pacer, upto=task.seq):
+            progress.read(event)
+        _ = progress.found
+        return progress
+
+    async def follow(
+        self, key: TaskKey, progress: Progress, *, upto: int = 0, seconds: float | None = None
+    ) -> AsyncGenerator[Step | None]:
+        """Yield None once a run is reached, and the events up to `upto` are read; then each event of it.
+
+        It ends when the run waits for its caller or has ended; early after `seconds`, if the request's time is up, its
+        key is refused or the server stops.
+        """
+
+        def watch(after: int) -> AsyncGenerator[list[Event] | list[LiveEvent]]:
+            return self.runtime.watch(key, after=after, heartbeat=self.service.heartbeat)
+
+        has_begun = False
+        bearer, service = find_bearer(self.request.headers), self.service
+        async with (
+            service.open_streams.watched(service.authenticator, bearer) as refused,
+            aclosing(read_batches(self.request, refused, watch, 0, seconds)) as batches,
+        ):
+            async for batch in batches:
+                events = [event for event in batch if isinstance(event, Event)]
+                for event in events:
+                    before, changes = progress.run, progress.read(event)
+                    if has_begun and before is not None:
+                        yield Step(before, changes)
+                if not has_begun and events and progress.is_reached and events[-1].seq >= upto:
+                    has_begun = True
+                    yield None
+                if has_begun and (progress.is_settled or not progress.is_last):
+                    return
+
+    async def settle(
+        self,
+        key: TaskKey,
+        *,
+        number: int | None = None,
+        of: int | None = None,
+        waits: bool = True,
+        seconds: float | None = None,
+        on_step: Callable[[Step | None], Awaitable[None]] | None = None,
+    ) -> tuple[Task, Progress, TaskStatus]:
+        """Return a task, and a run of it with its status: when `follow` ends or, without `waits`, as it is now.
+
+        Raises TaskNotFound.
+        """
+        task = await self.load(key.task_id)
+        if waits:
+            progress = Progress(key.task_id, number=number, of=of)
+            async with aclosing(self.follow(key, progress, upto=task.seq, seconds=seconds)) as steps:
+                async for step in steps:
+                    if on_step is not None:
+                        await on_step(step)
+            task = await self.load(key.task_id)
+            if progress.is_settled:  # as its events tell it: the task may have begun another run since
+                return task, progress, progress.found.status
+        progress = await self.read(task, number=number, of=of)
+        return task, progress, task.status if progress.is_last else progress.found.status
