@@ -3,9 +3,9 @@ shape.
 """
 
 import json
-import time
 from base64 import b64decode, b64encode
 from concurrent.futures import ThreadPoolExecutor
+from time import monotonic, time
 from typing import Any
 
 import pytest
@@ -161,10 +161,18 @@ def test_nobody_gets_in_without_a_key(stage: Stage, name: str) -> None:
 
 def limit_for(stage: Stage, name: str) -> int:
     """A time limit, in seconds, that a function's cold start keeps on this machine as busy as it is."""
-    begun = time.monotonic()
+    begun = monotonic()
     with stage.start(name) as running:
         running.invoke(stage.request(name, body={}))
-    return max(8, 3 * round(time.monotonic() - begun))
+    return max(8, 3 * round(monotonic() - begun))
+
+
+def test_a_message_may_not_wait_longer_than_what_is_stored_is_kept(stage: Stage) -> None:
+    answer = stage.invoke(
+        "message", stage.request("message", body={"body": "hello", "not_before": time() + 91 * 86_400})
+    )
+    assert answer["statusCode"] == 400
+    assert "not_before may be 90 days ahead at most (RetentionDays" in answer["body"]
 
 
 def test_a_message_that_nobody_answers_in_time_is_accepted(stage: Stage) -> None:
