@@ -13,6 +13,7 @@ from itertools import count
 from math import inf
 
 from mail.core.decisions.cancel import is_discarded
+from mail.core.decisions.turn import end_unreadable
 from mail.core.engine.attempts import (
     ENDED,
     HELD_SECONDS,
@@ -26,7 +27,7 @@ from mail.core.engine.attempts import (
     seq_of,
 )
 from mail.core.engine.cancelled_calls import CancelledCalls
-from mail.core.engine.commit import load_task
+from mail.core.engine.commit import Committer, load_task
 from mail.core.engine.copies import HandOver
 from mail.core.engine.heartbeat import SKEW, Heartbeat, OnRenewal
 from mail.core.engine.interswarm import EARLY_SECONDS, PeerTurn, PollTurn
@@ -45,7 +46,7 @@ from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.core.turns.activity import TurnActivity
 from mail.core.turns.context import CURRENT_TASK, TURN
-from mail.errors import LeaseLost, MAILError, StoreUnavailable
+from mail.errors import LeaseLost, MAILError, StoreUnavailable, TextGone
 
 logger = logging.getLogger(__name__)
 
@@ -125,12 +126,31 @@ class Turns:
         if wiring.versions is not None and wiring.versions.needs(wiring.swarm):
             await wiring.versions.keep(wiring.swarm)
         lease = self._lease(now, seconds, attempt, seq)
-        turn = await wiring.store.open_turn(key, mailbox, lease, now=now, history_after=known)
+        try:
+            turn = await wiring.store.open_turn(key, mailbox, lease, now=now, history_after=known)
+        except TextGone:
+            if await self._end_unreadable(key, mailbox):
+                return TurnReport.Outcome.IDLE
+            raise
         if not isinstance(turn, Turn):
             return await self._not_leased(mailbox, turn)
         if turn.replaced is not None:
             self._note_replaced(turn, turn.replaced)
         return turn, known
+
+    async def _end_unreadable(self, key: TaskKey, mailbox: str) -> bool:
+        """End a task of whose mailbox no turn can be opened any more; return False if it doesn't run."""
+        wiring = self._wiring
+        change = await Committer(wiring.store).commit(
+            lambda task: end_unreadable(task, wiring.swarm_of(task), mailbox, wiring.clock),
+            await load_task(wiring.store, key),
+        )
+        if change is None:
+            return False
+        logger.error("task %s: it was ended, as %s has lost a text that it must read", key.task_id, mailbox)
+        wiring.observe(change)
+        await publish(wiring.queue, wake_ups(change.task))
+        return True
 
     async def _claim(
         self, key: TaskKey, mailbox: str, seconds: float, attempt: int = 0

@@ -166,7 +166,7 @@ class Store(Contents, WaitRecords, Protocol):
 
         `history_after` is the number of history portions that the caller already has. Portions that the agent no longer
         reads (`mail.core.task.context.Cut`) are left out. Leases that have expired at `now` don't count, nor does a
-        park that is over (`Lease.is_over`).
+        park that is over (`Lease.is_over`). Raises TextGone if any of it is stored no longer.
         """
 
     async def claim(
