@@ -301,6 +301,13 @@ def test_a_message_stays_hidden_for_longer_than_its_turn_may_take(template: Temp
     assert queues["DeadDeliveryQueue"]["VisibilityTimeout"] >= dead_letters["Timeout"] + 30
 
 
+def test_functions_keep_the_shares_of_tiers_beside_workers(template: Template) -> None:
+    events = template["Resources"]["TurnFunction"]["Properties"]["Events"]
+    for tier in TIERS:
+        most = events[f"Tier{tier}"]["Properties"]["ScalingConfig"]["MaximumConcurrency"]
+        assert most == {"Fn::FindInMap": ["TurnShares", {"Ref": "TurnConcurrency"}, f"Tier{tier}"]}
+
+
 def test_chatter_leaves_turns_to_people_who_may_take_all(template: Template) -> None:
     allowed = template["Parameters"]["TurnConcurrency"]["AllowedValues"]
     shares = template["Mappings"]["TurnShares"]
