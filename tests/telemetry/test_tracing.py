@@ -262,7 +262,7 @@ class TestWithoutATracer:
         from support.services.federation import Swallow
 
         class Noting(Swallow):
-            async def deliver(self, message: Any, *, back: bool) -> str | None:
+            async def deliver(self, message: Any, *, back: bool, **_: object) -> str | None:
                 sent.append(message)
                 return None
 

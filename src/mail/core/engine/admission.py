@@ -14,7 +14,7 @@ from mail.core.decisions.cancel import cancel
 from mail.core.decisions.delete import check_deletable
 from mail.core.decisions.fork import fork
 from mail.core.decisions.receive import begin, may_reach, possible_keys, receive, runner_of
-from mail.core.decisions.submit import Submission, admit
+from mail.core.decisions.submit import Submission, admit, check_time
 from mail.core.decisions.webhooks import attach, remove
 from mail.core.engine.caller_limits import LimitGuard
 from mail.core.engine.commit import Committer, load_task
@@ -88,6 +88,7 @@ class Admission:
         or RateLimited if it can't be accepted; then nothing is stored.
         """
         wiring = self._wiring
+        check_time(submission, wiring.now(), wiring.longest_wait)
         if submission.task_id is None and submission.resume_from is not None:
             raise BadRequest("task_id is missing: say which task to resume")
         is_new = submission.task_id is None
@@ -155,9 +156,11 @@ class Admission:
 
     async def _unknown_swarm(self, targets: Sequence[str]) -> str | None:
         """Return the first swarm of `agent@swarm` targets that is not known here; None if all are."""
-        wiring = self._wiring
+        peers = self._wiring.peers
         for swarm in dict.fromkeys(parse_agent_address(target)[1] for target in targets):
-            if swarm is not None and wiring.peers is not None and not await wiring.peers.caller_ids(swarm):
+            if swarm is None or peers is None or await peers.caller_ids(swarm):
+                continue
+            if swarm not in await peers.known():  # else it is called by another protocol, and never calls
                 return swarm
         return None
 
