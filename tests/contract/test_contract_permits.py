@@ -78,6 +78,19 @@ async def test_a_model_without_limits_has_none_until_it_is_refused(documents: Do
     assert first.gate(CLAUDE) is None
 
 
+async def test_what_one_has_learnt_is_known_to_those_who_read_the_breakers(documents: Documents) -> None:
+    """It is in the same document, and costs no request of its own."""
+    counting = Counting(documents)
+    first, second, _ = Processes(counting, {}).each  # type: ignore[arg-type]
+    await first.refuse(CLAUDE, ModelLimits(requests_per_minute=6), 20.0)
+    gets = counting.gets
+    await second.learn_breakers(CLAUDE)
+    gate = second.gate(CLAUDE)
+    assert counting.gets == gets + 1
+    assert gate is not None
+    assert (await gate.take("ann")).wait > 20
+
+
 async def test_a_place_becomes_free_when_a_call_ends(documents: Documents) -> None:
     processes = Processes(documents, {CLAUDE: ModelLimits(concurrent=1)})
     assert (await processes.gate(0).take("ann")).may_begin

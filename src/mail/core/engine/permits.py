@@ -61,15 +61,15 @@ class ModelPermits:
         self._pause = pause
         self._gates: dict[str, Gate] = {}
         self._patterns: dict[str, str] = {}
-        self._learnt_until: dict[str, float] = {}
 
     def gate(self, model: str) -> "Gate | None":
-        """Return the gate through which calls of a model go; None if it has no limits."""
+        """Return the gate through which calls of a model go; None if it has no limits, as far as this process has read."""
         if pattern := self._pattern(model):
             return self._gate(pattern)
-        if not self._learnt_until or self._learnt_until.get(model, 0.0) <= self._clock.now().timestamp():
+        gate = self._gates.get(model)
+        if gate is None or gate.permits.closed_until + LEARNT_SECONDS <= self._clock.now().timestamp():
             return None
-        return self._gate(model)
+        return gate
 
     def streams(self, caller: str, limit: int) -> "Gate":
         """Return a gate for streams of a caller, who may have so many at once in all processes."""
@@ -79,11 +79,7 @@ class ModelPermits:
     async def refuse(self, model: str, learnt: ModelLimits, seconds: float) -> None:
         """Keep calls of a model back for so many seconds, as its provider has refused one, and told its limits."""
         now = self._clock.now().timestamp()
-        name = self._pattern(model)
-        if not name:
-            name = model
-            self._learnt_until[model] = now + seconds + LEARNT_SECONDS
-        await self._gate(name).change(lambda permits: refused(permits, learnt, now, seconds))
+        await self._shared(model).change(lambda permits: refused(permits, learnt, now, seconds))
 
     def now(self) -> float:
         """Return the time by which breakers open and close, in seconds since the epoch."""
