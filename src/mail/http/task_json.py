@@ -18,7 +18,7 @@ from mail.core.decisions.items import Item, fold
 from mail.core.decisions.turn import shortened
 from mail.core.engine.pacing import PIECE_BYTES, Paced
 from mail.core.engine.waits import open_waits
-from mail.core.engine.watch import SLICE_BYTES, Submitted, read_page, read_timeline
+from mail.core.engine.watch import SLICE_BYTES, Submitted, read_page, read_timeline, read_waiting
 from mail.core.protocol.clock import format_time
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.output_schema import read_output
@@ -372,7 +372,7 @@ async def snapshot_pieces(
             found += await read_items(reader, [event], pacer)
         more["items"] = fold(found)
     events = read_timeline(store, task.key, pacer, upto=task.seq)
-    return _record_pieces(task, events, each(snapshot.mail), more, pacer)
+    return _record_pieces(task, events, read_waiting(store, snapshot), more, pacer)
 
 
 async def tasks_pieces(service: Service, tasks: Sequence[Task], pacer: Paced) -> AsyncGenerator[bytes]:
