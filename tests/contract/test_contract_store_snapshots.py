@@ -211,8 +211,8 @@ class TestLook:
         )
         also_read = [entry for entry in await store.read_inbox(KEY) if entry.seq in (2, 3)]
         await store.commit(make.change(turn.task, turn=replace(turn, also_read=tuple(also_read))))
-        assert [entry.seq for entry in (await store.read_snapshot(KEY, 4)).mail] == [1, 2, 3, 4]
-        assert [entry.seq for entry in (await store.read_snapshot(KEY, 5)).mail] == [4]
+        assert [seq for _, seq, _ in (await store.read_snapshot(KEY, 4)).waiting] == [1, 2, 3, 4]
+        assert [seq for _, seq, _ in (await store.read_snapshot(KEY, 5)).waiting] == [4]
 
     async def test_it_survives_the_process(self, durable: StoreAdapter, make: Maker) -> None:
         turn = await first_turn(durable.store, KEY, "alpha", make, Mail("alpha"), Mail("beta"))
@@ -220,7 +220,7 @@ class TestLook:
         before = await durable.store.read_snapshot(KEY, 1)
         store = await durable.reopen()
         assert await store.read_snapshot(KEY, 2) == before
-        assert [entry.mailbox for entry in before.mail] == ["alpha", "beta"]
+        assert [mailbox for _, _, mailbox in before.waiting] == ["alpha", "beta"]
         assert before.task.is_running
 
 
