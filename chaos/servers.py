@@ -172,7 +172,7 @@ class Wire:
         self._home = home
         self._chance = chance
 
-    async def deliver(self, message: MAILInterswarmMessage, *, back: bool) -> str | None:
+    async def deliver(self, message: MAILInterswarmMessage, *, back: bool, **_: object) -> str | None:
         """Hand a message over, sometimes twice."""
         runner = await self._hand_over(message, back=back)
         if self._servers.faults.strikes("duplicate", self._chance, 0.1):

@@ -26,6 +26,7 @@
     │   ├── QuestionOpen            a message would drop the question that a paused task asks
     │   ├── ArgumentsDiffer, TaskBusy, ScheduleTaken, ScheduleDeclared
     │   └── SnapshotExpired         the task's state at that time is no longer stored
+    ├── TextGone                    410  a text of the task is no longer stored
     ├── PreconditionFailed          412  the task has changed since the caller read it
     ├── PayloadTooLarge             413
     │   ├── AnswerTooLarge          a function can't send so much at once
@@ -283,6 +284,12 @@ class QuestionOpen(Conflict):
     def __init__(self, detail: str | None = None, calls: Sequence[Any] = ()) -> None:
         super().__init__(detail)
         self.calls = tuple(calls)
+
+
+class TextGone(MAILError):
+    """A text of this task is no longer stored: its retention has ended, or somebody has deleted it."""
+
+    http_status = 410
 
 
 class PreconditionFailed(MAILError):

@@ -1,6 +1,7 @@
 """Texts too large for the table are in the bucket; without one, they are refused before anything is stored."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -11,11 +12,17 @@ from support.faults.dynamodb import Faults, lost_request, refusal
 
 from mail.adapters.aws.blobs import Blobs
 from mail.adapters.aws.client import AwsClient
+from mail.adapters.aws.files import DynamoDBFiles
 from mail.adapters.aws.store import DynamoDBStore
+from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.message import Tier
+from mail.core.task.callbacks import LATER, CallResult, Later
 from mail.core.task.change import Inheritance, TaskChange
+from mail.core.task.files import FileRef
 from mail.core.task.ports import read_history
-from mail.core.task.task import Task, TaskKey, Transition
+from mail.core.task.swarm import ActionCore
+from mail.core.task.task import Task, TaskKey, TaskStatus, Transition
+from mail.core.turns.context import current_context
 from mail.errors import (
     ConfigurationError,
     LeaseLost,
@@ -24,10 +31,13 @@ from mail.errors import (
     StoreError,
     StoreUnavailable,
     TaskNotFound,
+    TextGone,
     VersionConflict,
 )
+from mail.testing.agents import Call, View, build_swarm, call, complete
 from mail.testing.changes import ANN, NOW, Mail, Maker, checkpoint
 from mail.testing.contracts import committed, everything, first_turn, open_turn
+from mail.testing.rig import Rig
 
 KEY, SECOND = TaskKey(ANN, "task-1"), TaskKey(ANN, "task-2")
 LARGE = "x" * 300_000
@@ -339,3 +349,62 @@ class TestWithoutABucket:
         """A StoreError would have the turn run again, and again be too large."""
         assert issubclass(PayloadTooLarge, MAILError)
         assert not issubclass(PayloadTooLarge, StoreError)
+
+
+class TestGone:
+    """Objects that the bucket's lifecycle, or somebody, has deleted."""
+
+    def lose(self, bucket: Bucket) -> None:
+        for name in bucket.names():
+            bucket.client.botocore.delete_object(Bucket=bucket.name, Key=name)
+
+    async def test_a_task_whose_agent_must_read_one_ends_failed(
+        self, store: DynamoDBStore, bucket: Bucket
+    ) -> None:
+        def chief(view: View) -> Sequence[Call]:
+            return [call("render", title=LARGE)] if view.mail.sender_type == "user" else [complete("read")]
+
+        tokens = list[str]()
+
+        async def render(arguments: dict[str, Any]) -> Later:
+            tokens.append(current_context().callback.token)
+            return LATER
+
+        action = ActionCore("render", render, finish_within=60.0)
+        swarm = build_swarm({"chief": chief}, actions={"render": action})
+        async with Rig(swarm, store=store, clock=SYSTEM_CLOCK) as rig:
+            submitted = await rig.submit()
+            async with asyncio.timeout(60):
+                while not (task := await rig.task(submitted.key)).is_asleep:
+                    await store.wait_for_change(submitted.key, after=task.seq, seconds=1)
+            self.lose(bucket)
+            await rig.restart()  # the history is in the cache of the process that wrote it
+            await rig.runtime.callbacks.finish(tokens[0], CallResult("the film"))
+            end = await rig.runtime.wait(submitted)
+            assert end is not None
+            assert "a long text that 'chief' must read is no longer stored" in end.message.body
+            assert (await rig.task(submitted.key)).status is TaskStatus.FAILED
+            again = await rig.ask(task_id=submitted.key.task_id)
+        assert (again.task.status, again.answer) == (TaskStatus.FAILED, end.message.body)
+
+    async def test_reading_one_is_an_error_that_no_retry_mends(
+        self, store: DynamoDBStore, bucket: Bucket, make: Maker
+    ) -> None:
+        turn = await first_turn(store, KEY, "alpha", make, Mail("alpha", body=LARGE))
+        await store.put_content(KEY, "r1", LARGE)
+        await store.release(turn)
+        self.lose(bucket)
+        with pytest.raises(TextGone):
+            await open_turn(store, KEY, "alpha", make)
+        with pytest.raises(TextGone):
+            await store.read_events(KEY)
+        assert await store.read_leases(KEY, now=0.0) == {}
+        assert await store.read_content(KEY, "r1", offset=0, length=5) is None
+
+    async def test_a_file_is_gone_too(self, table: DynamoDBAdapter, bucket: Bucket) -> None:
+        files = DynamoDBFiles(table.client, table.table, bucket.blobs, SYSTEM_CLOCK, None)
+        file, now = FileRef("f1", "a.txt", "text/plain", 3), SYSTEM_CLOCK.now().timestamp()
+        await files.put_file(ANN, file, b"abc", secret="s", now=now)
+        self.lose(bucket)
+        assert await files.read_file(ANN, "f1") is None
+        assert not await files.keep_file(KEY, file)

@@ -1,5 +1,7 @@
 """Retention: what is past it isn't there, whether or not DynamoDB has come round to delete it."""
 
+from dataclasses import replace
+
 import pytest
 from support.engines.dynamodb import LONG, DynamoDBAdapter
 
@@ -217,6 +219,22 @@ async def test_a_checkpoint_brings_no_part_of_a_deleted_message_back(
     with pytest.raises(LeaseLost):
         await store.save_checkpoint(turn, checkpoint(LONG))
     assert table.items("A#alpha#I") == []
+
+
+async def test_of_a_task_that_waits_what_is_in_the_bucket_is_not_kept_longer_than_there(
+    table: DynamoDBAdapter, store: DynamoDBStore, make: Maker, clock: Clock
+) -> None:
+    begun = await committed(store, make.begin(KEY, Mail("alpha"), deadline=clock.now().timestamp() + 5))
+    change = make.change(begun.task, Mail("beta"), Mail("gamma", body="x" * 300_000))
+    waits = replace(change.task.waits, due=clock.now().timestamp() + 2 * DAY)
+    await store.commit(replace(change, task=replace(change.task, waits=waits)))
+    end = clock.now().timestamp() + 3 * DAY
+    ends = {item["SK"]["S"]: int(item["expires_at"]["N"]) - end for item in table.items()}
+    (small,), (large,) = [
+        [ends[key] for key in ends if key.startswith(f"A#{name}#I")] for name in ("beta", "gamma")
+    ]
+    assert (small, large) == (2 * DAY, 0)
+    assert ends["META"] > small
 
 
 async def test_mail_in_the_item_of_its_task_is_kept_as_long_as_the_task(

@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import pytest
 
+from mail.core.decisions.remote_tasks import POLL_SECONDS, polled
 from mail.core.protocol.message import Tier
-from mail.core.task.interswarm import OpenRequest, Peer
-from mail.core.task.mailboxes import ALL_PEERS, peer_mailbox
+from mail.core.task.interswarm import OpenRequest, Peer, RemoteState, RemoteStatus, RemoteTask
+from mail.core.task.leases import WebhookClaim
+from mail.core.task.mailboxes import ALL_PEERS, peer_mailbox, poll_mailbox
 from mail.core.task.ports import Idle, Store
 from mail.core.task.task import TaskKey, Transition
-from mail.testing.changes import ANN, NOW, Mail, Maker
+from mail.testing.changes import ANN, NOW, SWARM, Mail, Maker
 from mail.testing.contracts import committed, due_tasks, open_turn
 
 KEY = TaskKey(ANN, "task-1")
@@ -75,3 +77,35 @@ async def test_when_it_is_to_be_tried_again(store: Store, make: Maker) -> None:
     task = await store.load(KEY)
     assert task is not None
     assert task.peers == contacts
+
+
+async def test_the_tasks_at_a_peer_are_polled_at_their_time(store: Store, make: Maker) -> None:
+    """Without a message or an event, while the task has not ended."""
+    mailbox = poll_mailbox("other")
+    remote = RemoteTask(
+        id="r",
+        context="c",
+        asked_by="alpha",
+        agent="boss",
+        request_id="q",
+        poll_at=NOW + 5,
+        until=NOW + 900,
+    )
+    begun = await committed(store, make.begin(KEY))
+    waiting = replace(begun.task, peers={"other": Peer(agent="boss", remote_tasks=(remote,))})
+    await store.commit(make.change(waiting, transition=Transition.PAUSE))
+    (token,) = await store.list_ready()
+    assert (token.mailbox, token.not_before) == (mailbox, NOW + 5)
+    claim = await store.claim(KEY, mailbox, make.lease(), now=NOW)
+    assert isinstance(claim, WebhookClaim)
+    assert claim.task.peers == waiting.peers
+    state = RemoteState(id="r", context="c", status=RemoteStatus.WORKING)
+    await store.commit(polled(claim.task, SWARM, claim, {"r": state}, {}, make.clock))
+    task = await store.load(KEY)
+    assert task is not None
+    assert task.seq == claim.task.seq
+    (kept,) = task.peers["other"].remote_tasks
+    assert (kept.polls, kept.poll_at) == (1, make.clock.now().timestamp() + POLL_SECONDS[1])
+    assert await store.read_leases(KEY, now=NOW) == {}
+    await store.commit(make.change(task, transition=Transition.CANCEL))
+    assert await store.list_ready() == []

@@ -30,7 +30,7 @@ LEAST_OF_A_TIER, MOST_OF_A_TIER = 2, 1000
 NEW_ACCOUNT = 10
 """The functions that a new account may run at once."""
 
-READ = {"dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query", "s3:GetObject"}
+READ = {"dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query", "s3:GetObject", "s3:ListBucket"}
 CALL_MODELS = {"bedrock:InvokeModel", "bedrock:InvokeModelWithResponseStream"}
 CHANGE = {
     "dynamodb:PutItem",
@@ -299,6 +299,13 @@ def test_a_message_stays_hidden_for_longer_than_its_turn_may_take(template: Temp
         }
         assert queues[f"Dead{tier}"]["VisibilityTimeout"] >= dead_letters["Timeout"] + 30
     assert queues["DeadDeliveryQueue"]["VisibilityTimeout"] >= dead_letters["Timeout"] + 30
+
+
+def test_functions_keep_the_shares_of_tiers_beside_workers(template: Template) -> None:
+    events = template["Resources"]["TurnFunction"]["Properties"]["Events"]
+    for tier in TIERS:
+        most = events[f"Tier{tier}"]["Properties"]["ScalingConfig"]["MaximumConcurrency"]
+        assert most == {"Fn::FindInMap": ["TurnShares", {"Ref": "TurnConcurrency"}, f"Tier{tier}"]}
 
 
 def test_chatter_leaves_turns_to_people_who_may_take_all(template: Template) -> None:

@@ -75,6 +75,29 @@ def test_another_worker_is_started_before_one_is_full(workers: Template) -> None
     assert 0 < target["MinValue"] <= target["Default"] <= target["MaxValue"] < 100
 
 
+def test_without_workers_nothing_keeps_the_last_one_or_misses_it(workers: Template) -> None:
+    """A processor is never at 0 %, and target tracking rounds up."""
+    assert workers["Parameters"]["MinWorkers"]["MinValue"] == 0
+    assert workers["Conditions"]["AlwaysRuns"] == {"Fn::Not": [{"Fn::Equals": [{"Ref": "MinWorkers"}, 0]}]}
+    resources = workers["Resources"]
+    assert resources["WorkersGoneAlarm"]["Condition"] == "AlwaysRuns"
+    policies = {
+        name: resources[name]["Properties"]["TargetTrackingScalingPolicyConfiguration"].get("DisableScaleIn")
+        for name in ("ScaleByMail", "ScaleByProcessor")
+    }
+    assert policies == {"ScaleByMail": None, "ScaleByProcessor": {"Fn::If": ["AlwaysRuns", False, True]}}
+    *_, load = resources["ScaleByMail"]["Properties"]["TargetTrackingScalingPolicyConfiguration"][
+        "CustomizedMetricSpecification"
+    ]["Metrics"]
+    expression = load["Expression"]["Fn::Sub"].replace("${Concurrency}", "1000")
+    functions = {"IF": lambda is_so, so, other: so if is_so else other}
+    functions["FILL"] = lambda value, instead: instead if value is None else value
+    idle = {**dict.fromkeys(("tier1", "tier2", "tier3", "tier4", "tier5"), 0), "running": 0, "workers": 1}
+    busy = idle | {"tier5": 700, "running": None, "workers": None}
+    assert eval(expression, dict(functions), idle) == 0
+    assert eval(expression, dict(functions), busy) > workers["Parameters"]["TargetLoad"]["Default"]
+
+
 def _queue_names(metric: dict[str, Any]) -> Iterator[str]:
     for dimension in metric["Dimensions"]:
         if dimension["Name"] == "QueueName":

@@ -158,6 +158,37 @@ def test_live_events_of_the_turn_function_are_streamed(stage: Stage, url: str) -
     assert {"event: action_started", "event: action_ended", "event: task_complete"} <= set(rest)
 
 
+def test_a_call_of_mcp_is_answered(stage: Stage, url: str) -> None:
+    """Where the SDK is deployed, as from `requirements/swarm.txt`; the functions for HTTP are built without it."""
+    event = stage.event("stream")
+    headers = {
+        "authorization": event["headers"]["authorization"],
+        "accept": "application/json, text/event-stream",
+    }
+
+    def post(method: str, **params: Any) -> httpx2.Response:
+        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        return httpx2.post(f"{url}/mcp", json=message, headers=headers, timeout=TIMEOUT)
+
+    if stage.code != "source":
+        assert post("tools/list").status_code == 501
+        return
+    asked = {"message": json.loads(event["body"])["body"]}
+    begun = _result(post("tools/call", name="ask", arguments=asked))
+    assert begun["structuredContent"]["status"] == "running"
+    task_id = begun["structuredContent"]["task_id"]
+    ended = _result(post("tools/call", name="cancel", arguments={"task_id": task_id}))
+    assert ended["structuredContent"] == {"task_id": task_id, "status": "cancelled"}
+
+
+def _result(response: httpx2.Response) -> dict[str, Any]:
+    """The result in an answer of MCP, which is a stream."""
+    assert response.status_code == 200
+    [line] = [line for line in response.text.splitlines() if line.startswith("data: {")]
+    result: dict[str, Any] = json.loads(line.removeprefix("data: "))["result"]
+    return result
+
+
 def test_a_message_of_a2a_is_streamed_to_its_answer(stage: Stage, url: str) -> None:
     """Where the SDK is deployed, as from `requirements/swarm.txt`; it is not part of what is built by default."""
     event = stage.event("stream")

@@ -175,7 +175,7 @@ class TestPeople:
         """An answer, and before that a delivery: the record and the event say until when."""
         is_down = True
 
-        async def deliver(_: Swallow, message: object, *, back: bool) -> str | None:
+        async def deliver(_: Swallow, message: object, *, back: bool, **more: object) -> str | None:
             if is_down:
                 raise PeerUnavailable("503 later")
             return None

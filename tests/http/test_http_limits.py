@@ -349,6 +349,46 @@ async def test_streams_of_a_caller() -> None:
             assert [frame.event for frame in [each async for each in frames]][-1] == "task_complete"
 
 
+async def test_long_waits_count_as_streams_where_processes_share_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mail.http.service.UNCOUNTED_SECONDS", 0.01)
+    gate = asyncio.Event()
+
+    async def work(view: View) -> list[Call]:
+        await gate.wait()
+        return [complete(view.mail.body)]
+
+    swarm = build_swarm({"supervisor": work})
+    async with Rig(swarm) as shared:
+        documents = SQLiteDocuments(shared.database)
+        permits = ModelPermits(documents, SYSTEM_CLOCK, {})
+        async with HTTPServer(swarm, account=Account(streams=1), stream_permits=permits) as server:
+
+            async def is_open(count: int) -> bool:
+                document = await documents.get(Kind.PERMITS, "streams/user:ann")
+                return len(read_permits(document.fields["record"]).running if document else ()) == count
+
+            waiting = asyncio.create_task(server.post(task_id="first"))
+            await eventually(lambda: is_open(1))
+            unanswered = await server.post(task_id="second")
+            assert unanswered.status_code == 202  # accepted, as where the time is up
+            assert unanswered.json()["task_id"] == "second"
+            sent = {"model": swarm.name, "input": "hello"}
+            headers = server.headers("user")
+            response = await server.client.post("/v1/responses", json=sent, headers=headers)
+            assert response.json()["status"] == "in_progress"
+            message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}
+            headers |= {"A2A-Version": "1.0"}
+            refused = await server.client.post(
+                "/a2a/message:send", json={"message": message}, headers=headers
+            )
+            assert refused.status_code == 429
+            gate.set()
+            assert (await waiting).status_code == 200
+            await eventually(lambda: is_open(0))
+
+
 async def test_streams_of_a_caller_in_all_processes() -> None:
     gate = asyncio.Event()
 

@@ -121,7 +121,7 @@ async def test_failures(metered: Metered) -> None:
 
 async def test_deliveries(metered: Metered) -> None:
     class Refusing(Swallow):
-        async def deliver(self, message: Any, *, back: bool) -> str | None:
+        async def deliver(self, message: Any, *, back: bool, **_: object) -> str | None:
             raise PeerRefused("not known here")
 
     metered.server.rig.runtime.peers = Refusing()

@@ -1,6 +1,7 @@
 """Traces: one for each task, over queues, agents, actions and swarms; nothing that anybody wrote is in them."""
 
 from collections.abc import AsyncIterator, Iterator
+from math import inf
 from typing import Any
 
 import pytest
@@ -261,7 +262,7 @@ class TestWithoutATracer:
         from support.services.federation import Swallow
 
         class Noting(Swallow):
-            async def deliver(self, message: Any, *, back: bool) -> str | None:
+            async def deliver(self, message: Any, *, back: bool, **_: object) -> str | None:
                 sent.append(message)
                 return None
 
@@ -375,6 +376,36 @@ class TestSending:
         assert receiver.requests == attempts >= 1
         assert telemetry.metrics is not None
         assert b"mail_dropped_spans_total 12.0" in telemetry.metrics.render()
+
+    async def test_metrics_are_not_sent_to_a_receiver_that_is_down(
+        self, receiver: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The first attempt to send metrics is the last one for a while, also when the process stops."""
+        monkeypatch.setenv("OTEL_METRICS_EXPORTER", "otlp")
+        receiver.status = 500
+        telemetry = telemetry_of_server(TelemetryConfig(traces=True), "office", {})
+        await self.trace(telemetry)
+        attempts = receiver.paths["/v1/metrics"]
+        await self.trace(telemetry, times=2)
+        telemetry.close()
+        assert receiver.paths["/v1/metrics"] == attempts >= 1
+
+    async def test_sums_reach_a_receiver_that_is_up_again(
+        self, receiver: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("OTEL_METRICS_EXPORTER", "otlp")
+        receiver.status = 500
+        telemetry = telemetry_of_server(TelemetryConfig(traces=True), "office", {})
+        await self.trace(telemetry)
+        receiver.status = 200
+        await self.trace(telemetry)
+        assert receiver.metrics == []
+        monkeypatch.setattr("mail.adapters.telemetry.otel.monotonic", lambda: inf)
+        telemetry.close()
+        calls = next(each for each in receiver.metrics if each.name == "gen_ai.client.operation.duration")
+        assert (
+            sum(point.count for point in calls.histogram.data_points) == 2
+        )  # one while it was down, one after
 
     @pytest.mark.parametrize(
         ("redact", "problem"),

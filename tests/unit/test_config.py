@@ -73,7 +73,7 @@ class TestDefaults:
                     "task_bytes": 64 * 1024 * 1024,
                     "caller_bytes": 10 * 1024**3,
                     "file_bytes": 20 * 1024 * 1024,
-                    "streams": 100,
+                    "streams": None,
                     "memory": 128 * 1024 * 1024,
                 },
                 "connections": {

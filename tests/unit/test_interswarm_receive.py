@@ -535,7 +535,9 @@ class TestAnswers:
         """The other swarm may answer the notice of the end before it has accepted it."""
         peer, key, request_id = asked
 
-        async def deliver(_: Swallow, message: MAILInterswarmMessage, *, back: bool) -> str | None:
+        async def deliver(
+            _: Swallow, message: MAILInterswarmMessage, *, back: bool, **more: object
+        ) -> str | None:
             if message.payload.subject == "::task_complete::":
                 fields: Any = {"kind": "response", "sender": "expert", "recipient": "boss@example"}
                 contributors = (key.instance, "swarm:example@home")

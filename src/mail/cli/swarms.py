@@ -190,7 +190,7 @@ COMMANDS = (
         handler=register_swarm,
         arguments=(
             positional("name", "Its name."),
-            positional("base_url", "Its URL."),
+            positional("base_url", "Its URL; that of its agent card, if it is called by A2A."),
             positional("token", "The key that it requires, or $VARIABLE.", required=False, type=Secret()),
             option("--auth-token", help="The same, as an option.", type=Secret()),
             option("--metadata", help="A JSON object to store with it.", type=JSON(json_object)),

@@ -518,7 +518,10 @@ class MAILClient(Messaging):
         metadata: Mapping[str, Any] | None = None,
         volatile: bool | None = None,
     ) -> JSONObject:
-        """Register another swarm with the server; with `volatile`, only until the server restarts. For admins."""
+        """Register another swarm with the server; with `volatile`, only until the server restarts. For admins.
+
+        With the URL of an agent card, it is an agent that is called by A2A.
+        """
         return await self._ask(
             "register_swarm",
             name=name,

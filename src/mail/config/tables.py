@@ -84,7 +84,8 @@ class LimitsConfig(Table):
         task_bytes: the number of bytes that a task may store.
         caller_bytes: the number of bytes that all tasks of a caller may store.
         file_bytes: the number of bytes of a file; at least 1.
-        streams: the number of streams that a caller may read at the same time from a server process.
+        streams: the number of streams that a caller may read at the same time from a server process; on AWS, those that
+            can't be resumed, and long waits, from all functions. None for 100, and 10 on AWS.
         memory: the bytes that all requests to a process may hold; a quarter of them for one caller.
     """
 
@@ -96,7 +97,7 @@ class LimitsConfig(Table):
     task_bytes: int = Field(default=64 * 1024 * 1024, ge=0)
     caller_bytes: int = Field(default=10 * 1024**3, ge=0)
     file_bytes: int = Field(default=MAX_FILE_BYTES, ge=1)
-    streams: int = Field(default=100, ge=0)
+    streams: int | None = Field(default=None, ge=0)
     memory: int = Field(default=128 * 1024 * 1024, ge=0)
 
 

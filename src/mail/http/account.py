@@ -27,6 +27,9 @@ SHARE = 4
 STREAMS = 100
 """The streams that a caller may read at the same time."""
 
+SHARED_STREAMS = 10
+"""The same where all callers share a few functions, for streams that can't be resumed and for long waits."""
+
 SMALL_BYTES = 16 * 1024
 """The size up to which a body or an answer is not counted."""
 
@@ -147,8 +150,8 @@ class Holding:
         gate = permits.streams(name, limit)
         if not (await gate.take(name, waits=False)).may_begin:
             raise RateLimited(
-                f"you have {limit} streams of POST /message, which is the limit; each ends with its answer, even if "
-                "nobody reads it. Post without `stream`, and read GET /task/stream"
+                f"you have {limit} streams of POST /message or waits for one, which is the limit; each ends with its "
+                "answer, even if nobody reads it. Post with `Prefer: respond-async`, and read GET /task/stream"
             )
         self._permit = gate
 

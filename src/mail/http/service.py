@@ -17,7 +17,7 @@ from mail.core.engine.permits import ModelPermits
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.core.protocol.values import Value, value
-from mail.errors import MAILError, Unauthenticated
+from mail.errors import MAILError, RateLimited, Unauthenticated
 from mail.http.account import Account, Holding
 from mail.http.conversations import Conversations
 from mail.http.rates import RateLimiter
@@ -123,6 +123,9 @@ class OpenStreams:
 PAGE_BYTES = 16 * 1024 * 1024
 """The size of tasks after which a page of them ends, where answers are streamed."""
 
+UNCOUNTED_SECONDS = 25.0
+"""Seconds that a request may wait before it counts as a stream; as long as behind an HTTP API, so that few do."""
+
 RESPONSE_MARGIN = 3.0
 """Seconds reserved at the end of a request for sending the response."""
 
@@ -202,7 +205,7 @@ class Service:
         page_bytes: the size of tasks after which a page of them ends.
         max_answer_bytes: the largest answer that can be sent, where answers are buffered; None for any size.
         account: what requests hold.
-        stream_permits: counts the streams of `POST /message` in all processes, where each knows a few of them only.
+        stream_permits: counts the streams and long waits in all processes, where each knows a few only.
         conversations: the readers of conversations.
         rates: the limiter of request rates, if they are limited.
         observers: measure requests.
@@ -262,6 +265,30 @@ class Service:
         """Return the seconds that a request may wait and still be answered in time; None for no limit."""
         left = self.time_left(request)
         return None if left is None else max(0.0, left - RESPONSE_MARGIN)
+
+    async def wait[Answer](
+        self,
+        request: Request,
+        wait: Callable[[float | None], Awaitable[Answer | None]],
+        seconds: float | None,
+    ) -> Answer | None:
+        """Return what a request waits for; None after so many seconds, or when the server stops.
+
+        A long wait counts as a stream of its caller, and ends early if the caller has too many.
+        """
+        with suppress(TimeoutError, RateLimited):
+            async with self.stopping.cuts_short():
+                permits, holding = self.stream_permits, self.holding(request)
+                if permits is None or (seconds is not None and seconds <= UNCOUNTED_SECONDS):
+                    return await wait(seconds)
+                if (answer := await wait(UNCOUNTED_SECONDS)) is not None:
+                    return answer
+                await holding.share_stream(permits)
+                try:
+                    return await wait(None if seconds is None else seconds - UNCOUNTED_SECONDS)
+                finally:
+                    await holding.close_stream()
+        return None
 
 
 def service_of(request: Request) -> Service:

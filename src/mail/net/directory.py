@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from mail.core.engine.documents import ServerDocuments
 from mail.core.task.interswarm import PeerHealth, PeerRecord
 from mail.errors import BadRequest, ConfigurationError
-from mail.net.registration import Access, amend, check_name, check_url, is_name
+from mail.net.registration import Access, amend, check_name, check_url, is_name, kind_of
 from mail.net.secrets import reference_for, reference_to, variable_for, variable_in
 from mail.net.types import SwarmEndpoint
 
@@ -226,12 +226,14 @@ class _Entry(BaseModel):
     auth: Any = "bearer"
     caller_id: str = ""
     registered: str = ""
+    interface: str = ""
 
     def peer(self, name: str) -> PeerRecord:
         shared = {field: each for field, each in self if field in PeerRecord.model_fields}
         own = {
             "name": check_name(name),
             "base_url": check_url(self.base_url),
+            "kind": kind_of(self.base_url),
             "description": self.swarm_description,
             "auth_token": self.auth_token_ref or self.auth_token or reference_to(variable_for(name)),
         }
@@ -285,7 +287,8 @@ def write_file(path: Path, document: Mapping[str, Any]) -> None:
 
 def _entry(peer: PeerRecord, health: PeerHealth) -> dict[str, Any]:
     """Return the entry of the file, with all that MAIL 1.3.6 reads, so that a server can go back to it."""
-    return {**SwarmEndpoint.of(peer, health).model_dump(mode="json"), "registered": peer.registered}
+    own = {"registered": peer.registered, "interface": peer.interface}
+    return {**SwarmEndpoint.of(peer, health).model_dump(mode="json"), **own}
 
 
 def _read_entry(path: Path, name: str, entry: object) -> PeerRecord:

@@ -18,7 +18,8 @@ logger = logging.getLogger(__name__)
 async def measure_latency(http: PeerHTTP, peer: PeerRecord) -> float | None:
     """Return the seconds that a peer takes to report its health; None if it fails, or another swarm answers."""
     try:
-        answer = await http.get(target_of(peer), "/health", seconds=PROBE_SECONDS)
+        path = "/health" if peer.kind == "mail" else ""  # an agent that is called by A2A has only its card
+        answer = await http.get(target_of(peer), path, seconds=PROBE_SECONDS)
     except PeerError as error:
         logger.debug("swarm %s: %s", peer.name, error.detail)
         return None

@@ -28,6 +28,7 @@ from mail.net.registration import (
     host_of,
     is_loopback,
     is_private,
+    kind_of,
     new_entry,
     with_token,
 )
@@ -134,6 +135,7 @@ class Registry:
             auth=auth,
             caller_id=caller_id,
             registered=self._timestamp(),
+            kind=kind_of(base_url.strip()),
         )
         if peer.name == self.local_swarm_name:
             raise BadRequest(f"{peer.name!r} is the name of this swarm itself")
@@ -157,14 +159,19 @@ class Registry:
             notes.append(
                 f"set {variable} where this server runs: the token is forgotten when this process ends"
                 if is_replaced
+                else f"set {variable} where this server runs, if it needs a token"
+                if peer.kind == "a2a"
                 else f"set {variable} where this server runs, or each message to it must bring a token"
             )
         logger.info("registered swarm %s at %s", peer.name, peer.base_url)
         for note in notes:
             logger.warning("swarm %s: %s", peer.name, note)
-        own, *common = self._caller_ids(peer)
-        others = f" or {common[0]!r}; to accept only one id, register it with a caller_id" if common else ""
-        notes.append(f"its token for this server must have the id {own!r}{others}")
+        if peer.kind == "mail":
+            own, *common = self._caller_ids(peer)
+            others = (
+                f" or {common[0]!r}; to accept only one id, register it with a caller_id" if common else ""
+            )
+            notes.append(f"its token for this server must have the id {own!r}{others}")
         if volatile is None and expires is None and peer.volatile:
             notes.append(
                 "as it contains a token, this entry expires after a day, and when this server stops; to keep it, set "
@@ -211,7 +218,7 @@ class Registry:
         A swarm without a `caller_id` may use the common `agent` token, too, unless that belongs to another swarm.
         """
         peer = await self.find(swarm_name)
-        return () if peer is None else self._caller_ids(peer)
+        return () if peer is None or peer.kind == "a2a" else self._caller_ids(peer)
 
     def _caller_ids(self, peer: PeerRecord) -> tuple[str, ...]:
         if peer.caller_id:
@@ -307,7 +314,7 @@ class Registry:
             now = PeerHealth(last_seen=before.last_seen)
         else:
             now = PeerHealth(is_active=True, last_seen=self._timestamp(), latency=latency)
-            if not peer.version:
+            if not peer.is_described:
                 await self._describe_late(peer)
         if now.is_active != before.is_active:
             logger.info("swarm %s is %s", peer.name, "active" if now.is_active else "out of reach")

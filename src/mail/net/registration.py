@@ -75,6 +75,11 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def kind_of(url: str) -> Literal["mail", "a2a"]:
+    """Return the protocol by which what is registered at a URL is called: A2A at that of an agent card."""
+    return "a2a" if url.endswith(".json") else "mail"
+
+
 def is_private(host: str) -> bool:
     """Return whether a host is `localhost`, or an IP address that is not public; other names are not looked up."""
     try:
@@ -99,6 +104,7 @@ def new_entry(
     auth: Auth = "bearer",
     caller_id: str = "",
     registered: str,
+    kind: Literal["mail", "a2a"] = "mail",
 ) -> PeerRecord:
     """Return a checked entry. Raises BadRequest."""
     if metadata and len(to_json(metadata)) > MAX_METADATA_BYTES:
@@ -110,6 +116,7 @@ def new_entry(
         auth=auth,
         caller_id=check_name(caller_id) if caller_id else "",
         registered=registered,
+        kind=kind,
     )
     try:
         target_of(peer)
@@ -169,6 +176,11 @@ async def describe(http: PeerHTTP, peer: PeerRecord) -> tuple[SwarmInfo, float] 
     Raises BadRequest if another swarm answers at the URL, or the URL may not be called.
     """
     try:
+        if peer.kind == "a2a":
+            from mail.net.a2a import read_card
+
+            card, answer = await read_card(http, target_of(peer))
+            return card, answer.seconds
         info, answer = await read_info(http, target_of(peer))
     except PeerUnavailable:
         return None

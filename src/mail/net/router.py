@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from pydantic import ValidationError
@@ -23,7 +23,8 @@ from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILBroadcast, MAILInterrupt, MAILMessage
 from mail.core.protocol.traceparent import TRACEPARENT, traceparent_in
 from mail.core.task.files import FileRef
-from mail.core.task.interswarm import PeerRecord
+from mail.core.task.interswarm import Peer, PeerRecord, RemoteState
+from mail.core.task.ports import ReadFile
 from mail.errors import (
     BadRequest,
     PeerError,
@@ -37,6 +38,9 @@ from mail.net.http import Target
 from mail.net.peers import Registry
 from mail.net.registration import target_of
 from mail.net.secrets import variable_in
+
+if TYPE_CHECKING:
+    from mail.net.a2a import RemoteAgent
 
 
 def destinations(message: MAILMessage, local: str) -> dict[str | None, list[MAILAddress]]:
@@ -119,6 +123,11 @@ def _without_swarm(address: MAILAddress) -> MAILAddress:
     return create_agent_address(parse_agent_address(address.address)[0])
 
 
+def shared_path(file: FileRef) -> str:
+    """Return the path at which others fetch a file by its link."""
+    return f"/files/shared/{quote(file.link, safe='')}"
+
+
 MessageHandler = Callable[[MAILMessage], Awaitable[MAILMessage | None]]
 
 ANSWER_SECONDS = 3600.0
@@ -178,12 +187,21 @@ class InterswarmRouter:
 
     # ----------------------------------------------------------------------------------------- for the engine
 
-    async def deliver(self, message: MAILInterswarmMessage, *, back: bool) -> str | None:
+    async def deliver(
+        self,
+        message: MAILInterswarmMessage,
+        *,
+        back: bool,
+        known: Peer | None = None,
+        read: ReadFile | None = None,
+    ) -> str | RemoteState | None:
         """Deliver a message to another swarm; see `mail.core.task.ports.Peers`."""
         name = message.target_swarm
         peer, bearer = await self._authorized(name, otherwise=message.auth_token)
         traceparent = traceparent_in(message.payload.routing_info)
         try:
+            if peer.kind == "a2a":
+                return await self._agent(peer, bearer).deliver(message, known, read)
             answer = await self.swarm_registry.http.request(
                 "POST",
                 target_of(peer),
@@ -200,6 +218,23 @@ class InterswarmRouter:
             raise failure from error
         return _runner(answer.json())
 
+    async def poll(self, swarm: str, task_id: str) -> RemoteState:
+        """Return the state of a task at an agent; see `mail.core.task.ports.Peers`."""
+        return await self._agent(*await self._authorized(swarm)).poll(task_id)
+
+    async def cancel(self, swarm: str, task_id: str) -> None:
+        """Cancel a task at an agent; see `mail.core.task.ports.Peers`."""
+        await self._agent(*await self._authorized(swarm)).cancel(task_id)
+
+    def _agent(self, peer: PeerRecord, bearer: str) -> "RemoteAgent":
+        from mail.net.a2a import RemoteAgent
+
+        def link(file: FileRef) -> str:
+            here = self.swarm_registry.local_base_url
+            return here and here + shared_path(file)
+
+        return RemoteAgent(self.swarm_registry.http, peer, bearer, link)
+
     async def origin_of(self, swarm: str) -> tuple[str, str]:
         """Return where files of a swarm are fetched; see `mail.core.task.ports.Peers`."""
         peer = await self.swarm_registry.find(swarm)
@@ -213,8 +248,7 @@ class InterswarmRouter:
         if not file.origin:
             raise PeerRefused(f"swarm {file.swarm!r} was not known here when the message came")
         target = Target(file.origin, "aws_iam" if file.region else "bearer", file.region or None)
-        path = f"/files/shared/{quote(file.link, safe='')}"
-        answer = await self.swarm_registry.http.get(target, path, max_bytes=file.size)
+        answer = await self.swarm_registry.http.get(target, shared_path(file), max_bytes=file.size)
         answer.raise_for_status(f"swarm {file.swarm}")
         if len(answer.body) > file.size:
             raise PeerRefused(f"the file is larger than {file.size} bytes")
@@ -231,9 +265,9 @@ class InterswarmRouter:
             bearer = given or await self.swarm_registry.token_for(peer) or otherwise
         except StoreUnavailable as error:
             raise PeerUnavailable(f"swarm {swarm!r}: its token can't be read now") from error
-        if not bearer:
+        if not bearer and peer.kind == "mail":
             raise PeerRefused(f"authentication token missing for swarm '{swarm}'")
-        return peer, bearer
+        return peer, bearer or ""
 
     async def _find(self, swarm: str) -> PeerRecord | None:
         try:
@@ -261,7 +295,9 @@ class InterswarmRouter:
                 f"of {here!r}"
             )
         try:
-            has_token = not self._reads_tokens or await self.swarm_registry.token_for(peer)
+            has_token = (
+                peer.kind == "a2a" or not self._reads_tokens or await self.swarm_registry.token_for(peer)
+            )
         except StoreUnavailable:
             return ""
         return "" if has_token else f"{here!r} has no token for it: set {variable_in(peer.auth_token)} there"

@@ -44,6 +44,7 @@ class SwarmEndpoint(SwarmEndpointCleaned):
     expires: float | None
     auth: str
     caller_id: str
+    kind: str
 
     @classmethod
     def of(cls, peer: PeerRecord, health: PeerHealth) -> Self:
@@ -56,7 +57,7 @@ class SwarmEndpoint(SwarmEndpointCleaned):
             is_active=health.is_active,
             latency=health.latency,
             swarm_description=peer.description,
-            health_check_url=f"{peer.base_url}/health",
+            health_check_url=f"{peer.base_url}/health" if peer.kind == "mail" else peer.base_url,
             auth_token_ref=peer.auth_token if peer.auth_token.startswith("${") else None,
         )
 

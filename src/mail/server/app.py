@@ -15,7 +15,7 @@ from mail.auth.tokens import issue_token
 from mail.config import ServerConfig, load_config
 from mail.config.database import USUAL_FILE
 from mail.core.task.documents import IN_MEMORY, CallerRole
-from mail.http.account import Account
+from mail.http.account import SHARED_STREAMS, STREAMS, Account
 from mail.http.app import MAILApp
 from mail.http.app import create_app as create_http_app
 from mail.http.rates import rates_of
@@ -76,6 +76,10 @@ def make_service(
         max_answer_bytes: the largest answer that the process can send; None for any size.
         observers: measure requests, besides those of the system's telemetry.
     """
+    shares = stream_seconds is not None
+    streams = config.limits.streams
+    if streams is None:
+        streams = SHARED_STREAMS if shares else STREAMS
     return Service(
         runtime=system.runtime,
         documents=system.documents,
@@ -93,8 +97,8 @@ def make_service(
         registry=system.registry,
         page_bytes=PAGE_BYTES if max_answer_bytes is None else max_answer_bytes // 2,
         max_answer_bytes=max_answer_bytes,
-        account=Account(config.limits.memory, config.limits.streams),
-        stream_permits=system.permits if stream_seconds is not None and config.limits.streams else None,
+        account=Account(config.limits.memory, streams),
+        stream_permits=system.permits if shares and streams else None,
         rates=rates_of(config.limits),
         observers=(*observers, *system.telemetry.request_observers),
         tracer=system.telemetry.tracer,

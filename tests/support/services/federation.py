@@ -10,6 +10,8 @@ from typing import Self
 from mail.core.engine.wiring import HOP_LIMIT
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.task.files import FileRef
+from mail.core.task.interswarm import Peer, RemoteState
+from mail.core.task.ports import ReadFile
 from mail.core.task.swarm import SwarmCore
 from mail.errors import MAILError, PeerRefused
 from mail.testing.rig import Rig
@@ -24,8 +26,21 @@ class Swallow:
     It knows all swarms but two, and one of them by a token with another id.
     """
 
-    async def deliver(self, message: MAILInterswarmMessage, *, back: bool) -> str | None:
+    async def deliver(
+        self,
+        message: MAILInterswarmMessage,
+        *,
+        back: bool,
+        known: Peer | None = None,
+        read: ReadFile | None = None,
+    ) -> str | RemoteState | None:
         return None
+
+    async def poll(self, swarm: str, task_id: str) -> RemoteState:
+        raise PeerRefused("it has no task")
+
+    async def cancel(self, swarm: str, task_id: str) -> None:
+        raise PeerRefused("it has no task")
 
     async def origin_of(self, swarm: str) -> tuple[str, str]:
         return "", ""
@@ -47,14 +62,21 @@ class Swallow:
         return "nothing"
 
 
-class Wire:
+class Wire(Swallow):
     """`mail.core.task.ports.Peers` of one swarm in a federation."""
 
     def __init__(self, federation: "Federation", home: str) -> None:
         self._federation = federation
         self._home = home
 
-    async def deliver(self, message: MAILInterswarmMessage, *, back: bool) -> str | None:
+    async def deliver(
+        self,
+        message: MAILInterswarmMessage,
+        *,
+        back: bool,
+        known: Peer | None = None,
+        read: ReadFile | None = None,
+    ) -> str | RemoteState | None:
         return await self._federation.carry(self._home, message, back=back)
 
     async def origin_of(self, swarm: str) -> tuple[str, str]:

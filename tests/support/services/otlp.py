@@ -3,6 +3,7 @@
 import gzip
 import hmac
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
@@ -44,6 +45,7 @@ class Receiver:
     Attributes:
         status: of its answers; it keeps nothing that it has not accepted.
         requests: their number.
+        paths: their number by path.
         signatures: of its requests, whether AWS would take the signature; only of those that have one.
     """
 
@@ -52,6 +54,7 @@ class Receiver:
         self.metrics: list[Any] = []
         self.status = 200
         self.requests = 0
+        self.paths: Counter[str] = Counter()
         self.signatures: list[bool] = []
         receiver = self
 
@@ -63,6 +66,7 @@ class Receiver:
                 if self.headers.get("content-encoding") == "gzip":
                     body = gzip.decompress(body)
                 receiver.requests += 1
+                receiver.paths[self.path] += 1
                 if receiver.status == 200:
                     (receiver.take_metrics if self.path == "/v1/metrics" else receiver.take_spans)(body)
                 self.answer(receiver.status)

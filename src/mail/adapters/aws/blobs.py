@@ -3,9 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Iterable
+from typing import Any
 
-from mail.adapters.aws.client import AwsClient
-from mail.errors import StoreUnavailable
+from mail.adapters.aws.client import AwsClient, Refused
+from mail.errors import StoreUnavailable, TextGone
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +23,7 @@ class Blobs:
         await self.put_bytes(name, text.encode(), "application/json")
 
     async def get(self, name: str) -> str:
-        """Return a text. Raises StoreUnavailable, also if there is none."""
+        """Return a text. Raises TextGone, StoreUnavailable."""
         return (await self.get_bytes(name)).decode()
 
     async def put_bytes(self, name: str, data: bytes, media_type: str) -> None:
@@ -32,15 +33,21 @@ class Blobs:
         )
 
     async def get_bytes(self, name: str) -> bytes:
-        """Return the bytes of an object. Raises StoreUnavailable, also if there is none."""
-        answer = await self._client.call("get_object", Bucket=self._bucket, Key=name)
+        """Return the bytes of an object. Raises TextGone, StoreUnavailable."""
+        answer = await self._of_object("get_object", Bucket=self._bucket, Key=name)
         body: bytes = answer["Body"]
         return body
 
     async def copy(self, name: str, new_name: str) -> None:
-        """Copy an object. Raises StoreUnavailable, also if there is none."""
+        """Copy an object. Raises TextGone, StoreUnavailable."""
         source = {"Bucket": self._bucket, "Key": name}
-        await self._client.call("copy_object", Bucket=self._bucket, Key=new_name, CopySource=source)
+        await self._of_object("copy_object", Bucket=self._bucket, Key=new_name, CopySource=source)
+
+    async def _of_object(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        try:
+            return await self._client.call(operation, expect=("NoSuchKey",), **arguments)
+        except Refused as refusal:
+            raise TextGone from refusal
 
     async def discard(self, names: Iterable[str]) -> None:
         """Delete unused objects; those that can't be deleted are left to the bucket's lifecycle."""

@@ -24,6 +24,7 @@ from mail.adapters.aws.items import (
     Value,
     blob_name,
     blob_of,
+    blobs_of,
     encode_counts,
     encode_dead,
     encode_identity,
@@ -118,6 +119,8 @@ class CommitPlan:
     JSON.
 
     Args:
+        expires_at: when the items expire, in seconds since the epoch; None for never.
+        objects_expire_at: when items with texts in the bucket expire, which deletes those, whatever the task waits for.
         is_in_task: whether the consumed message stands in the item of the task, and has no item of its own.
         latest: when a sweep must look after the task at the latest, in seconds since the epoch.
 
@@ -137,6 +140,7 @@ class CommitPlan:
         *,
         now: float,
         expires_at: int | None,
+        objects_expire_at: int | None = None,
         has_bucket: bool,
         is_in_task: bool = False,
         latest: float = NEVER,
@@ -146,6 +150,7 @@ class CommitPlan:
         self.commit_id = commit_id
         self._now = now
         self._expires_at = expires_at
+        self._objects_expire_at = objects_expire_at
         self._is_in_task = is_in_task
         self._index_keys = encode_running(change.task, now, latest) | encode_dead(change.task)
         self.events_key = events_key(change.task.seq, change.task.version, has_events=bool(change.events))
@@ -247,7 +252,10 @@ class CommitPlan:
     def _item(self, sort_key: str, **attributes: Value) -> Item:
         item = {**key_of((self._partition, sort_key)), **attributes}
         if self._expires_at is not None:
-            item["expires_at"] = number(self._expires_at)
+            has_objects = (self.blobs or self.copies) and blobs_of(item)
+            item["expires_at"] = number(
+                self._objects_expire_at or self._expires_at if has_objects else self._expires_at
+            )
         return item
 
     def _mail(self, entry: InboxEntry) -> Item:

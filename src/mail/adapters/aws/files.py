@@ -9,6 +9,7 @@ A new object is below `uploads/`, where the bucket's lifecycle deletes it, until
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from math import ceil
 from uuid import uuid4
 
@@ -19,7 +20,7 @@ from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, Key, key_of
 from mail.core.protocol.clock import Clock
 from mail.core.task.files import UNUSED_SECONDS, FileRef
 from mail.core.task.task import TaskKey
-from mail.errors import PayloadTooLarge
+from mail.errors import PayloadTooLarge, TextGone
 
 UPLOADS, KEPT = "uploads/", "files/"
 
@@ -91,7 +92,9 @@ class DynamoDBFiles:
         if item is None:
             return None
         if self._blobs is not None and "place" in item:
-            return await self._blobs.get_bytes(item["place"]["S"])
+            with suppress(TextGone):
+                return await self._blobs.get_bytes(item["place"]["S"])
+            return None
         data: bytes = item["data"]["B"]
         return data
 
@@ -104,7 +107,10 @@ class DynamoDBFiles:
         place = item["place"]["S"] if "place" in item else KEPT
         if self._blobs is not None and place.startswith(UPLOADS):
             values[":place"] = string(KEPT + place.removeprefix(UPLOADS))
-            await self._blobs.copy(place, values[":place"]["S"])
+            try:
+                await self._blobs.copy(place, values[":place"]["S"])
+            except TextGone:
+                return False
         expiry = self._expiry()
         values |= {f":{name}": value for name, value in expiry.items()}
         if set_now := [name for name in (":place", ":expires_at") if name in values]:

@@ -56,6 +56,7 @@ from mail.errors import (
     StoreError,
     StoreUnavailable,
     TaskNotFound,
+    TextGone,
     VersionConflict,
 )
 
@@ -183,7 +184,10 @@ class DynamoDBStore:
         item = await self._table.get((partition(key), content_key(ref)))
         if item is None or self._reader.is_gone(item):
             return None
-        text = await self._reader.text(item["content"])
+        try:
+            text = await self._reader.text(item["content"])
+        except TextGone:
+            return None
         return text[offset : offset + length], len(text)
 
     async def put_wait(self, key: TaskKey, wait: Wait, *, instead_of: Wait | None = None) -> bool:
@@ -316,6 +320,7 @@ class DynamoDBStore:
             self._clock.new_id(),
             now=now,
             expires_at=self._expires_at(now, change.task.waits.due),
+            objects_expire_at=self._expires_at(now, None),
             has_bucket=self._blobs is not None,
             is_in_task=self._turns.reads_task_mail(change),
             latest=self._turns.latest_check(change.turn),
@@ -327,7 +332,7 @@ class DynamoDBStore:
             await self._prepare(plan)
             if change.inherits is not None:
                 await self._copy(change.key, change.inherits, plan)
-        except (StoreUnavailable, TaskNotFound):
+        except (StoreUnavailable, TaskNotFound, TextGone):
             await self._clean_up(change, plan)
             raise
         begin = monotonic()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
+from math import inf
 from time import time
 
 from mail.adapters.shared.backend import Workers
@@ -70,7 +71,7 @@ class LocalQueue:
         self.turns = PriorityQueue()
         self.outbound = PriorityQueue()
         self._clock = clock
-        self._delayed: set[WakeUp] = set()
+        self._delayed: dict[WakeUp, float] = {}
 
     @property
     def depths(self) -> Mapping[str, Callable[[], float]]:
@@ -85,8 +86,8 @@ class LocalQueue:
             if not wake_up.mailbox:
                 continue
             if wake_up.not_before and (delay := wake_up.not_before - self._clock()) > 0:
-                if wake_up not in self._delayed:
-                    self._delayed.add(wake_up)
+                if wake_up.not_before < self._delayed.get(wake_up, inf):
+                    self._delayed[wake_up] = wake_up.not_before
                     asyncio.get_running_loop().call_later(delay, self._wake, wake_up)
             else:
                 self.put(wake_up)
@@ -96,7 +97,8 @@ class LocalQueue:
         (self.outbound if is_sent(wake_up.mailbox) else self.turns).put(wake_up)
 
     def _wake(self, wake_up: WakeUp) -> None:
-        self._delayed.discard(wake_up)
+        if self._delayed.get(wake_up) == wake_up.not_before:
+            del self._delayed[wake_up]
         self.put(wake_up)
 
     async def take(self, excluded: Collection[str] = ()) -> tuple[TaskKey, str]:

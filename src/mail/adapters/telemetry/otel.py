@@ -71,10 +71,10 @@ _NOWHERE = Context()
 METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 
 FLUSH_MILLISECONDS = 3000
-"""The time limit for sending recorded spans, before a function is frozen or a server stops."""
+"""The time limit for sending recorded spans, and metrics, before a function is frozen or a server stops."""
 
 PAUSE_SECONDS = 30.0
-"""Seconds for which spans are dropped without an attempt to send them, after an attempt has failed."""
+"""Seconds for which there is no attempt to send spans, or metrics, after one has failed."""
 
 
 class _Span:
@@ -341,7 +341,7 @@ def exporting_tracer(
     Args:
         service: the default of `OTEL_SERVICE_NAME`.
         on_drop: called with the number of spans that could not be sent, in any thread.
-        seconds: the time limit of an attempt to send spans; None for the one of `OTEL_EXPORTER_OTLP_TIMEOUT`.
+        seconds: the time limit of an attempt to send spans, and metrics; None for `OTEL_EXPORTER_OTLP_TIMEOUT`.
     """
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Resource
@@ -356,18 +356,26 @@ def exporting_tracer(
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     exporter = _pausing(OTLPSpanExporter(timeout=seconds, session=session), on_drop)
     provider.add_span_processor(BatchSpanProcessor(exporter))
-    return OpenTelemetryTracer(provider, _exporting_meters(resource), contents)
+    return OpenTelemetryTracer(provider, _exporting_meters(resource, seconds), contents)
 
 
-def _exporting_meters(resource: Any) -> "SDKMeterProvider | None":
+def _exporting_meters(resource: Any, seconds: float | None) -> "SDKMeterProvider | None":
     """Return what sends metrics by OTLP if `OTEL_METRICS_EXPORTER` asks for it: many receivers of traces take none."""
     if os.environ.get("OTEL_METRICS_EXPORTER", "").strip().lower() != "otlp":
         return None
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.sdk.metrics import MeterProvider as SDKMeterProvider
-    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+    from opentelemetry.sdk.metrics.export import MetricExportResult, PeriodicExportingMetricReader
 
-    reader = PeriodicExportingMetricReader(OTLPMetricExporter())
+    receiver = _Receiver("metrics")
+
+    class Pausing(OTLPMetricExporter):  # a subclass, as a reader asks its exporter for the temporality
+        def export(self, *args: Any, **kwargs: Any) -> MetricExportResult:
+            success = MetricExportResult.SUCCESS
+            is_sent = receiver.takes(lambda: super(Pausing, self).export(*args, **kwargs) is success)
+            return success if is_sent else MetricExportResult.FAILURE
+
+    reader = PeriodicExportingMetricReader(Pausing(timeout=seconds))
     return SDKMeterProvider([reader], resource, shutdown_on_exit=False)
 
 
@@ -375,21 +383,34 @@ def _pausing(exporter: "SpanExporter", on_drop: Callable[[int], None]) -> "SpanE
     """Wrap an exporter: while its receiver is down, spans are dropped without waiting for it."""
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-    class Pausing(SpanExporter):
-        resumes = 0.0
+    receiver = _Receiver("spans")
 
+    class Pausing(SpanExporter):
         def export(self, spans: "Sequence[ReadableSpan]") -> "SpanExportResult":
-            result = SpanExportResult.FAILURE
-            if monotonic() >= self.resumes:
-                result = exporter.export(spans)
-                if result is not SpanExportResult.SUCCESS:
-                    self.resumes = monotonic() + PAUSE_SECONDS
-                    logger.warning("spans can't be sent; those of the next %.0f s are dropped", PAUSE_SECONDS)
-            if result is not SpanExportResult.SUCCESS:
-                on_drop(len(spans))
-            return result
+            if receiver.takes(lambda: exporter.export(spans) is SpanExportResult.SUCCESS):
+                return SpanExportResult.SUCCESS
+            on_drop(len(spans))
+            return SpanExportResult.FAILURE
 
         def shutdown(self) -> None:
             exporter.shutdown()
 
     return Pausing()
+
+
+class _Receiver:
+    """A receiver of spans or of metrics, which is left alone for a while after an attempt has failed."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._resumes = 0.0
+
+    def takes(self, send: Callable[[], bool]) -> bool:
+        """Send something, unless an attempt has just failed, and return whether that succeeded."""
+        if monotonic() < self._resumes:
+            return False
+        is_sent = send()
+        if not is_sent:
+            self._resumes = monotonic() + PAUSE_SECONDS
+            logger.warning("%s can't be sent; the next attempt is in %.0f s", self._what, PAUSE_SECONDS)
+        return is_sent

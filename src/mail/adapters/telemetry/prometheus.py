@@ -13,7 +13,7 @@ from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.telemetry import Observer, ended_as, is_beginning
 from mail.core.task.change import TaskChange
 from mail.core.task.leases import Claim
-from mail.core.task.mailboxes import agent_of, hook_of, peer_of
+from mail.core.task.mailboxes import agent_of, hook_of, peer_of, polled_by
 
 SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 """The bounds of the histograms' buckets. A turn takes milliseconds, or minutes with a language model."""
@@ -46,7 +46,7 @@ WEBHOOKS = "webhooks"
 
 def _destination(mailbox: str) -> str | None:
     """Return the destination of outbound mail; None for the mailbox of an agent."""
-    return peer_of(mailbox) if hook_of(mailbox) is None else WEBHOOKS
+    return polled_by(mailbox) or peer_of(mailbox) if hook_of(mailbox) is None else WEBHOOKS
 
 
 class PrometheusMetrics(Observer):

@@ -157,6 +157,15 @@ def _at_home(address: MAILAddress, swarm: str) -> MAILAddress:
 
 def delivered(task: Task, swarm: SwarmCore, turn: Turn, runner: str | None, clock: Clock) -> TaskChange:
     """Note that the peer has accepted the message; `runner` is the principal that stores the task there, if known."""
+    draft, _ = note_delivery(task, swarm, turn, runner, clock)
+    prevent_stall(draft)
+    return draft.seal()
+
+
+def note_delivery(
+    task: Task, swarm: SwarmCore, turn: Turn, runner: str | None, clock: Clock
+) -> tuple[Draft, str]:
+    """Begin the change of `delivered`, and return it with the name of the peer."""
     draft, peer = _end_delivery(task, swarm, turn, clock)
     _reached(draft, peer, turn.entry)
     if not goes_back(task, peer):
@@ -164,8 +173,7 @@ def delivered(task: Task, swarm: SwarmCore, turn: Turn, runner: str | None, cloc
         draft.contributors = tuple(dict.fromkeys((*task.contributors, contributor)))
         known = draft.peers.get(peer) or Peer(agent=EVERYONE)
         draft.peers[peer] = replace(known, has_task=True, runner=contributor)
-    prevent_stall(draft)
-    return draft.seal()
+    return draft, peer
 
 
 def undelivered(
@@ -270,7 +278,10 @@ def _dead_letter(draft: Draft, turn: Turn, reason: str, attempts: int) -> None:
 
 
 def _reached(draft: Draft, peer: str, entry: InboxEntry) -> None:
-    """Reset the failures of a peer, as its next message starts fresh, and note whether it knows the task's end."""
+    """Reset the failures of a peer, as its next message starts fresh, and note whether it knows the task's end.
+
+    It then works for the task no longer, unless that could not be delivered.
+    """
     known = draft.peers.get(peer)
     if known is not None:
         is_end = known.end_message == entry.message.id
@@ -283,6 +294,7 @@ def _reached(draft: Draft, peer: str, entry: InboxEntry) -> None:
             problem="",
             end_delivered=is_end,
             end_message=end_message,
+            remote_tasks=() if is_end else known.remote_tasks,
         )
 
 

@@ -117,7 +117,13 @@ def receive(
         raise BadRequest(f"task {task.task_id!r} belongs to {task.owner}, not to {message.task_owner}")
     if _fingerprint(message) in task.received:
         return None
-    return _Reception(task, swarm, message, clock, entrypoints_only=entrypoints_only).decide()
+    reception = _Reception(Draft(task, swarm, clock), message, entrypoints_only=entrypoints_only)
+    return reception.decide()
+
+
+def add_answer(draft: Draft, message: MAILInterswarmMessage) -> None:
+    """Add an answer that a peer has given when it was asked for it."""
+    _Reception(draft, message, entrypoints_only=False).apply()
 
 
 def begin(
@@ -152,7 +158,8 @@ def begin(
         parent_swarm=message.source_swarm,
         hops=hops,
     )
-    return _Reception(task, swarm, message, clock, is_new=True, entrypoints_only=entrypoints_only).decide()
+    draft = Draft(task, swarm, clock, is_new=True)
+    return _Reception(draft, message, is_new=True, entrypoints_only=entrypoints_only).decide()
 
 
 class _Reception:
@@ -160,27 +167,29 @@ class _Reception:
 
     def __init__(
         self,
-        task: Task,
-        swarm: SwarmCore,
+        draft: Draft,
         message: MAILInterswarmMessage,
-        clock: Clock,
         *,
         is_new: bool = False,
         entrypoints_only: bool,
     ) -> None:
-        self.task = task
-        self.swarm = swarm
+        self.draft = draft
+        self.task = draft.before
+        self.swarm = draft.swarm
         self.wrapper = message
         self.payload = message.payload
         self.source = message.source_swarm
         self.is_new = is_new
         self.entrypoints_only = entrypoints_only
-        self.draft = Draft(task, swarm, clock, is_new=is_new)
 
     def decide(self) -> TaskChange:
+        self.apply()
+        return self.draft.seal()
+
+    def apply(self) -> None:
         draft, task = self.draft, self.task
-        draft.received = (*task.received, _fingerprint(self.wrapper))[-REMEMBERED:]
-        contributors = dict.fromkeys((*task.contributors, *self.wrapper.task_contributors))
+        draft.received = (*draft.received, _fingerprint(self.wrapper))[-REMEMBERED:]
+        contributors = dict.fromkeys((*draft.contributors, *self.wrapper.task_contributors))
         if task.parent_swarm is not None:
             contributors[task.instance] = None
         if len(contributors) > 2 * MAX_CONTRIBUTORS:
@@ -210,7 +219,6 @@ class _Reception:
             self._answer()
         elif not is_answer:
             self._deliver(self.wrapper.msg_type, self._recipients())
-        return draft.seal()
 
     def _says_it_is_over(self) -> bool:
         """Return whether the parent swarm reports that the whole task is over."""

@@ -40,6 +40,8 @@ def _waits_for_peers(draft: Draft) -> bool:
     """Return whether another swarm must answer, or has received all answers from a task that it began."""
     if any(request.recipient_swarm for request in draft.requests):
         return True
+    if any(peer.poll_at for peer in draft.peers.values()):
+        return True
     return draft.before.parent_swarm is not None and not any(
         request.sender_swarm for request in draft.requests
     )

@@ -51,7 +51,7 @@ from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.message import MAILMessage, TaskId
 from mail.core.protocol.output_schema import check_schema
 from mail.core.protocol.values import Value
-from mail.core.task.callbacks import LONGEST_WAIT
+from mail.core.task.callbacks import longest_in_words
 from mail.core.task.change import TaskChange
 from mail.core.task.client_tools import ClientTools
 from mail.core.task.draft import Draft
@@ -293,11 +293,15 @@ def _begins(task: Task) -> bool:
     return task.waits.messages > 0 and not (task.pending or task.histories or task.generation.turns)
 
 
+def check_time(submission: Submission, now: float, longest: float) -> None:
+    """Raise BadRequest if a message is to be posted later than `longest` seconds from now."""
+    if submission.is_later(now + longest):
+        raise BadRequest(f"not_before may be {longest_in_words(longest, ' ahead')}")
+
+
 def _post_later(draft: Draft, caller: Principal, submission: Submission) -> None:
-    """Keep a message until it is to be posted. Raises BadRequest, MailboxFull or PayloadTooLarge."""
+    """Keep a message until it is to be posted. Raises MailboxFull or PayloadTooLarge."""
     due, waits = submission.not_before or 0.0, draft.waits
-    if due > draft.time_in(LONGEST_WAIT):
-        raise BadRequest(f"not_before may be {LONGEST_WAIT / 86_400:g} days ahead at most")
     if waits.timers >= MAX_TIMERS:
         raise MailboxFull(f"{MAX_TIMERS} timers of task {draft.task_id!r} wait already; cancel some of them")
     kept = submission.as_kept()

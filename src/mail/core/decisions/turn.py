@@ -30,6 +30,7 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.output_schema import written
 from mail.core.protocol.values import value
 from mail.core.protocol.xml import render_message
+from mail.core.task.callbacks import LONGEST_WAIT
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.context import UNKNOWN, Preparation
 from mail.core.task.costs import NO_MODELS, NO_USAGE, Usage
@@ -105,15 +106,17 @@ def settle(
     mail: Sequence[MAILMessage] = (),
     kept: Checkpoint | None = None,
     reminders: Sequence[Timer] = (),
+    longest_wait: float = LONGEST_WAIT,
 ) -> TaskChange:
     """Decide the effect of a turn on the task as it is now, which may have changed since the turn began.
 
     `mail` is the task's messages so far, for forms that read them; `kept` is the stored checkpoint, if any;
-    `reminders` are the first of the agent, and those that it cancels (`mail.core.decisions.tools.reminders_asked`).
+    `reminders` are the first of the agent, and those that it cancels (`mail.core.decisions.tools.reminders_asked`);
+    `longest_wait` is how many seconds ahead it may set another.
     """
     if is_discarded(task, turn):
         return discard(task, swarm, turn, output.usage, output.models, clock, kept)
-    return Settlement(task, swarm, turn, clock, AUTOMATIC, mail, reminders).settle(output)
+    return Settlement(task, swarm, turn, clock, AUTOMATIC, mail, reminders, longest_wait).settle(output)
 
 
 def on_limit_reached(
@@ -218,6 +221,18 @@ def abandon(task: Task, swarm: SwarmCore, turn: Turn, reason: str, attempts: int
         draft.fail(
             f"The task was ended: {attempts} attempts at a turn of {turn.mailbox!r} could not be stored: {reason}."
         )
+    return draft.seal()
+
+
+def end_unreadable(task: Task, swarm: SwarmCore, mailbox: str, clock: Clock) -> TaskChange | None:
+    """End a running task, as what the next turn of a mailbox reads is stored no longer; None if it doesn't run."""
+    if not task.is_running:
+        return None
+    draft = Draft(task, swarm, clock)
+    draft.fail(
+        f"The task was ended: a long text that {mailbox!r} must read is no longer stored, as its retention has ended "
+        "or it was deleted. Begin a new task."
+    )
     return draft.seal()
 
 
@@ -441,6 +456,7 @@ class Settlement:
         policy: SettlementPolicy,
         mail: Sequence[MAILMessage] = (),
         reminders: Sequence[Timer] = (),
+        longest_wait: float = LONGEST_WAIT,
     ) -> None:
         self.task = task
         self.swarm = swarm
@@ -452,7 +468,9 @@ class Settlement:
         self.is_last = turn.entry.seq == task.generation.limit_notice
         self.is_late = turn.task.generation.number != task.generation.number
         read = turn.entry.message
-        self.tools = ToolExecutor(self.draft, self.name, self.agent, read, reminders, is_late=self.is_late)
+        self.tools = ToolExecutor(
+            self.draft, self.name, self.agent, read, reminders, longest_wait, is_late=self.is_late
+        )
         self._policy = policy
         self._mail = mail
         self._client_tools = None if task.generation.client_tools is None else task.client_tools_of(self.name)

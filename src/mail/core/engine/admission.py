@@ -14,7 +14,7 @@ from mail.core.decisions.cancel import cancel
 from mail.core.decisions.delete import check_deletable
 from mail.core.decisions.fork import fork
 from mail.core.decisions.receive import begin, may_reach, possible_keys, receive, runner_of
-from mail.core.decisions.submit import Submission, admit
+from mail.core.decisions.submit import Submission, admit, check_time
 from mail.core.decisions.webhooks import attach, remove
 from mail.core.engine.caller_limits import LimitGuard
 from mail.core.engine.commit import Committer, load_task
@@ -88,6 +88,7 @@ class Admission:
         or RateLimited if it can't be accepted; then nothing is stored.
         """
         wiring = self._wiring
+        check_time(submission, wiring.now(), wiring.longest_wait)
         if submission.task_id is None and submission.resume_from is not None:
             raise BadRequest("task_id is missing: say which task to resume")
         is_new = submission.task_id is None

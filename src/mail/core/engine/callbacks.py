@@ -26,6 +26,7 @@ from mail.core.task.callbacks import (
     CallState,
     LaterCall,
     digest_of,
+    longest_in_words,
     new_token,
     task_of,
 )
@@ -44,13 +45,14 @@ PATH = "/callbacks/"
 
 
 class TurnCallbacks:
-    """The callbacks of the calls of one turn; `base_url` is that of the server, empty without one."""
+    """The callbacks of the calls of one turn."""
 
-    def __init__(self, turn: Turn, store: Store, clock: Clock, base_url: str) -> None:
+    def __init__(self, turn: Turn, store: Store, clock: Clock, wiring: Wiring) -> None:
         self._turn = turn
         self._store = store
         self._clock = clock
-        self._base_url = base_url
+        self._base_url = wiring.base_url
+        self._longest = wiring.longest_wait
         self._tokens: dict[str, str] = {}
 
     def refusal(
@@ -60,7 +62,7 @@ class TurnCallbacks:
         call: AgentToolCall,
         about_to_begin: Sequence[ActionCore],
     ) -> Receipt | None:
-        """Return the receipt of a call that can't begin, as too many wait or too much would be stored with it."""
+        """Return the receipt of a call that can't begin: too many wait, or it would wait too long or store too much."""
         begun = sum(receipt is not None and receipt.callback is not None for receipt in checkpoint.receipts)
         begun += sum(action.finish_within is not None for action in about_to_begin)
         if begun >= MAX_CALLS_IN_A_TURN:
@@ -69,6 +71,8 @@ class TurnCallbacks:
             why = f"{MAX_OPEN_CALLS} calls of this task wait for their results; await some of them first"
         elif action.on_cancel is not None and (size := json_size(call.tool_args)) > MAX_ARGUMENTS:
             why = f"its arguments have {size} bytes, and may have {MAX_ARGUMENTS}"
+        elif (seconds := action.finish_within or 0.0) > self._longest:
+            why = f"it waits {seconds / 86_400:g} days for its result, and may wait {longest_in_words(self._longest)}"
         else:
             return None
         return Receipt(state=Receipt.State.FAILED, content=f"it was not run: {why}")

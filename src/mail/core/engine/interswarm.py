@@ -1,7 +1,8 @@
-"""The turn of another swarm's mailbox: its message is delivered, and the result is committed."""
+"""The turns of another swarm's mailboxes: they deliver its message or poll its tasks, and commit the result."""
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 from mail.core.decisions.interswarm import (
@@ -13,17 +14,23 @@ from mail.core.decisions.interswarm import (
     undelivered,
     wrap_entry,
 )
+from mail.core.decisions.remote_tasks import MAX_REMOTE_TASKS, Answers, accepted, due, polled
 from mail.core.engine.leased_turn import LeasedTurn, OutboundResult, conceal
 from mail.core.engine.wiring import Wiring
 from mail.core.protocol.mail_tools import DiscoverSwarms
 from mail.core.task.change import TaskChange, Turn
-from mail.core.task.files import files_in
-from mail.core.task.mailboxes import peer_of
+from mail.core.task.files import File, FileRef, files_in
+from mail.core.task.interswarm import RemoteState, RemoteStatus, RemoteTask
+from mail.core.task.leases import WebhookClaim
+from mail.core.task.mailboxes import peer_of, polled_by
 from mail.core.task.ports import Peers
 from mail.core.task.swarm import ActionCore
-from mail.errors import PeerRefused, PeerUnavailable
+from mail.errors import MAILError, PeerError, PeerRefused, PeerUnavailable
 
 logger = logging.getLogger(__name__)
+
+EARLY_SECONDS = 0.5
+"""Seconds before its time in which a poll may begin, as the clocks of queues differ."""
 
 NO_CONNECTION = "this server has no connection to other swarms"
 
@@ -37,7 +44,36 @@ def discovery(peers: Peers) -> ActionCore:
     return ActionCore(name=DiscoverSwarms.tool_name, function=discover, idempotent=True, sequential=True)
 
 
-class PeerTurn(LeasedTurn):
+class _OutboundTurn(LeasedTurn):
+    """A turn with a peer, whose answers may have files."""
+
+    def __init__(self, turn: Turn | WebhookClaim, wiring: Wiring) -> None:
+        super().__init__(turn, wiring.swarm_of(turn.task), wiring.store, wiring.clock)
+        self._peers = wiring.peers
+        self._files = wiring.caller_files
+
+    async def _keep_files(self, states: Iterable[RemoteState | PeerError]) -> dict[str, list[FileRef]]:
+        """Store the files of answers for the task, by the id of the remote task; log those that can't be stored."""
+        found = {each.id: each.files for each in states if isinstance(each, RemoteState) and each.files}
+        return {
+            task_id: [ref for each in files if (ref := await self._keep_file(each))]
+            for task_id, files in found.items()
+        }
+
+    async def _keep_file(self, file: File) -> FileRef | None:
+        key = self.turn.task.key
+        try:
+            ref = await self._files.put(key.instance, file)
+            await self._files.keep(key, [ref])
+        except MAILError as error:
+            logger.warning(
+                "task %s: a file of %s can't be stored: %s", key.task_id, self.turn.mailbox, error.detail
+            )
+            return None
+        return ref
+
+
+class PeerTurn(_OutboundTurn):
     """The turn of a peer's mailbox.
 
     If the commit fails after the peer has accepted the message, the peer gets it again under the same `message_id`,
@@ -47,11 +83,9 @@ class PeerTurn(LeasedTurn):
     turn: Turn
 
     def __init__(self, turn: Turn, wiring: Wiring) -> None:
-        super().__init__(turn, wiring.swarm_of(turn.task), wiring.store, wiring.clock)
+        super().__init__(turn, wiring)
         self._unreachable_seconds = wiring.unreachable_seconds
-        self._peers = wiring.peers
         self._tracer = wiring.tracer
-        self._files = wiring.caller_files
 
     async def run(self, seconds: float) -> TaskChange | None:
         """Deliver the message within `seconds`, return it to its sender, or postpone it."""
@@ -65,7 +99,8 @@ class PeerTurn(LeasedTurn):
             return await self._return("it has no part in the task")
         try:
             async with asyncio.timeout(seconds):
-                runner = await self._deliver(self._peers)
+                outcome = await self._deliver(self._peers)
+                files = await self._keep_files([outcome] if isinstance(outcome, RemoteState) else [])
         except PeerRefused as refusal:
             return await self._return(refusal.detail)
         except PeerUnavailable as failure:
@@ -76,14 +111,21 @@ class PeerTurn(LeasedTurn):
             logger.exception("task %s: %s", self.turn.task.task_id, self.turn.mailbox)
             return await self._return(conceal(error))
         self._end = OutboundResult.DELIVERED
-        return await self.commit(lambda task: delivered(task, self._swarm, self.turn, runner, self._clock))
+        if isinstance(outcome, RemoteState):
+            return await self.commit(
+                lambda task: accepted(task, self._swarm, self.turn, outcome, files, self._clock)
+            )
+        return await self.commit(lambda task: delivered(task, self._swarm, self.turn, outcome, self._clock))
 
     async def fail(self, reason: str, upto: int, attempts: int) -> TaskChange | None:
         """Return the message to its sender; None if it is newer than `upto`."""
         return None if self.turn.entry.seq > upto else await self._return(reason, attempts)
 
-    async def _deliver(self, peers: Peers) -> str | None:
+    async def _deliver(self, peers: Peers) -> str | RemoteState | None:
         turn = self.turn
+        known = turn.task.peers.get(peer_of(turn.mailbox) or "")
+        if known is not None and len(known.remote_tasks) >= MAX_REMOTE_TASKS and turn.task.is_running:
+            raise PeerRefused(f"this task waits for {MAX_REMOTE_TASKS} answers of it already")
         with self._tracer.delivery(turn, peer_of(turn.mailbox) or ""):
             traceparent = self._tracer.position() or turn.task.traceparent
             now = self._clock.now().timestamp()
@@ -91,7 +133,12 @@ class PeerTurn(LeasedTurn):
             if files and self._files is not None:
                 files = await self._files.link(turn.task.instance, files, self._swarm.name)
             message = wrap_entry(turn.task, self._swarm, turn.entry, now, traceparent, files)
-            return await peers.deliver(message, back=goes_back(turn.task, message.target_swarm))
+            return await peers.deliver(
+                message, back=goes_back(turn.task, message.target_swarm), known=known, read=self._read
+            )
+
+    async def _read(self, file_id: str) -> bytes | None:
+        return await self._files.read(self.turn.task.instance, file_id)
 
     async def _return(self, reason: str, attempts: int = 1) -> TaskChange | None:
         self._end = OutboundResult.RETURNED
@@ -107,3 +154,57 @@ class PeerTurn(LeasedTurn):
                 task, self._swarm, self.turn, failure, self._clock, unreachable_seconds=seconds
             )
         )
+
+
+class PollTurn(_OutboundTurn):
+    """Polls the tasks at a peer that never calls this server, whose states are to be read now.
+
+    Nothing but its commit changes a state, so that a task is polled again after a crash.
+    """
+
+    turn: WebhookClaim
+
+    async def run(self, seconds: float) -> TaskChange | None:
+        """Read the states within `seconds`."""
+        peer, now = polled_by(self.turn.mailbox) or "", self._clock.now().timestamp() + EARLY_SECONDS
+        found = {each.id: each for each in due(self.turn.task, peer, now)}
+        read = await asyncio.gather(*(self._poll(peer, each, now, seconds) for each in found.values()))
+        return await self._settle(dict(zip(found, read, strict=True)))
+
+    async def fail(self, reason: str, upto: int, attempts: int) -> TaskChange | None:
+        """Count a failure to read each state."""
+        peer = polled_by(self.turn.mailbox) or ""
+        waiting = due(self.turn.task, peer, self._clock.now().timestamp() + EARLY_SECONDS)
+        return await self._settle({each.id: PeerUnavailable(reason) for each in waiting})
+
+    async def abandon(self, reason: str, attempts: int) -> TaskChange | None:
+        """Count a failure to read each state."""
+        return await self.fail(reason, self.turn.task.seq, attempts)
+
+    async def _settle(self, answers: Answers) -> TaskChange | None:
+        files = await self._keep_files(answers.values())
+        failed = any(isinstance(each, PeerError) for each in answers.values())
+        self._end = OutboundResult.DELAYED if failed else OutboundResult.DELIVERED
+        return await self.commit(
+            lambda task: polled(task, self._swarm, self.turn, answers, files, self._clock)
+        )
+
+    async def _poll(
+        self, peer: str, remote: RemoteTask, now: float, seconds: float
+    ) -> RemoteState | PeerError:
+        """Return the state of a task, or why it can't be read; one that takes too long is cancelled."""
+        if self._peers is None:
+            return PeerRefused(NO_CONNECTION)
+        try:
+            async with asyncio.timeout(seconds):
+                state = await self._peers.poll(peer, remote.id)
+                if state.status is RemoteStatus.WORKING and now >= remote.until:
+                    await self._peers.cancel(peer, remote.id)
+                return state
+        except PeerError as error:
+            return error
+        except TimeoutError:
+            return PeerUnavailable("it did not answer in time")
+        except Exception as error:  # after any failure the mailbox has to wait before the retry
+            logger.exception("task %s: %s", self.turn.task.task_id, self.turn.mailbox)
+            return PeerUnavailable(conceal(error))

@@ -61,9 +61,10 @@ class StepResult:
         mail: Sequence[MAILMessage],
         kept: Checkpoint | None,
         reminders: Sequence[Timer],
+        longest_wait: float,
     ) -> TaskChange:
         """Decide what the turn's output does, and keep what it has brought."""
-        change, result = settle_step(task, swarm, turn, output, clock, mail, reminders)
+        change, result = settle_step(task, swarm, turn, output, clock, mail, reminders, longest_wait)
         self.said, self.failed = result.said, result.failed
         return change
 

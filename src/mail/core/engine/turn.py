@@ -93,7 +93,17 @@ class TurnPolicy[T: Turn]:
     messages: Callable[[T, History, History], History]
     tool_choice: Callable[[T], ToolChoice]
     settle: Callable[
-        [Task, SwarmCore, T, TurnOutput, Clock, Sequence[MAILMessage], Checkpoint | None, Sequence[Timer]],
+        [
+            Task,
+            SwarmCore,
+            T,
+            TurnOutput,
+            Clock,
+            Sequence[MAILMessage],
+            Checkpoint | None,
+            Sequence[Timer],
+            float,
+        ],
         TaskChange,
     ]
     text_recipient: Callable[[Task, SwarmCore, T, Clock], str] | None = None
@@ -351,7 +361,10 @@ class AgentTurn[T: Turn](LeasedTurn):
 
         def decide(task: Task) -> TaskChange | None:
             settle = self._policy.settle
-            change = settle(task, self._swarm, self.turn, output, self._clock, mail, self._kept, reminders)
+            longest = self._wiring.longest_wait
+            change = settle(
+                task, self._swarm, self.turn, output, self._clock, mail, self._kept, reminders, longest
+            )
             return self._within_limit(task, change)
 
         try:
@@ -447,7 +460,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         actions = ActionRunner(
             partial(self._action, agent),
             self._keep,
-            TurnCallbacks(self.turn, self._store, self._clock, self._wiring.base_url),
+            TurnCallbacks(self.turn, self._store, self._clock, self._wiring),
             sequential=agent.sequential,
             mode=ForkActions.RUN if self._approved is not None else self.turn.task.actions,
             shorten=None if self._window is None else self._shorten,

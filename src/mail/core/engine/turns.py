@@ -13,6 +13,7 @@ from itertools import count
 from math import inf
 
 from mail.core.decisions.cancel import is_discarded
+from mail.core.decisions.turn import end_unreadable
 from mail.core.engine.attempts import (
     ENDED,
     HELD_SECONDS,
@@ -26,10 +27,10 @@ from mail.core.engine.attempts import (
     seq_of,
 )
 from mail.core.engine.cancelled_calls import CancelledCalls
-from mail.core.engine.commit import load_task
+from mail.core.engine.commit import Committer, load_task
 from mail.core.engine.copies import HandOver
 from mail.core.engine.heartbeat import SKEW, Heartbeat, OnRenewal
-from mail.core.engine.interswarm import PeerTurn
+from mail.core.engine.interswarm import EARLY_SECONDS, PeerTurn, PollTurn
 from mail.core.engine.leased_turn import LeasedTurn, TurnReport
 from mail.core.engine.live import LiveHub
 from mail.core.engine.telemetry import NO_TRACER
@@ -39,13 +40,13 @@ from mail.core.engine.webhooks import WebhookTurn
 from mail.core.engine.wiring import Wiring
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.leases import Claim, ExpiredLease, Lease, Park, WebhookClaim
-from mail.core.task.mailboxes import CANCELLED_CALLS, goes_out, has_no_messages, is_sent
+from mail.core.task.mailboxes import CANCELLED_CALLS, goes_out, has_no_messages, is_sent, polled_by
 from mail.core.task.ports import Busy, Idle, WakeUp, wake_ups
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.core.turns.activity import TurnActivity
 from mail.core.turns.context import CURRENT_TASK, TURN
-from mail.errors import LeaseLost, MAILError, StoreUnavailable
+from mail.errors import LeaseLost, MAILError, StoreUnavailable, TextGone
 
 logger = logging.getLogger(__name__)
 
@@ -125,17 +126,36 @@ class Turns:
         if wiring.versions is not None and wiring.versions.needs(wiring.swarm):
             await wiring.versions.keep(wiring.swarm)
         lease = self._lease(now, seconds, attempt, seq)
-        turn = await wiring.store.open_turn(key, mailbox, lease, now=now, history_after=known)
+        try:
+            turn = await wiring.store.open_turn(key, mailbox, lease, now=now, history_after=known)
+        except TextGone:
+            if await self._end_unreadable(key, mailbox):
+                return TurnReport.Outcome.IDLE
+            raise
         if not isinstance(turn, Turn):
             return await self._not_leased(mailbox, turn)
         if turn.replaced is not None:
             self._note_replaced(turn, turn.replaced)
         return turn, known
 
+    async def _end_unreadable(self, key: TaskKey, mailbox: str) -> bool:
+        """End a task of whose mailbox no turn can be opened any more; return False if it doesn't run."""
+        wiring = self._wiring
+        change = await Committer(wiring.store).commit(
+            lambda task: end_unreadable(task, wiring.swarm_of(task), mailbox, wiring.clock),
+            await load_task(wiring.store, key),
+        )
+        if change is None:
+            return False
+        logger.error("task %s: it was ended, as %s has lost a text that it must read", key.task_id, mailbox)
+        wiring.observe(change)
+        await publish(wiring.queue, wake_ups(change.task))
+        return True
+
     async def _claim(
         self, key: TaskKey, mailbox: str, seconds: float, attempt: int = 0
-    ) -> WebhookTurn | CancelledCalls | TurnReport.Outcome:
-        """Lease the mailbox of a webhook, or that of cancelled calls."""
+    ) -> WebhookTurn | CancelledCalls | PollTurn | TurnReport.Outcome:
+        """Lease the mailbox of a webhook, that of cancelled calls, or one of polls, unless it is too early for them."""
         wiring = self._wiring
         now = wiring.now()
         CURRENT_TASK.set(key.task_id)
@@ -146,7 +166,15 @@ class Turns:
             return await self._not_leased(mailbox, claim)
         if claim.replaced is not None:
             self._note_replaced(claim, claim.replaced)
-        return (CancelledCalls if mailbox == CANCELLED_CALLS else WebhookTurn)(claim, wiring)
+        if polled_by(mailbox) is None:
+            return (CancelledCalls if mailbox == CANCELLED_CALLS else WebhookTurn)(claim, wiring)
+        if (
+            not 0.0 < claim.task.not_before(mailbox) <= now + EARLY_SECONDS
+        ):  # a wake-up for that time is published
+            await wiring.store.release(claim)
+            return TurnReport.Outcome.IDLE
+        await wiring.prepare(claim.task)
+        return PollTurn(claim, wiring)
 
     def new_lease(self) -> Lease:
         """Return a lease for a turn that waits for a worker of this process, to be renewed after `lease_seconds`."""

@@ -8,7 +8,7 @@ from datetime import datetime
 from mail.core.decisions.webhooks import called_by
 from mail.core.task.change import TaskChange
 from mail.core.task.leases import AHEAD_SECONDS
-from mail.core.task.mailboxes import CANCELLED_CALLS, agent_of, hook_mailbox
+from mail.core.task.mailboxes import CANCELLED_CALLS, agent_of, hook_mailbox, peer_of, poll_mailbox
 from mail.core.task.ports import TurnQueue, WakeUp, look_at, wake_ups
 from mail.core.task.task import Task
 from mail.errors import StoreUnavailable
@@ -46,6 +46,8 @@ def after_turn(change: TaskChange) -> list[WakeUp]:
     if change.turn is not None:
         mailbox = change.turn.mailbox
         touched = {mailbox: None, agent_of(mailbox): None, **touched}
+        if swarm := peer_of(mailbox):
+            touched[poll_mailbox(swarm)] = None
     if change.task.webhooks:
         touched |= dict.fromkeys(map(hook_mailbox, called_by(change)))
     if change.task.waits.cancel_at == 0.0:

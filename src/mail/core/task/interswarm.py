@@ -1,11 +1,13 @@
 """Other swarms: their part in a task, the requests that wait for an answer, and their entries in the registry."""
 
+from enum import StrEnum
 from typing import Any, Literal
 
 from pydantic import Field
 
 from mail.core.protocol.address import parse_agent_address
 from mail.core.protocol.values import Value, value
+from mail.core.task.files import File
 
 SUBJECT_LENGTH = 80
 """Characters of a request's subject that its task keeps."""
@@ -61,6 +63,59 @@ class Answer:
 
 
 @value(kw_only=True)
+class RemoteTask:
+    """A task at a peer that never calls this server, so that the server polls its state.
+
+    Attributes:
+        id: what the peer calls it.
+        context: what the peer calls the conversation that it belongs to.
+        asked_by: the agent whose message it answers; empty for a person.
+        agent: the agent of the peer that was written to.
+        request_id: the id of that message.
+        poll_at: when its state is read next, in seconds since the epoch; 0 while it waits for an answer.
+        polls: how often its state was read.
+        failures: how often that has failed since it last succeeded.
+        until: when it is given up, in seconds since the epoch.
+    """
+
+    id: str
+    context: str
+    asked_by: str
+    agent: str
+    request_id: str
+    poll_at: float = 0.0
+    polls: int = 0
+    failures: int = 0
+    until: float
+
+
+class RemoteStatus(StrEnum):
+    """What a remote task does: it works, waits for an answer to its question, or has ended."""
+
+    WORKING = "working"
+    ASKING = "asking"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+@value(kw_only=True)
+class RemoteState:
+    """The state of a remote task.
+
+    Attributes:
+        id, context: as in `RemoteTask`; the id is empty if the peer has answered without a task.
+        text: its question, its answer, or why it has failed.
+        files: the files of its answer.
+    """
+
+    id: str
+    context: str
+    status: RemoteStatus
+    text: str = ""
+    files: tuple[File, ...] = ()
+
+
+@value(kw_only=True)
 class Peer:
     """Another swarm that takes part in a task.
 
@@ -75,6 +130,9 @@ class Peer:
         end_message: the id of the message that reports the task's end, while it is being delivered.
         end_delivered: whether that message was the last one delivered.
         unanswered: how many requests are no longer open although the peer has not answered them.
+        remote_tasks: what the peer does for the task, if it never calls this server, or waits to do.
+        context: the conversation in which a request to such a peer began last.
+        poll_at: when the state of a remote task is read next; 0 for never.
     """
 
     agent: str
@@ -87,6 +145,12 @@ class Peer:
     end_message: str = ""
     end_delivered: bool = False
     unanswered: int = 0
+    remote_tasks: tuple[RemoteTask, ...] = ()
+    context: str = ""
+
+    @property
+    def poll_at(self) -> float:
+        return min((each.poll_at for each in self.remote_tasks if each.poll_at), default=0.0)
 
 
 COMMON_CALLER_ID = "agent"
@@ -94,9 +158,12 @@ COMMON_CALLER_ID = "agent"
 
 
 class PeerRecord(Value):
-    """A registered swarm.
+    """A registered swarm, or an agent that is called by A2A.
 
     Attributes:
+        base_url: the URL of the swarm's server, or of the agent's card.
+        kind: the protocol by which it is called.
+        interface: where an agent takes requests, according to its card; empty until the card has been read.
         auth_token: a reference such as `${SWARM_AUTH_TOKEN_B}`; the token itself only if the entry is volatile.
         auth: how requests are signed: with a bearer token alone, or with AWS Signature 4 too.
         caller_id: the id of the peer's token for this server; empty if that is its name.
@@ -118,6 +185,13 @@ class PeerRecord(Value):
     volatile: bool = False
     expires: float | None = None
     registered: str = ""
+    kind: Literal["mail", "a2a"] = "mail"
+    interface: str = ""
+
+    @property
+    def is_described(self) -> bool:
+        """Whether its description has been read."""
+        return bool(self.version if self.kind == "mail" else self.interface)
 
 
 class PeerHealth(Value):

@@ -1,6 +1,7 @@
 """Names of mailboxes: an agent's is its name, that of its copy `name~1`, a peer's `@swarm`, a webhook's `!id`.
 
-`!cancelled` is that of the calls that the end of a task has cancelled.
+`!cancelled` is that of the calls that the end of a task has cancelled, and `!@swarm` that of the tasks at a peer whose
+state is polled.
 """
 
 from collections.abc import Iterable
@@ -28,18 +29,30 @@ def peer_of(mailbox: str) -> str | None:
     return mailbox[len(_PEER_MARK) :] if mailbox.startswith(_PEER_MARK) else None
 
 
+def poll_mailbox(swarm: str) -> str:
+    """Return the mailbox whose turns poll the tasks at a peer; it can't clash, as no webhook has such an id."""
+    return f"{_HOOK_MARK}{_PEER_MARK}{swarm}"
+
+
+def polled_by(mailbox: str) -> str | None:
+    """Return the swarm whose tasks the turns of a mailbox poll; None for any other mailbox."""
+    return peer_of(mailbox[len(_HOOK_MARK) :]) if mailbox.startswith(_HOOK_MARK) else None
+
+
 def hook_mailbox(hook_id: str) -> str:
     """Return the mailbox of a webhook; it can't clash, as agent names don't begin with `!`."""
     return _HOOK_MARK + hook_id
 
 
 def hook_of(mailbox: str) -> str | None:
-    """Return the id of the webhook that a mailbox belongs to; None for an agent's or a peer's."""
-    return mailbox[len(_HOOK_MARK) :] if has_no_messages(mailbox) and mailbox != CANCELLED_CALLS else None
+    """Return the id of the webhook that a mailbox belongs to; None for any other mailbox."""
+    if not has_no_messages(mailbox) or mailbox == CANCELLED_CALLS or polled_by(mailbox) is not None:
+        return None
+    return mailbox[len(_HOOK_MARK) :]
 
 
 def has_no_messages(mailbox: str) -> bool:
-    """Return whether what waits in a mailbox is no message: it is a webhook's, or that of cancelled calls."""
+    """Return whether what waits in a mailbox is no message: a webhook's, that of cancelled calls, or of polls."""
     return mailbox.startswith(_HOOK_MARK)
 
 

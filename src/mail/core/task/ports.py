@@ -1,6 +1,6 @@
 """Ports: what the engine needs from outside. The implementations are in `mail.adapters`."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from math import inf
 from typing import Protocol
@@ -13,6 +13,7 @@ from mail.core.task.context import Portion
 from mail.core.task.documents import Document, Kind, PutIf
 from mail.core.task.events import Event
 from mail.core.task.files import FileRef
+from mail.core.task.interswarm import Peer, RemoteState
 from mail.core.task.leases import Claim, DueTask, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.live import LiveEvent
 from mail.core.task.swarm import History
@@ -165,7 +166,7 @@ class Store(Contents, WaitRecords, Protocol):
 
         `history_after` is the number of history portions that the caller already has. Portions that the agent no longer
         reads (`mail.core.task.context.Cut`) are left out. Leases that have expired at `now` don't count, nor does a
-        park that is over (`Lease.is_over`).
+        park that is over (`Lease.is_over`). Raises TextGone if any of it is stored no longer.
         """
 
     async def claim(
@@ -424,16 +425,38 @@ class Files(Protocol):
         """Forget what a deleted task refers to, and delete the files to which no other task refers."""
 
 
+ReadFile = Callable[[str], Awaitable[bytes | None]]
+"""Returns the bytes of a file by its id; None if it is gone."""
+
+
 class Peers(Protocol):
     """Port: sends mail to other swarms."""
 
-    async def deliver(self, message: MAILInterswarmMessage, *, back: bool) -> str | None:
-        """Send a message to `/interswarm/back` or `/interswarm/forward`.
+    async def deliver(
+        self,
+        message: MAILInterswarmMessage,
+        *,
+        back: bool,
+        known: Peer | None = None,
+        read: ReadFile | None = None,
+    ) -> str | RemoteState | None:
+        """Send a message to `/interswarm/back` or `/interswarm/forward`, or by the protocol of its peer.
 
-        Return the principal under which the peer stores the task (its `local_runner`), if it says so. Raises
-        PeerRefused for permanent errors: an unknown peer, no token, a 4xx response; and PeerUnavailable for temporary
-        ones: no response in time, 429, 5xx, and, as PeerUnreachable, no connection.
+        Return the principal under which the peer stores the task (its `local_runner`), if it says so; or the task of a
+        peer that never calls this server. Raises PeerRefused for permanent errors: an unknown peer, no token, a 4xx
+        response; and PeerUnavailable for temporary ones: no response in time, 429, 5xx, and, as PeerUnreachable, no
+        connection.
+
+        Args:
+            known: the part of the peer in the task, if there is one.
+            read: reads the files of the message; without it, the peer gets only those that it can fetch.
         """
+
+    async def poll(self, swarm: str, task_id: str) -> RemoteState:
+        """Return the state of a task at a peer that never calls this server. Raises as `deliver`."""
+
+    async def cancel(self, swarm: str, task_id: str) -> None:
+        """Cancel a task at such a peer, unless it has ended there. Raises as `deliver`."""
 
     async def origin_of(self, swarm: str) -> tuple[str, str]:
         """Return the `FileRef.origin` and `region` of files of a swarm; two empty texts for an unknown one."""

@@ -26,7 +26,16 @@ from mail.core.task.fallback import Switch
 from mail.core.task.idempotency import Remembered
 from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
 from mail.core.task.limits import Limits
-from mail.core.task.mailboxes import CANCELLED_CALLS, any_goes_out, goes_out, hook_mailbox, hook_of, peer_of
+from mail.core.task.mailboxes import (
+    CANCELLED_CALLS,
+    any_goes_out,
+    goes_out,
+    hook_mailbox,
+    hook_of,
+    peer_of,
+    poll_mailbox,
+    polled_by,
+)
 from mail.core.task.schedules import ScheduleState
 from mail.core.task.turn_state import Breakpoint, PausedCall, Prepaid, Resumption
 from mail.core.task.waits import NO_WAITS, Waits
@@ -366,6 +375,8 @@ class Task:
         """Whether mail waits for another swarm, a webhook or `on_cancel`: that of a task which has stopped, too."""
         if any_goes_out(self.pending) or self.waits.cancel_at is not None:
             return True
+        if self.peers and any(map(self.poll_at, self.peers)):
+            return True
         return bool(self.webhooks) and any(hook.is_waiting for hook in self.webhooks.values())
 
     @property
@@ -384,6 +395,11 @@ class Task:
         """Return whether turns of a mailbox may begin: an agent's while the task runs, any other always."""
         return self.status is TaskStatus.RUNNING or goes_out(mailbox)
 
+    def poll_at(self, swarm: str) -> float:
+        """Return when the tasks at a peer are polled next, in seconds since the epoch; 0 for never."""
+        peer = self.peers.get(swarm)
+        return 0.0 if peer is None or self.status in ENDED else peer.poll_at
+
     def head_tier(self, mailbox: str) -> Tier | None:
         """Return the tier of the most urgent message in a mailbox; None if it is empty."""
         counts = self.pending.get(mailbox)
@@ -391,6 +407,8 @@ class Task:
             return next(compress(_TIERS, counts), None)
         if mailbox == CANCELLED_CALLS:
             return None if self.waits.cancel_at is None else Tier.AGENT
+        if self.peers and (swarm := polled_by(mailbox)) is not None:
+            return Tier.AGENT if self.poll_at(swarm) else None
         if not self.webhooks or (hook_id := hook_of(mailbox)) is None:
             return None
         hook = self.webhooks.get(hook_id)
@@ -402,12 +420,17 @@ class Task:
         With `among`, only these mailboxes.
         """
         if among is None:
-            among = (*self.pending, *map(hook_mailbox, self.webhooks), CANCELLED_CALLS)
+            among = (
+                *self.pending,
+                *map(hook_mailbox, self.webhooks),
+                CANCELLED_CALLS,
+                *map(poll_mailbox, self.peers),
+            )
         agents_run = self.status is TaskStatus.RUNNING and not self.manual
         return [
             (mailbox, tier)
             for mailbox in among
-            if (mailbox in self.pending or self.webhooks or mailbox == CANCELLED_CALLS)
+            if (mailbox in self.pending or self.webhooks or self.peers or mailbox == CANCELLED_CALLS)
             and (tier := self.head_tier(mailbox)) is not None
             and (agents_run or goes_out(mailbox))
             and mailbox not in self.queued
@@ -421,6 +444,8 @@ class Task:
             return 0.0
         if (hook_id := hook_of(mailbox)) is not None:
             return self.webhooks[hook_id].retry_at if hook_id in self.webhooks else 0.0
+        if (swarm := polled_by(mailbox)) is not None:
+            return self.poll_at(swarm)
         peer = self.peers.get(peer_of(mailbox) or "")
         return peer.retry_at if peer else 0.0
 

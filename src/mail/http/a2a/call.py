@@ -76,7 +76,11 @@ class Call(Runs):
                 await self._require_open(task, run_id)
             files = [await self.runtime.caller_files.put(str(self.principal), each) for each in content.files]
             submission = submission_of(
-                message, content, None if was_sent else task, [each.id for each in files]
+                message,
+                content,
+                None if was_sent else task,
+                [each.id for each in files],
+                self.runtime.swarm.task_message_limit,
             )
             submission = submission.evolve(
                 ceiling=self.runtime.ceiling(self.principal), idempotency_key=claim.key

@@ -97,9 +97,15 @@ class SwarmHandler(RequestHandler):
             validate_history_length(options)
             if options.HasField("task_push_notification_config"):
                 raise PushNotificationNotSupportedError(NO_PUSH)
-            submitted = await call.submit(params.message)
-            waits = not options.return_immediately
-            task, progress, status = await call.settle(submitted.key, of=submitted.seq, waits=waits)
+            waits, permits = not options.return_immediately, call.service.stream_permits
+            holding = call.service.holding(call.request)
+            if waits and permits is not None:
+                await holding.share_stream(permits)
+            try:
+                submitted = await call.submit(params.message)
+                task, progress, status = await call.settle(submitted.key, of=submitted.seq, waits=waits)
+            finally:
+                await holding.close_stream()
             drawing = call.drawing(task, is_last=progress.is_last)
             return apply_history_length(await drawing.task(progress, status), options)
 

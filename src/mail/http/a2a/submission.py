@@ -5,11 +5,13 @@ from typing import Any
 
 from a2a.types import Message, Role
 from google.protobuf.json_format import MessageToDict
+from pydantic import Field
 from pydantic_core import to_json
 
 from mail.core.decisions.submit import Submission
-from mail.core.protocol.values import value
+from mail.core.protocol.values import Value, value
 from mail.core.task.files import File
+from mail.core.task.limits import Budget
 from mail.core.task.task import Task, TaskStatus
 from mail.core.task.turn_state import PausedCall
 from mail.errors import BadRequest
@@ -65,9 +67,11 @@ def entrypoint_of(message: Message) -> str | None:
 
 
 def submission_of(
-    message: Message, content: Content, task: Task | None, file_ids: Sequence[str]
+    message: Message, content: Content, task: Task | None, file_ids: Sequence[str], steps: int
 ) -> Submission:
     """Return what a message asks of the runtime; `task` is that of its context, None for a new one.
+
+    `steps` are those that the swarm allows.
 
     Raises BadRequest for one that doesn't answer what a paused task asks.
     """
@@ -78,7 +82,30 @@ def submission_of(
         entrypoint=entrypoint_of(message),
         files=tuple(file_ids),
         drop_question=task is not None and task.status is TaskStatus.PAUSED,
+        **_limits(message, steps) if task is None or not task.is_running else {},
     )
+
+
+class _Limits(Value):
+    """What another swarm has left for its task: the keys that swarms of MAIL send each other."""
+
+    steps_left: int | None = Field(default=None, ge=1)
+    budget_left: Budget | None = None
+
+
+def _limits(message: Message, steps: int) -> dict[str, Any]:
+    """Return the limits that a message sets for its run, as fields of a submission; `steps` are those of the swarm."""
+    given = MessageToDict(message.metadata)
+    limits = _Limits.model_validate({name: _whole(given.get(name)) for name in _Limits.model_fields})
+    left = steps if limits.steps_left is None else min(limits.steps_left, steps)
+    return {"steps": left, "budget": limits.budget_left}
+
+
+def _whole(given: Any) -> Any:
+    """Return a value with its whole numbers as such: in metadata, all numbers are floats."""
+    if isinstance(given, dict):
+        return {name: _whole(each) for name, each in given.items()}
+    return int(given) if isinstance(given, float) and given.is_integer() else given
 
 
 def _answer(content: Content, calls: Sequence[PausedCall]) -> Submission:

@@ -34,17 +34,18 @@ FILES = "mail://files/"
 """Begins the URI of a file."""
 
 INLINE_BYTES = 768 * 1024
-"""The largest image that is part of a result, as clients take 1 MB of text; larger ones are links."""
+"""The images and sounds that are part of one result, as clients take 1 MB of text; others are links."""
 
 _BLOCK: TypeAdapter[ContentBlock] = TypeAdapter(ContentBlock)
 
 
 class Files:
-    """The files of a caller."""
+    """The files of a caller, for one request."""
 
     def __init__(self, files: CallerFiles, instance: str) -> None:
         self._files = files
         self._instance = instance
+        self._room = INLINE_BYTES
 
     async def store(self, given: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
         """Store the files of a message, and return their ids. Raises BadRequest."""
@@ -70,10 +71,11 @@ class Files:
         return (await self._files.put(self._instance, file)).id
 
     async def draw(self, file: Mapping[str, Any]) -> ContentBlock:
-        """Return a file of an answer: a small image or sound itself, others as a link to their resource."""
+        """Return a file of an answer: an image or sound that has room, or else a link to its resource."""
         ref = FileRef.read(file)
         kind = ref.type.partition("/")[0]
-        if kind in ("image", "audio") and ref.size <= INLINE_BYTES:
+        if kind in ("image", "audio") and ref.size <= self._room:
+            self._room -= ref.size
             data = await self._files.read(self._instance, ref.id)
             if data is not None:
                 text = b64encode(data).decode()

@@ -32,6 +32,9 @@ PAGE = 50
 MAX_BYTES = 256 * 1024
 """The size of a conversation; of a longer one its end is shown."""
 
+COPIES = 4
+"""How often a file is in memory while it is sent: its bytes, their base64, and the message in two forms."""
+
 TEMPLATES = ListResourceTemplatesResult(
     resource_templates=[
         ResourceTemplate(
@@ -93,10 +96,10 @@ async def read_resource(runs: Runs, uri: str) -> ReadResourceResult:
 async def _file(runs: Runs, uri: str) -> BlobResourceContents | TextResourceContents:
     instance, files = str(runs.principal), runs.runtime.caller_files
     ref = await files.find(instance, uri.removeprefix(FILES))
+    runs.service.holding(runs.request).hold(ref.size * COPIES)
     data = await files.read(instance, ref.id)
     if data is None:
         raise FileNotFound
-    runs.service.holding(runs.request).keep(len(data) * 3)
     if ref.is_text:
         return TextResourceContents(uri=uri, mime_type=ref.type, text=data.decode(errors="replace"))
     return BlobResourceContents(uri=uri, mime_type=ref.type, blob=b64encode(data).decode())

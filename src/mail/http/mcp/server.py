@@ -80,6 +80,7 @@ def _server(swarm: SwarmCore) -> Server:
         version=swarm.version,
         description=swarm.description or None,
         instructions=INSTRUCTIONS,
+        get_tool_input_schema=lambda _name: None,  # else each call lists the tools; none wants headers
         on_list_tools=_list_tools,
         on_list_resources=_list_resources,
         on_list_resource_templates=_list_templates,

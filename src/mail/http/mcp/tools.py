@@ -1,6 +1,7 @@
 """The tools of the swarm: one for each entrypoint, and `ask`, `reply`, `task` and `cancel` for all of them."""
 
 import inspect
+from functools import cache
 from typing import Annotated, Any
 
 from mcp_types import Tool, ToolAnnotations
@@ -115,13 +116,18 @@ def list_tools(swarm: SwarmCore) -> list[Tool]:
     return tools + [_tool(name, arguments) for name, arguments in COMMON.items()]
 
 
+@cache
+def _schema(arguments: type[Value]) -> dict[str, Any]:
+    return arguments.model_json_schema(schema_generator=_Plain)
+
+
 def _tool(name: str, arguments: type[Value], description: str = "", title: str | None = None) -> Tool:
     is_read_only = arguments is Look
     return Tool(
         name=name,
         title=title,
         description=description or inspect.getdoc(arguments),
-        input_schema=arguments.model_json_schema(schema_generator=_Plain),
+        input_schema=_schema(arguments),
         annotations=ToolAnnotations(
             read_only_hint=is_read_only, destructive_hint=not is_read_only, open_world_hint=True
         ),

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
@@ -11,6 +12,7 @@ from pydantic_core import to_json
 from mail.auth.keys import Caller
 from mail.core.engine.pacing import Paced
 from mail.core.engine.watch import LONG_POLL, Submitted, read_timeline
+from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.values import value
 from mail.core.task.files import FileRef
 from mail.core.task.swarm import SwarmCore
@@ -183,13 +185,19 @@ async def _result(request: Request, begun: Begun, *, waits: bool = True) -> JSON
     """Return the response, after waiting for its end as long as the request may."""
     service = service_of(request)
     if waits:
-        wait = service.runtime.store.wait_for_response
-        try:
-            async with service.stopping.cuts_short(), asyncio.timeout(service.wait_limit(request)):
-                while await wait(begun.sought.key, begun.sought.id.generation, seconds=LONG_POLL) is None:
-                    pass
-        except TimeoutError:
-            pass
+        of_run = service.runtime.store.wait_for_response
+        key, generation = begun.sought.key, begun.sought.id.generation
+
+        async def wait(seconds: float | None) -> MAILMessage | None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    while True:
+                        response = await of_run(key, generation, seconds=LONG_POLL)
+                        if response is not None:
+                            return response
+            return None
+
+        await service.wait(request, wait, service.wait_limit(request))
     return await _read(service, begun.sought, service.holding(request))
 
 

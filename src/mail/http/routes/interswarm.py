@@ -177,7 +177,7 @@ async def send_message(
             pings=not body.ignore_stream_pings,
         )
     preference = read_preference(request.headers.getlist("prefer"))
-    message = await await_answer(service, submitted, preference.within(service.wait_limit(request)))
+    message = await await_answer(request, submitted, preference.within(service.wait_limit(request)))
     if message is None:
         return accepted(request, submitted, preference, headers)
     return await answer_with_events(request, submitted, message.as_json(), preference, headers)

@@ -1,7 +1,7 @@
 """`POST /message`: send the swarm a message."""
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 from urllib.parse import quote, urlencode
@@ -389,7 +389,7 @@ async def post_message(
     preference = read_preference(request.headers.getlist("prefer"))
     if (due := body.time_to_post()) is not None and due > service.runtime.now():
         return accepted(request, submitted, preference, headers, more)
-    message = await await_answer(service, submitted, preference.within(service.wait_limit(request)))
+    message = await await_answer(request, submitted, preference.within(service.wait_limit(request)))
     if message is None:
         return accepted(request, submitted, preference, headers, more)
     response = message.message.body
@@ -455,15 +455,12 @@ def task_headers(submitted: Submitted) -> dict[str, str]:
     return {"X-Task-ID": quote(submitted.key.task_id, safe=""), "X-Last-Event-ID": str(submitted.after)}
 
 
-async def await_answer(service: Service, submitted: Submitted, seconds: float | None) -> MAILMessage | None:
+async def await_answer(request: Request, submitted: Submitted, seconds: float | None) -> MAILMessage | None:
     """Return the finishing message; None when the time is up or the server stops."""
     if seconds == 0:
         return None
-    try:
-        async with service.stopping.cuts_short():
-            return await service.runtime.wait(submitted, seconds)
-    except TimeoutError:
-        return None
+    service = service_of(request)
+    return await service.wait(request, partial(service.runtime.wait, submitted), seconds)
 
 
 def accepted(

@@ -17,7 +17,10 @@ class PostSwarms(Given):
     """Another swarm that agents may write to."""
 
     name: str = Field(description="Its name, as given at its `/`.")
-    base_url: str = Field(description="Its server: `https://host`, optionally with a port and a path.")
+    base_url: str = Field(
+        description="Its server: `https://host`, optionally with a port and a path; or the agent card of an agent that "
+        "is called by A2A, whose URL ends with `.json`."
+    )
     auth_token: str | None = Field(
         default=None,
         description="The token for calling it, or a reference to a variable such as "
@@ -64,6 +67,9 @@ class SwarmEndpoint(Answered):
         default=None, description="With `all`: the reference to the variable with its token."
     )
     caller_id: str = Field(default="", description="With `all`: the id of its token for this server.")
+    kind: Literal["mail", "a2a"] = Field(
+        default="mail", description="With `all`: `a2a` for an agent that is called by A2A."
+    )
 
 
 class Swarms(Answered):

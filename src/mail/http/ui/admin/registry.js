@@ -79,7 +79,9 @@ export function Registry() {
                     `,
                     html`
                       <span class="row">
-                        ${swarm.public && html`<${Chip}>public</${Chip}>`}${
+                        ${swarm.kind === "a2a" && html`<${Chip} title="An agent that is called by A2A">A2A</${Chip}>`}${
+                          swarm.public && html`<${Chip}>public</${Chip}>`
+                        }${
                           swarm.volatile &&
                           html`<${Chip} title="Removed after a day, and when the server stops">volatile</${Chip}>`
                         }
