@@ -12,9 +12,11 @@ from support.processes.http_server import HTTPServer, eventually
 
 from mail.auth.keys import Caller
 from mail.core.decisions.caller_limits import CallerLimits
+from mail.core.engine.pacing import PIECE_BYTES
 from mail.core.task.change import InboxEntry
+from mail.core.task.task import TaskKey
 from mail.http import task_json
-from mail.http.account import READ_BYTES
+from mail.http.account import PIECE_FACTOR, READ_BYTES
 from mail.testing.agents import Call, View, build_swarm, complete
 
 ANN = Caller("user", "ann")
@@ -265,3 +267,27 @@ async def test_a_fork_holds_the_mail_that_waited_then() -> None:
         forked = await server.client.post("/task/fork", json={"task_id": "t", "at": at})
         assert (forked.status_code, forked.json()["waiting"]) == (201, 5)
         assert account.is_empty
+
+
+async def test_the_items_of_the_past_come_in_pieces(large: HTTPServer) -> None:
+    """And all of them are held, as later events change earlier ones."""
+    for _ in range(4):
+        await large.ask(body="x" * 50_000, task_id="t")
+    task = await large.rig.task(TaskKey("user:ann@example", "t"))
+    snapshot = await large.rig.store.read_snapshot(task.key, task.seq)
+    pieces = await task_json.snapshot_pieces(large.service, snapshot, large.rig.runtime.pacer, items=True)
+    sizes = []
+    whole = b""
+    async for piece in pieces:
+        sizes.append(len(piece))
+        whole += piece
+    assert max(sizes) < 3 * PIECE_BYTES
+    query = {"task_id": "t", "at": str(task.seq), "items": "true"}
+    answer = await large.client.get("/task", params=query)
+    assert answer.json() == json.loads(whole)
+    assert len(answer.json()["items"]) >= 4
+    account = large.service.account
+    account.count(ANN, account.share - task.stored_bytes * PIECE_FACTOR, 0, 0)
+    assert (await large.client.get("/task", params=query)).status_code == 429
+    del query["items"]
+    assert (await large.client.get("/task", params=query)).status_code == 200

@@ -365,12 +365,12 @@ async def snapshot_pieces(
 ) -> AsyncGenerator[bytes]:
     """Return a task as it was as `TaskRecord`, in pieces of JSON, perhaps with its items."""
     task, store = snapshot.task, service.runtime.store
-    more = {}
+    more: dict[str, object] = {}
     if items:
         reader, found = Conversation(), []
         async for event in read_timeline(store, task.key, pacer, upto=task.seq):
             found += await read_items(reader, [event], pacer)
-        more["items"] = fold(found)
+        more["items"] = array_pieces(_item_entries(pacer, fold(found)))
     events = read_timeline(store, task.key, pacer, upto=task.seq)
     return _record_pieces(task, events, read_waiting(store, snapshot), more, pacer)
 
@@ -479,6 +479,14 @@ def _event_entry(event: Event, task_id: str) -> dict[str, Any]:
         "retry": None,
         "comment": None,
     }
+
+
+async def _item_entries(pacer: Paced, items: Iterable[Item]) -> AsyncGenerator[bytes]:
+    """Yield items as JSON."""
+    for item in items:
+        entry = to_json(item)
+        await pacer.pause(len(entry))
+        yield entry
 
 
 async def _queued_messages(pacer: Paced, mail: AsyncIterable[InboxEntry]) -> AsyncGenerator[bytes]:
