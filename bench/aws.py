@@ -95,6 +95,7 @@ async def counts(deployment: Deployment, late: int) -> list[Row]:
         *_figures(await read_cold_turn(deployment, late), None),
         *_figures(await read_action(deployment), None),
         *_figures(await read_fan_out(deployment), None, FAN_OUT_UNITS),
+        *_figures(await read_fan_out(deployment, copies=True), None, FAN_OUT_UNITS),
     ]
 
 
@@ -125,13 +126,16 @@ async def read_action(deployment: Deployment) -> Reading:
     return _reading("turn with an action", [await _turn(deployment)])
 
 
-async def read_fan_out(deployment: Deployment, *, at_once: bool = False) -> Reading:
-    """All turns of a task whose supervisor asks many workers at once; they answer one by one, or at the same moment."""
+async def read_fan_out(deployment: Deployment, *, at_once: bool = False, copies: bool = False) -> Reading:
+    """All turns of a task whose supervisor asks many workers at once; they answer one by one, or at the same moment.
+
+    The workers are agents, or copies of one.
+    """
     if at_once:  # turns look at the time to find out whether others have committed
         deployment.clock = SYSTEM_CLOCK
-    await deployment.begin(swarms.fan_out(WIDTH))
+    await deployment.begin(swarms.fan_out(WIDTH, copies=copies))
     how = "at once" if at_once else "one by one"
-    name = f"fan-out to {WIDTH} {how}, a turn"
+    name = f"fan-out to {WIDTH} {'copies ' if copies else ''}{how}, a turn"
     if at_once:
         total, reports = await deployment.finish()
         turns = [report for report in reports if report.outcome is TurnReport.Outcome.COMMITTED]

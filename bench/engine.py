@@ -39,6 +39,9 @@ WAITING = (2_000, 10_000)
 
 FLOOR_TURNS = 400
 
+AS_FAST = 1.2
+"""The most that a turn of a copy takes, in units of that of an agent with one history."""
+
 ACTIONS = 100
 """How many actions are run one after the other."""
 
@@ -130,6 +133,7 @@ def measure(repeats: int) -> list[Row]:
                 ratios.append(sample.cpu / sample.turns / ((before + after) / 2))
             rows.append(_row(scenario, samples, ratios))
         rows.append(_growth(folder, repeats))
+        rows.append(_copies(folder, repeats))
         rows.append(_receipts(folder, repeats))
         rows += [_waiting(folder, tasks) for tasks in (WAITING if repeats > 1 else WAITING[:1])]
     name = "floor: one transaction of six statements"
@@ -158,6 +162,24 @@ def _growth(folder: Path, repeats: int) -> Row:
         ratios.append((marks[2000] - marks[1700]) / (marks[400] - marks[100]))
     name = "one task: turns around 1,850 by turns around 250"
     return Row("engine", name, median(ratios), "×", budget=FLAT)
+
+
+def _copies(folder: Path, repeats: int) -> Row:
+    """CPU of a fan-out to 32 copies of one agent, in units of that of one to 32 agents."""
+    ratios = []
+    for repeat in range(2 * repeats):  # half a second each
+        agents, copies = [
+            asyncio.run(
+                run(
+                    Scenario("copies", swarms.fan_out(32, copies=copies), rounds=6),
+                    folder / f"copies-{repeat}-{copies}.db",
+                )
+            )
+            for copies in (False, True)
+        ]
+        ratios.append(copies.cpu / copies.turns / (agents.cpu / agents.turns))
+    name, note = "fan-out to 32 copies by one to 32 agents, a turn", f"{min(ratios):.2f} to {max(ratios):.2f}"
+    return Row("engine", name, median(ratios), "×", budget=AS_FAST, note=note)
 
 
 def _receipts(folder: Path, repeats: int) -> Row:

@@ -100,9 +100,9 @@ def ping_pong(exchanges: int) -> SwarmCore:
     return _swarm(supervisor, "worker")
 
 
-def fan_out(width: int) -> SwarmCore:
-    """The supervisor asks so many workers at once and waits for them all: 2 × width + 1 turns."""
-    workers = [f"worker-{n}" for n in range(width)]
+def fan_out(width: int, *, copies: bool = False) -> SwarmCore:
+    """The supervisor asks so many workers, or copies of one, at once and waits for them all: 2 × width + 1 turns."""
+    workers = ["worker"] * width if copies else [f"worker-{n}" for n in range(width)]
     ask = _ask(*workers)
     before_last = (2 + len(ask[1])) + (width - 1) * (2 + len(AWAIT[1]))
 
@@ -111,7 +111,11 @@ def fan_out(width: int) -> SwarmCore:
             return ask
         return AWAIT if len(history) <= before_last else COMPLETE
 
-    return _swarm(supervisor, *workers)
+    swarm = _swarm(supervisor, *dict.fromkeys(workers))
+    if copies:
+        worker = replace(swarm.agents["worker"], copies=width)
+        swarm = replace(swarm, agents={**swarm.agents, "worker": worker})
+    return swarm
 
 
 def acting(*, idempotent: bool) -> SwarmCore:

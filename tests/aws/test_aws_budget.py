@@ -59,3 +59,9 @@ def test_a_process_that_does_not_know_the_task_makes_no_more_calls(rows: Rows) -
 
 def test_a_fan_out_wakes_its_workers_in_batches(rows: Rows) -> None:
     assert rows["fan-out to 32 one by one, a turn: calls"].value < 4.1
+
+
+def test_a_fan_out_to_copies_of_an_agent_costs_no_more_than_one_to_as_many_agents(rows: Rows) -> None:
+    for figure in ("calls", "write units", "read units", "bytes written"):
+        copies = rows[f"fan-out to 32 copies one by one, a turn: {figure}"].value
+        assert copies <= rows[f"fan-out to 32 one by one, a turn: {figure}"].value, figure

@@ -119,6 +119,23 @@ def test_a_person_asks_an_agent_elsewhere_and_sees_it_stream(pair: Pair) -> None
     assert "event: task_complete" in lines
 
 
+def test_the_functions_call_an_agent_by_a2a(pair: Pair) -> None:
+    """They have no SDK of it; polls are delayed messages of the queue of deliveries."""
+    alpha, beta = pair
+    made = run_mail("token", "create", "--role", "user", "--id", "partner", cwd=beta.folder)
+    client("ssm", alpha.endpoint).put_parameter(
+        Name=f"{SECRETS}/outbound/SWARM_AUTH_TOKEN_BETA_BY_A2A",
+        Value=made.stdout.strip(),
+        Type="SecureString",
+    )
+    register(alpha, "beta-by-a2a", f"{beta.url}/.well-known/agent-card.json")
+    with alpha.client() as http:
+        asked = {"body": "2+3", "targets": ["supervisor@beta-by-a2a"]}
+        response = http.post("/interswarm/message", json=asked)
+    assert response.status_code == 200, response.text
+    assert response.json()["response"]["message"]["body"] == "2+3 = 5."
+
+
 def test_mail_waits_in_its_queue_for_a_server_that_is_down(pair: Pair) -> None:
     alpha, beta = pair
     beta.kill()

@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 from support.processes.http_server import HTTPServer
+from support.services.messages import wrapped
 
 from mail.core.decisions import remote_tasks
 from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.task.files import File
 from mail.core.task.limits import Budget
 from mail.core.task.task import Task
+from mail.errors import Forbidden
 from mail.net import InterswarmRouter, SwarmRegistry
 from mail.testing.agents import View, build_agent, build_swarm, call, complete, request, wait
 from mail.testing.rig import Rig
@@ -110,3 +112,15 @@ async def test_the_budget_goes_along(alpha: Rig, beta: HTTPServer) -> None:
     [task] = await tasks_of(beta)
     assert task.limits.steps == 4
     assert (task.limits.budget.tokens, task.limits.budget.cost) == (1000, 2.0)
+
+
+async def test_a_person_asks_it_directly(alpha: Rig) -> None:
+    outcome = await alpha.ask("hello", targets=("helper@beta",))
+    assert outcome.answer == "beta: hello"
+
+
+async def test_nobody_sends_mail_in_its_name(alpha: Rig) -> None:
+    message = wrapped(source_swarm="beta", target_swarm="alpha")
+    for caller in ("beta", "agent", "other"):
+        with pytest.raises(Forbidden, match="called by A2A"):
+            await alpha.runtime.receive(caller, message, back=False)

@@ -8,6 +8,9 @@ from pathlib import Path
 
 from support.engines.aws import ROOT
 
+BASELINE = "a068fee037f44884eaa05ae1b69477cfcd055aa9"
+"""A commit that takes the place of a release before the first one, so that two versions meet all the same."""
+
 
 @cache
 def previous_release() -> str | None:
@@ -23,16 +26,17 @@ def file_of_previous(path: str) -> str:
 
 
 def source_of_previous(folder: Path) -> Path:
-    """A folder with the packages of the previous release, for PYTHONPATH; that of this one, if there is none.
+    """A folder with the packages of the previous release, for PYTHONPATH: of BASELINE before the first one.
+
+    It is that of this checkout in a clone without that commit.
 
     `spec`, `layers` and the template are there as links in the packages point to them.
     """
-    tag = previous_release()
-    if tag is None:
+    commit = previous_release() or BASELINE
+    packed = _git("archive", commit, "src", "spec", "layers", "template.yaml")
+    if not packed:
         return ROOT / "src"
-    with tarfile.open(
-        fileobj=io.BytesIO(_git("archive", tag, "src", "spec", "layers", "template.yaml"))
-    ) as archive:
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         archive.extractall(folder, filter="data")
     return folder / "src"
 

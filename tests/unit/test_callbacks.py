@@ -170,7 +170,9 @@ class TestResult:
         swarm = build_swarm(
             {
                 "director": lambda view: (
-                    [call("render"), call("ask")] if len(view.messages) == 1 else [complete("done")]
+                    [call("render"), call("render"), call("ask")]
+                    if len(view.messages) == 1
+                    else [complete("done")]
                 )
             },
             actions={"render": studio.action(), "ask": look},
@@ -182,6 +184,52 @@ class TestResult:
             await rig.runtime.callbacks.finish(studio.tokens[0], DONE)
             (waiting,) = await rig.inbox(paused.key)
             assert waiting.message.message.body == "render: the film"
+            rig.runtime.swarm = build_swarm({"chief": lambda view: [complete(view.mail.body)]})
+            await rig.runtime.callbacks.finish(studio.tokens[1], CallResult("the second film"))
+            last = (await rig.inbox(paused.key))[-1].message
+            assert (await rig.task(paused.key)).status is TaskStatus.PAUSED
+        assert last.message.body == (
+            "render of agent 'director', which the swarm no longer has: the second film"
+        )
+
+    @pytest.mark.parametrize("result", [DONE, CallResult("no disk", has_failed=True)])
+    async def test_one_whose_agent_is_gone_ends_the_task_as_failed_and_says_what_was_there(
+        self, result: CallResult
+    ) -> None:
+        studio = Studio()
+
+        def chief(view: View) -> Sequence[Call]:
+            return [request("maker")] if view.mail.sender_type == "user" else [complete(view.mail.body)]
+
+        swarm = build_swarm(
+            {"chief": chief, "maker": lambda view: [call("render")]}, actions={"render": studio.action()}
+        )
+        async with Rig(swarm) as rig:
+            submitted = await rig.submit()
+            await until_asleep(rig, submitted.key)
+            rig.runtime.swarm = build_swarm({"chief": chief})
+            await rig.runtime.callbacks.finish(studio.tokens[0], result)
+            outcome = await rig.outcome(submitted)
+            repeated = await rig.runtime.callbacks.finish(studio.tokens[0], result)
+        assert outcome.task.status is TaskStatus.FAILED
+        assert outcome.answer == (
+            "render, which agent 'maker' had called, has ended, but the swarm no longer has this agent. "
+            "The task was ended."
+        )
+        kind = EventKind.ACTION_ERROR if result.has_failed else EventKind.ACTION_COMPLETE
+        assert [result.text in event.text for event in outcome.of(kind)] == [True], "it can be read"
+        assert repeated.state in (CallState.FINISHED, CallState.FAILED)
+
+    async def test_one_whose_action_is_gone_is_read_and_says_so(self) -> None:
+        studio = Studio()
+        async with studio_of(studio) as rig:
+            submitted = await rig.submit("render")
+            await until_asleep(rig, submitted.key)
+            rig.runtime.swarm = build_swarm({"director": lambda view: [complete(view.mail.body)]})
+            await rig.runtime.callbacks.finish(studio.tokens[0], DONE)
+            outcome = await rig.outcome(submitted)
+        assert outcome.task.status is TaskStatus.COMPLETED
+        assert outcome.answer == "render, an action that you no longer have: the film"
 
 
 class TestTime:

@@ -33,6 +33,18 @@ GRACE_SECONDS = 100.0
     metavar="NAME",
     help="The deployed stack whose table and queues are used. [default: those of MAIL_TABLE, MAIL_TURN_QUEUES, …]",
 )
+@click.option("--table", metavar="NAME", help="The table, in place of that of the stack or of MAIL_TABLE.")
+@click.option("--bucket", metavar="NAME", help="The bucket, in place of that of the stack or of MAIL_BUCKET.")
+@click.option(
+    "--turn-queues",
+    metavar="URLS",
+    help="The URLs of the five queues of turns, by tier, separated by commas, in place of MAIL_TURN_QUEUES.",
+)
+@click.option(
+    "--delivery-queue",
+    metavar="URL",
+    help="The URL of the queue of deliveries, in place of MAIL_DELIVERY_QUEUE.",
+)
 @click.option(
     "--concurrency",
     type=Integer(min=5),
@@ -57,7 +69,13 @@ GRACE_SECONDS = 100.0
 )
 @config_file
 def worker(
-    stack: str | None, concurrency: int, grace: float, host: str, port: int | None, config: Path | None
+    stack: str | None,
+    concurrency: int,
+    grace: float,
+    host: str,
+    port: int | None,
+    config: Path | None,
+    **resources: str | None,
 ) -> None:
     """Run the turns of a deployment on AWS in this process, beside its functions or in place of them.
 
@@ -77,8 +95,9 @@ def worker(
     try:
         if stack is not None:
             os.environ.update(bootstrap.read_stack(stack))
-        elif not os.environ.get("MAIL_TABLE") or not os.environ.get("MAIL_TURN_QUEUES"):
-            raise click.UsageError("name the deployment with --stack, or set MAIL_TABLE and MAIL_TURN_QUEUES")
+        os.environ.update({f"MAIL_{name.upper()}": given for name, given in resources.items() if given})
+        if not os.environ.get("MAIL_TABLE") or not os.environ.get("MAIL_TURN_QUEUES"):
+            raise click.UsageError("name the deployment with --stack, or give --table and --turn-queues")
         bootstrap.TurnSecrets().read()
         settings = AwsConfig.from_environ()
         set_up_logging(settings.server)

@@ -284,20 +284,20 @@ class InterswarmRouter:
         return await self.swarm_registry.caller_ids(swarm)
 
     async def obstacle(self, swarm: str) -> str:
-        """Return why mail to a swarm can't be sent; see `mail.core.task.ports.Peers`."""
+        """Return why mail of a swarm can't be answered; see `mail.core.task.ports.Peers`."""
         here = self.local_swarm_name
         peer = await self.swarm_registry.find(swarm)
         if peer is None:
             return f"{swarm!r} is not registered at {here!r} (POST /swarms)"
+        if peer.kind == "a2a":
+            return f"{swarm!r} is registered at {here!r} as an agent that is called by A2A, and sends no mail"
         if not self.swarm_registry.may_call(peer):
             return (
                 f"{peer.base_url} is not public; to allow it, set allow_private_addresses in [server.interswarm] "
                 f"of {here!r}"
             )
         try:
-            has_token = (
-                peer.kind == "a2a" or not self._reads_tokens or await self.swarm_registry.token_for(peer)
-            )
+            has_token = not self._reads_tokens or await self.swarm_registry.token_for(peer)
         except StoreUnavailable:
             return ""
         return "" if has_token else f"{here!r} has no token for it: set {variable_in(peer.auth_token)} there"

@@ -119,7 +119,8 @@ def finish(
             _extra(call),
         )
         if not _end_if_gone(draft, call):
-            draft.announce(_reader(draft, call), Subject.ACTION_COMPLETE, f"{call.name}: {result.text}")
+            text = f"{_name(draft.swarm, call)}: {result.text}"
+            draft.announce(_reader(draft, call), Subject.ACTION_COMPLETE, text)
     return draft.seal()
 
 
@@ -272,7 +273,7 @@ def _announce_failures(draft: Draft, agent: str, failures: Sequence[tuple[LaterC
         draft.emit(EventKind.ACTION_ERROR, f"action error (caller = {agent}):\n{why}", _extra(call))
     if _end_if_gone(draft, failures[0][0]):
         return
-    lines = [f"{call.name}: ERROR: {why}" for call, why in failures]
+    lines = [f"{_name(draft.swarm, call)}: ERROR: {why}" for call, why in failures]
     draft.tell(_reader(draft, failures[0][0]), Subject.ACTION_ERROR, "\n".join(lines))
 
 
@@ -294,6 +295,16 @@ def _end_if_gone(draft: Draft, call: LaterCall) -> bool:
 def _reader(draft: Draft, call: LaterCall) -> str:
     """Return who reads how a call has ended: its agent, or the entrypoint if the swarm no longer has that agent."""
     return call.agent if draft.swarm.has(call.agent) else draft.entrypoint
+
+
+def _name(swarm: SwarmCore, call: LaterCall) -> str:
+    """Return the action of a call that has ended, and what the swarm no longer has of it."""
+    if not swarm.has(call.agent):
+        return f"{call.name} of agent {call.agent!r}, which the swarm no longer has"
+    agent = swarm.agent(call.agent)
+    if agent.tool_source is None and not swarm.runs_as_action(agent, call.name):
+        return f"{call.name}, an action that you no longer have"
+    return call.name
 
 
 def _why_late(call: LaterCall) -> str:

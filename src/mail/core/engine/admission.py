@@ -156,9 +156,11 @@ class Admission:
 
     async def _unknown_swarm(self, targets: Sequence[str]) -> str | None:
         """Return the first swarm of `agent@swarm` targets that is not known here; None if all are."""
-        wiring = self._wiring
+        peers = self._wiring.peers
         for swarm in dict.fromkeys(parse_agent_address(target)[1] for target in targets):
-            if swarm is not None and wiring.peers is not None and not await wiring.peers.caller_ids(swarm):
+            if swarm is None or peers is None or await peers.caller_ids(swarm):
+                continue
+            if swarm not in await peers.known():  # else it is called by another protocol, and never calls
                 return swarm
         return None
 

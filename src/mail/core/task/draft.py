@@ -305,6 +305,8 @@ class Draft:
             cut = replace(context, cut=Cut(begin=n + 1), tokens=0, counted=0)
             self.contexts = {**self.contexts, mailbox: cut}
         generation = self.generation
+        if not (generation.faults or generation.failing_calls or generation.pins):
+            return
         self.generation = replace(
             generation,
             faults={name: count for name, count in generation.faults.items() if name != mailbox},

@@ -470,11 +470,11 @@ class Peers(Protocol):
     async def caller_ids(self, swarm: str) -> Sequence[str]:
         """Return the ids of the tokens with which a swarm may call this server, its own first.
 
-        Empty for an unknown swarm.
+        Empty for an unknown swarm, and for one that never calls.
         """
 
     async def obstacle(self, swarm: str) -> str:
-        """Return why mail to a swarm can't be sent; empty if it can, as far as this process knows."""
+        """Return why mail of a swarm can't be answered; empty if it can, as far as this process knows."""
 
     async def discover(self, urls: Sequence[str]) -> str:
         """Register the swarms that servers at these URLs run or know; return the outcome as text for an agent."""
