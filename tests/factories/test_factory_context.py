@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from support.engines.adapters import STORES
 from support.services.llm_stub import LLMStub, Tokens, call, context_exceeded, reply, text
-from support.services.llm_stub.script import Reply, Turn
+from support.services.llm_stub.script import Reply, Turn, bad_key, unknown_model
 from support.services.llm_stub.server import Request
 
-from mail.core.task.context import Context
+from mail.core.task.context import WHOLE, Context
 from mail.core.task.events import EventKind
 from mail.core.task.extras import ContextExtra
 from mail.core.task.ports import Store
@@ -237,3 +237,67 @@ async def test_a_long_conversation_with_a_hundred_calls(
     print(f"{where}: {outcome.task.stored_bytes / 1e6:.2f} MB of texts take {size / 1e6:.2f} MB")
     assert outcome.task.stored_bytes < 4_000_000
     assert size < megabytes * 1e6
+
+
+@pytest.mark.full
+class TestASummaryThatFails:
+    """Nothing is left out without a summary while the call still fits into the window."""
+
+    async def test_the_agents_own_model_writes_what_the_set_one_cannot(self, stub: LLMStub) -> None:
+        provider = Provider(8_192, 40)
+
+        def answer(request: Request) -> Turn:
+            is_wrong = request.body["model"] == "no-such-model"
+            return unknown_model() if is_wrong else provider(request)
+
+        settings = Context(model="openai/no-such-model")
+        stub.otherwise = answer
+        async with Rig(looker(SMALL, 600, settings)) as rig:
+            outcome = await rig.outcome(await rig.submit(f"Look: {FACTS}."), seconds=SECONDS)
+        assert outcome.answer == "20 facts"
+        assert provider.summaries
+        assert all(cut.summary for cut in cuts(outcome) if cut.begin > 1)
+
+    async def test_the_history_is_whole_up_to_the_end_of_the_window(self, stub: LLMStub) -> None:
+        provider = Provider(8_192, 40)
+        sizes = []
+
+        def answer(request: Request) -> Turn:
+            said = json.dumps(request.body)
+            if "You are the memory of an agent" in said:
+                return bad_key()
+            sizes.append(len(said) // 4)
+            return provider(request)
+
+        stub.otherwise = answer
+        async with Rig(looker(SMALL, 600)) as rig:
+            outcome = await rig.outcome(await rig.submit(f"Look: {FACTS}."), seconds=SECONDS)
+        assert outcome.answer == "20 facts"
+        assert provider.refused == 0
+        assert max(sizes) > 0.9 * provider.window
+        assert any(not cut.summary for cut in cuts(outcome) if cut.begin > 1)
+
+    async def test_a_turn_that_fails_keeps_no_cut(self, stub: LLMStub) -> None:
+        """The provider fails from the first summary on, then works again: the next run has all that was there."""
+        provider = Provider(8_192, 60)
+        is_down = True
+
+        def answer(request: Request) -> Turn:
+            nonlocal down_since
+            if "You are the memory of an agent" in json.dumps(request.body):
+                down_since = True
+            return bad_key() if down_since and is_down else provider(request)
+
+        down_since = False
+        stub.otherwise = answer
+        async with Rig(looker(SMALL, 600)) as rig:
+            first = await rig.submit(f"Look: {FACTS}.", task_id="t")
+            failed = await rig.outcome(first, seconds=SECONDS)
+            assert down_since
+            assert [cut for cut in cuts(failed) if cut.begin > 1] == []
+            assert failed.task.contexts["lead"].cut.begin == WHOLE.begin
+            is_down = False
+            provider.looks = 0
+            again = await rig.outcome(await rig.submit("And now?", task_id="t"), seconds=SECONDS)
+        assert all(cut.summary for cut in cuts(again) if cut.begin > 1)
+        assert provider.summaries == 1

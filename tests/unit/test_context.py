@@ -1,5 +1,6 @@
 """Where an agent's context is cut, decided from sizes alone."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from mail.core.decisions.context import (
     transcribe,
     write_summary,
 )
-from mail.core.decisions.turn import _within
+from mail.core.decisions.turn import AgentFailure, _within, settle
+from mail.core.task.change import Turn
 from mail.core.task.context import (
     PINNED,
     QUOTED,
@@ -28,14 +30,23 @@ from mail.core.task.context import (
     Context,
     Cut,
     Portion,
+    Preparation,
     shorten,
     view,
 )
+from mail.core.task.events import EventKind
+from mail.core.task.leases import Lease
+from mail.core.task.task import TaskKey
 from mail.errors import ConfigurationError
 from mail.swarms_json.specs import AgentSpec
+from mail.testing.agents import build_swarm
+from mail.testing.changes import NOW, Maker
+from mail.testing.clock import FakeClock
 
 USUAL = Context()
 WINDOW = 1_000
+
+CLOCK = FakeClock()
 
 
 def said(text: str) -> dict[str, Any]:
@@ -211,3 +222,21 @@ def test_pieces_of_a_transcript_are_about_equally_long(length: int, sizes: list[
 def test_wrong_settings(context: Any, problem: str) -> None:
     with pytest.raises(ConfigurationError, match=problem):
         AgentSpec.read("agent 'a'", {"name": "a", "factory": "python::a:b", "context": context})
+
+
+def test_a_turn_that_fails_keeps_the_window_that_it_has_learnt_but_no_cut() -> None:
+    swarm = build_swarm({"lead": lambda _view: []})
+    begun = Maker(CLOCK).begin(TaskKey("user:ann@example", "t"))
+    entry = replace(begun.deliveries[0], mailbox="lead")
+    task = replace(
+        begun.task,
+        entrypoint="lead",
+        pending={"lead": (0, 1, 0, 0, 0)},
+        contexts={"lead": AgentContext(tokens=5_000, counted=3)},
+    )
+    cut = AgentContext(cut=Cut(begin=3, references=3), window=8_000, model="house")
+    failure = AgentFailure("it is down", preparation=Preparation(context=cut, carried=[write_summary("", 3)]))
+    change = settle(task, swarm, Turn(task, entry, Lease("lease", NOW + 60), [], None), failure, CLOCK)
+    learnt = AgentContext(tokens=5_000, counted=3, window=8_000, model="house")
+    assert change.task.contexts == {"lead": learnt}
+    assert EventKind.CONTEXT_CUT not in [event.kind for event in change.events]

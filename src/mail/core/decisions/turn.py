@@ -32,7 +32,7 @@ from mail.core.protocol.values import value
 from mail.core.protocol.xml import render_message
 from mail.core.task.callbacks import LONGEST_WAIT
 from mail.core.task.change import TaskChange, Turn
-from mail.core.task.context import UNKNOWN, Preparation
+from mail.core.task.context import UNKNOWN, AgentContext, Preparation
 from mail.core.task.costs import NO_MODELS, NO_USAGE, Usage
 from mail.core.task.draft import Draft
 from mail.core.task.events import Event, EventKind
@@ -490,13 +490,15 @@ class Settlement:
                 self._emit(EventKind.AGENT_ERROR, f"agent '{self.name}' failed: {reason}")
                 self._dead_letter(reason, attempts)
                 self._policy.agent_failed(self, reason)
+                if output.preparation is not None:
+                    self._learn_window(output.preparation.context)
             case Checkpoint():
                 self.draft.files = output.files
                 if output.switch is not None:
                     self._switch(output.switch)
                 self._process(output)
-        if output.preparation is not None:
-            self._prepare(output.preparation)
+                if output.preparation is not None:
+                    self._prepare(output.preparation)
         if self.agent.context is not None and any(
             entry.message.stays for entry in (self.turn.entry, *self.turn.also_read)
         ):
@@ -523,6 +525,13 @@ class Settlement:
             **self._of_turn(), begin=cut.begin, references=cut.references, summary=preparation.summary
         )
         self.draft.emit(EventKind.CONTEXT_CUT, about, extra)
+
+    def _learn_window(self, context: AgentContext) -> None:
+        """Store the window that a refused call has taught, without the cut, as the turn has failed."""
+        before = self.task.contexts.get(self.name, UNKNOWN)
+        learnt = replace(before, window=context.window, model=context.model)
+        if learnt != before:
+            self.draft.contexts = {**self.draft.contexts, self.name: learnt}
 
     def _pin(self) -> None:
         """Let the message that the turn has read stay in the agent's context for this run."""

@@ -78,25 +78,35 @@ class AgentWindow:
         self._context = turn.task.contexts.get(turn.mailbox, UNKNOWN)
         self._last = turn.task.histories.get(turn.mailbox, 0)
         self._summarized = False
+        self._has_failed = False
 
     # ------------------------------------------------------------------------------------------- before the call
 
     async def prepare(self, history: CachedHistory, earlier: Preparation | None) -> Preparation | None:
         """Return what must be done to the context before the call; None for nothing.
 
-        `earlier` is the preparation of an interrupted attempt, which is completed.
+        `earlier` is the preparation of an interrupted attempt, which is completed. While a call still fits into the
+        window, nothing is left out without a summary.
         """
-        if earlier is not None and earlier.before == self._context.cut:
-            return await self._complete(history, earlier)
         more = self._new_size
-        if history.size + more <= SMALL_CONTEXT and not self._context.tokens and not history.measured.tokens:
+        is_begun = earlier is not None and earlier.before == self._context.cut
+        is_measured = self._context.tokens or history.measured.tokens
+        if not (is_begun or is_measured) and history.size + more <= SMALL_CONTEXT:
             return None
         tokens, window = self._estimate(history, more), await self.tokens()
-        if tokens <= self._settings.at * window:
+        if earlier is not None and is_begun:
+            prepared = await self._complete(history, earlier)
+        elif tokens <= self._settings.at * window:
             return None
-        load = Load(tokens, history.size + more + self._fixed + json_size(history.carried))
-        cut = decide_cut(self._context.cut, history.portions, load, window, self._settings)
-        return None if cut is None else await self._move(history, cut, self._context, window, load)
+        else:
+            load = Load(tokens, history.size + more + self._fixed + json_size(history.carried))
+            cut = decide_cut(self._context.cut, history.portions, load, window, self._settings)
+            if cut is None:
+                return None
+            prepared = await self._move(history, cut, self._context, window, load)
+        if self._has_failed and tokens <= window:
+            return None  # the next turn tries again to write the summary
+        return prepared
 
     async def prepare_again(self, history: CachedHistory, prepared: Preparation | None) -> Preparation:
         """Return what must be done after the model has refused a call as too long: what it has taught, and a cut.
@@ -230,21 +240,31 @@ class AgentWindow:
     ) -> Preparation:
         for n, piece in enumerate(pieces[begun.pieces :], begun.pieces + 1):
             so_far = f"The summary so far:\n{begun.summary}\n\nWhat came after it:\n" if begun.summary else ""
-            try:
-                summary = await function.summarize(so_far + piece, self._settings.model)
-            except (StoreError, RetryLater):
-                raise
-            except Exception:  # an agent function is foreign code
-                logger.warning(
-                    "the oldest turns of agent %s are left out without a summary",
-                    self._turn.mailbox,
-                    exc_info=True,
-                )
+            summary = await self._ask_for_summary(function, so_far + piece)
+            if not summary:
+                self._has_failed = True
                 return replace(begun, summary="")
             begun = replace(begun, summary=summary[:most], pieces=n)
             if n < len(pieces):
                 await self._save(begun)
         return begun
+
+    async def _ask_for_summary(self, function: WindowedFunction, text: str) -> str:
+        """Return a summary by the model that is set for it, or else by the agent's own; empty if neither writes one."""
+        for model in dict.fromkeys((self._settings.model, None)):
+            try:
+                if summary := await function.summarize(text, model):
+                    return summary
+            except (StoreError, RetryLater):
+                raise
+            except Exception:  # an agent function is foreign code
+                logger.warning(
+                    "%s can't summarize the oldest turns of agent %s",
+                    model or self._agent.model,
+                    self._turn.mailbox,
+                    exc_info=True,
+                )
+        return ""
 
     # --------------------------------------------------------------------------------------------- long results
 
