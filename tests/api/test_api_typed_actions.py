@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum
@@ -10,7 +11,7 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from mail import ActionContext, MAILAction, action
 from mail.errors import ConfigurationError, ToolCallFault
@@ -264,6 +265,29 @@ def opaque(thing: Opaque) -> None:
     """Act."""
 
 
+class Checked(BaseModel):
+    """A model that compares by Python's `re`."""
+
+    model_config = ConfigDict(regex_engine="python-re")
+    words: str = Field(pattern=r"^(\w+\s?)*$")
+
+
+def compiled(words: Annotated[str, Field(pattern=re.compile(r"^(\w+\s?)*$"))]) -> None:
+    """Takes exponential time for 30 letters and an exclamation mark."""
+
+
+def nested(orders: list[Checked]) -> None:
+    """Takes such texts in models."""
+
+
+def takes_model(given: Checked) -> None:
+    """Takes one model of all arguments."""
+
+
+def look_ahead(name: Annotated[str, Field(pattern=r"^(?!x).*$")]) -> None:
+    """Takes a pattern that can't be checked in linear time."""
+
+
 class Opaque:
     pass
 
@@ -271,6 +295,10 @@ class Opaque:
 @pytest.mark.parametrize(
     ("function", "problem"),
     [
+        (compiled, "the pattern .* of its arguments would be checked by Python's `re`.*give it as text"),
+        (nested, "the pattern .* would be checked by Python's `re`"),
+        (takes_model, "the pattern .* would be checked by Python's `re`"),
+        (look_ahead, "a pattern of its arguments can't be checked: .*without .*look-around"),
         (listed, r"agents can't use \*cities; take a list instead"),
         (untyped, "annotate its argument 'city' with a type"),
         (unresolved, "the annotation 'Missing' of 'city' can't be evaluated"),

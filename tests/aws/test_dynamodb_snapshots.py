@@ -8,6 +8,7 @@ from support.faults.dynamodb import Faults, refusal
 
 from mail.adapters.aws.client import AwsClient
 from mail.adapters.aws.store import DynamoDBStore
+from mail.core.engine.watch import read_waiting
 from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.message import Tier
 from mail.core.task.change import HistoryRecord, TaskChange
@@ -56,7 +57,8 @@ async def test_histories_and_states_past_400_kb(table: DynamoDBAdapter, make: Ma
     await table.store.commit(make.change(change.task, Mail("gamma")))
     snapshot = await table.store.read_snapshot(KEY, 1)
     assert snapshot.task == change.task
-    assert [entry.message for entry in snapshot.mail] == [entry.message for entry in change.deliveries]
+    mail = [entry async for entry in read_waiting(table.store, snapshot)]
+    assert [entry.message for entry in mail] == [entry.message for entry in change.deliveries]
     for record in change.histories:
         assert await read_history(table.store, KEY, record.agent, upto=1) == record.entries
 

@@ -18,6 +18,7 @@ from mail.adapters.sqlite.backend import SQLiteDocuments
 from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.engine.documents import ServerDocuments
+from mail.core.engine.watch import read_waiting
 from mail.core.task.documents import IN_MEMORY, StoredToken
 from mail.core.task.ports import Busy
 from mail.core.task.task import TaskKey, Transition
@@ -309,7 +310,8 @@ class TestMemory:
             assert await loading == change.task
             assert [entry.mailbox for entry in await store.read_inbox(KEY)] == ["beta", "alpha", "gamma"]
             snapshot = await store.read_snapshot(KEY, last.task.seq)
-            assert [(entry.mailbox, entry.message.message.body == "old") for entry in snapshot.mail] == [
+            waiting = [entry async for entry in read_waiting(store, snapshot)]
+            assert [(entry.mailbox, entry.message.message.body == "old") for entry in waiting] == [
                 ("beta", True),
                 ("alpha", False),
             ]

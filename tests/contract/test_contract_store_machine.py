@@ -325,7 +325,9 @@ class StoreMachine(RuleBasedStateMachine):
         task, inbox = next(moment for moment in model.moments if moment[0].seq >= at)
         snapshot = self.run(self.adapter.store.read_snapshot(key, at))
         assert snapshot.task == task
-        assert sorted(map(place, snapshot.mail)) == sorted(map(place, inbox))
+        assert sorted((mailbox, tier, seq) for tier, seq, mailbox in snapshot.waiting) == sorted(
+            map(place, inbox)
+        )
         assert snapshot.first == model.events[0]
 
     @rule(seconds=st.sampled_from([0.5, 10, 31]))

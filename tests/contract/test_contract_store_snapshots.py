@@ -21,6 +21,7 @@ from mail.core.decisions.submit import Submission
 from mail.core.engine.admission import Forked
 from mail.core.engine.past_turn import read_turn
 from mail.core.engine.runtime import Runtime
+from mail.core.engine.watch import read_waiting
 from mail.core.protocol.address import Principal
 from mail.core.protocol.message import Tier
 from mail.core.task.change import HistoryRecord, InboxEntry, Inheritance, TaskChange
@@ -175,11 +176,12 @@ class TestLook:
         for at in range(1, last + 1):
             snapshot, then = await store.read_snapshot(KEY, at), moment_at(moments, at)
             assert snapshot.task == then.task
-            assert in_order(snapshot.mail) == in_order(then.mail)
-            assert [(entry.tier, entry.seq) for entry in snapshot.mail] == sorted(
-                (entry.tier, entry.seq) for entry in snapshot.mail
+            mail = [entry async for entry in read_waiting(store, snapshot)]
+            assert in_order(mail) == in_order(then.mail)
+            assert [(entry.tier, entry.seq) for entry in mail] == sorted(
+                (entry.tier, entry.seq) for entry in mail
             )
-            assert {entry.message.id: entry.message for entry in snapshot.mail} == {
+            assert {entry.message.id: entry.message for entry in mail} == {
                 entry.message.id: entry.message for entry in then.mail
             }
             assert snapshot.first == events[0]
@@ -191,7 +193,7 @@ class TestLook:
         store, last = lived[0].store, lived[1][-1].task
         snapshot = await store.read_snapshot(KEY, last.seq)
         assert snapshot.task == await store.load(KEY)
-        assert snapshot.mail == await store.read_inbox(KEY)
+        assert [each async for each in read_waiting(store, snapshot)] == await store.read_inbox(KEY)
 
     @pytest.mark.parametrize("at", [-1, 0, 3, 2**70])
     async def test_an_event_that_is_not_there_is_refused(self, store: Store, make: Maker, at: int) -> None:
@@ -209,8 +211,8 @@ class TestLook:
         )
         also_read = [entry for entry in await store.read_inbox(KEY) if entry.seq in (2, 3)]
         await store.commit(make.change(turn.task, turn=replace(turn, also_read=tuple(also_read))))
-        assert [entry.seq for entry in (await store.read_snapshot(KEY, 4)).mail] == [1, 2, 3, 4]
-        assert [entry.seq for entry in (await store.read_snapshot(KEY, 5)).mail] == [4]
+        assert [seq for _, seq, _ in (await store.read_snapshot(KEY, 4)).waiting] == [1, 2, 3, 4]
+        assert [seq for _, seq, _ in (await store.read_snapshot(KEY, 5)).waiting] == [4]
 
     async def test_it_survives_the_process(self, durable: StoreAdapter, make: Maker) -> None:
         turn = await first_turn(durable.store, KEY, "alpha", make, Mail("alpha"), Mail("beta"))
@@ -218,7 +220,7 @@ class TestLook:
         before = await durable.store.read_snapshot(KEY, 1)
         store = await durable.reopen()
         assert await store.read_snapshot(KEY, 2) == before
-        assert [entry.mailbox for entry in before.mail] == ["alpha", "beta"]
+        assert [mailbox for _, _, mailbox in before.waiting] == ["alpha", "beta"]
         assert before.task.is_running
 
 
@@ -331,7 +333,8 @@ class TestFork:
         first = await runtime.fork(PERSON, KEY.task_id, at=moments[4].task.seq, actions=ForkActions.ASK)
         snapshot = await runtime.store.read_snapshot(first.task.key, 1)
         assert snapshot.task == first.task
-        assert snapshot.mail == await runtime.store.read_inbox(first.task.key)
+        mail = [entry async for entry in read_waiting(runtime.store, snapshot)]
+        assert mail == await runtime.store.read_inbox(first.task.key)
         second = await runtime.fork(PERSON, first.task.task_id, run=True)
         assert second.task.actions is ForkActions.ASK
         for agent, history in moments[4].histories.items():
@@ -412,11 +415,10 @@ async def test_sqlite_shows_no_fork_before_it_is_complete(make: Maker, tmp_path:
             await store.commit(change)
             task = change.task
         assert 1_200_000 < task.history_bytes < 1_201_000
-        snapshot = replace(await store.read_snapshot(KEY, task.seq), mail=[])
+        snapshot = await store.read_snapshot(KEY, task.seq)
         swarm = build_swarm({"alpha": answer})
-        made = fork(
-            snapshot, Inheritance(KEY, {"alpha": 3}, task.history_bytes), swarm, PERSON, "second", make.clock
-        )
+        inherited = Inheritance(KEY, {"alpha": 3}, task.history_bytes)
+        made = fork(snapshot, [], inherited, swarm, PERSON, "second", make.clock)
 
         def rows() -> list[int]:
             return [database.execute(f"SELECT count(*) FROM {table}")[0][0] for table in ("tasks", "commits")]

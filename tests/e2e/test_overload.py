@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import httpx2
 import pytest
 from support.processes.projects import entry, supervisor, write_project
 from support.processes.server import ServerProcess, run_mail
@@ -38,11 +39,18 @@ AT_ONCE = 30
 MANY = 200
 LOAD_SECONDS = 20.0
 
+WAITING = 13
+"""Messages of the largest size that wait in a task, with a character that makes their texts wide in memory."""
+
 MODULE = """
+import asyncio
+
 from mail.factories.rules import call, complete, rule_based
 
 @rule_based
 def factory(view):
+    if "keep waiting" in str(view.history[0]["content"]):
+        return [call("hold")]
     turns = sum("tool_calls" in entry for entry in view.history)
     if "large" not in str(view.history[0]["content"]) or turns >= 42:
         return [complete()]
@@ -50,17 +58,25 @@ def factory(view):
 
 async def note(arguments):
     return arguments["text"]
+
+async def hold(arguments):
+    await asyncio.Event().wait()
 """
 
 SWARM = entry(
     "example-no-proxy",
-    supervisor("worker", "busy_swarm:factory", actions=["note"], tool_format="completions"),
+    supervisor("worker", "busy_swarm:factory", actions=["note", "hold"], tool_format="completions"),
     actions=[
         {
             "name": "note",
             "function": "python::busy_swarm:note",
             "parameters": {"type": "object", "properties": {"text": {"type": "string"}}},
-        }
+        },
+        {
+            "name": "hold",
+            "function": "python::busy_swarm:hold",
+            "parameters": {"type": "object", "properties": {}},
+        },
     ],
 )
 
@@ -98,6 +114,7 @@ class Server:
         self.key = process.tokens["user"]
         made = run_mail("token", "create", "--role", "user", "--id", "bob", cwd=process.folder)
         self.other = made.stdout.strip()
+        self.waiting = 0
 
     def request(self, method: str, path: str, body: bytes = b"", *, length: int | None = None) -> bytes:
         lines = (
@@ -176,8 +193,18 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             time.sleep(1)
             task = user.get("/task", params={"task_id": "large", "fields": "summary"}).json()
         assert int(task["seq"]) > EVENTS
+        server.waiting = leave_mail(user)
         yield server
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def leave_mail(user: httpx2.Client) -> int:
+    """Leave long messages with an agent that is busy; return the last event of the task."""
+    for body in ("keep waiting", *["y" * (4 * 2**20 - 200) + "\N{GRINNING FACE}"] * WAITING):
+        content = json.dumps({"body": body, "task_id": "waiting"}, ensure_ascii=False).encode()
+        answer = user.post("/message", content=content, headers={"Prefer": "respond-async"})
+        assert answer.status_code == 202, answer.text
+    return int(user.get("/task", params={"task_id": "waiting", "fields": "summary"}).json()["seq"])
 
 
 async def large_reads(server: Server, path: str) -> Counter[int]:
@@ -186,6 +213,11 @@ async def large_reads(server: Server, path: str) -> Counter[int]:
 
 async def forks(server: Server) -> Counter[int]:
     return await server.at_once(server.request("POST", "/task/fork", b'{"task_id": "large"}'))
+
+
+async def forks_with_mail(server: Server) -> Counter[int]:
+    body = json.dumps({"task_id": "waiting", "at": server.waiting}).encode()
+    return await server.at_once(server.request("POST", "/task/fork", body))
 
 
 async def answers_with_events(server: Server) -> Counter[int]:
@@ -252,6 +284,11 @@ LOADS: dict[str, Callable[[Server], Awaitable[Counter[int]]]] = {
     "GET /tasks": lambda server: large_reads(server, "/tasks"),
     "GET /threads": lambda server: large_reads(server, "/threads"),
     "POST /task/fork": forks,
+    "GET /task, waiting mail": lambda server: large_reads(server, "/task?task_id=waiting"),
+    "GET /task?at=, waiting mail": lambda server: large_reads(
+        server, f"/task?task_id=waiting&at={server.waiting}"
+    ),
+    "POST /task/fork, waiting mail": forks_with_mail,
     "POST /message, show_events": answers_with_events,
     "posts of 4 MiB": posts_of_large_bodies,
     "bodies that never end": bodies_that_never_end,

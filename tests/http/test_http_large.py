@@ -1,7 +1,9 @@
 """Large tasks over HTTP: pages that end by size, answers that are streamed, and how many of them a caller may read."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +12,11 @@ from support.processes.http_server import HTTPServer, eventually
 
 from mail.auth.keys import Caller
 from mail.core.decisions.caller_limits import CallerLimits
-from mail.http.account import READ_BYTES
+from mail.core.engine.pacing import PIECE_BYTES
+from mail.core.task.change import InboxEntry
+from mail.core.task.task import TaskKey
+from mail.http import task_json
+from mail.http.account import PIECE_FACTOR, READ_BYTES
 from mail.testing.agents import Call, View, build_swarm, complete
 
 ANN = Caller("user", "ann")
@@ -204,3 +210,84 @@ async def test_a_message_for_a_full_task_is_413(large: HTTPServer) -> None:
     answered = await large.ask(body="x" * 9_000, task_id="t")
     assert "the task may store 20000 bytes" in answered["response"]
     assert (await large.task("t"))["status"] == "failed"
+
+
+@asynccontextmanager
+async def with_mail_in_its_past() -> AsyncIterator[tuple[HTTPServer, int]]:
+    """A server whose task "t" has ended; after the event that is given, five long messages waited in it."""
+    gate = asyncio.Event()
+
+    async def work(view: View) -> list[Call]:
+        await gate.wait()
+        return [complete("done")]
+
+    async with HTTPServer(build_swarm({"supervisor": work}), debug=True) as server:
+        for n in range(5):
+            posted = await server.post(body=f"{n}{LONG}", task_id="t", headers={"Prefer": "respond-async"})
+            assert posted.status_code == 202
+        at = (await server.task("t"))["seq"]
+        gate.set()
+
+        async def is_read() -> bool:
+            task = await server.task("t")
+            return bool(task["completed"]) and not task["task_message_queue"]
+
+        await eventually(is_read)
+        yield server, at
+
+
+async def test_mail_that_waited_is_read_as_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with with_mail_in_its_past() as (server, at):
+        steps: list[str] = []
+        store = server.rig.store
+
+        async def read_events(*arguments: Any, **options: Any) -> Any:
+            steps.extend(["read"] if options.get("limit") == 1 else [])
+            return await read(*arguments, **options)
+
+        def queued_message(entry: InboxEntry) -> dict[str, Any]:
+            steps.append(entry.message.message.body[0])
+            return sent(entry)
+
+        read, sent = store.read_events, task_json.queued_message
+        monkeypatch.setattr(store, "read_events", read_events)
+        monkeypatch.setattr(task_json, "queued_message", queued_message)
+        assert (await server.client.get("/task", params={"task_id": "t", "at": at})).status_code == 200
+        assert steps == ["read", "0", "read", "1", "read", "2", "read", "3", "read", "4"]
+
+
+async def test_a_fork_holds_the_mail_that_waited_then() -> None:
+    async with with_mail_in_its_past() as (server, at):
+        account = server.service.account
+        account.count(ANN, account.share - READ_BYTES, 0, 0)
+        refused = await server.client.post("/task/fork", json={"task_id": "t", "at": at})
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        assert (await server.client.post("/task/fork", json={"task_id": "t"})).status_code == 201
+        account.count(ANN, READ_BYTES - account.share, 0, 0)
+        forked = await server.client.post("/task/fork", json={"task_id": "t", "at": at})
+        assert (forked.status_code, forked.json()["waiting"]) == (201, 5)
+        assert account.is_empty
+
+
+async def test_the_items_of_the_past_come_in_pieces(large: HTTPServer) -> None:
+    """And all of them are held, as later events change earlier ones."""
+    for _ in range(4):
+        await large.ask(body="x" * 50_000, task_id="t")
+    task = await large.rig.task(TaskKey("user:ann@example", "t"))
+    snapshot = await large.rig.store.read_snapshot(task.key, task.seq)
+    pieces = await task_json.snapshot_pieces(large.service, snapshot, large.rig.runtime.pacer, items=True)
+    sizes = []
+    whole = b""
+    async for piece in pieces:
+        sizes.append(len(piece))
+        whole += piece
+    assert max(sizes) < 3 * PIECE_BYTES
+    query = {"task_id": "t", "at": str(task.seq), "items": "true"}
+    answer = await large.client.get("/task", params=query)
+    assert answer.json() == json.loads(whole)
+    assert len(answer.json()["items"]) >= 4
+    account = large.service.account
+    account.count(ANN, account.share - task.stored_bytes * PIECE_FACTOR, 0, 0)
+    assert (await large.client.get("/task", params=query)).status_code == 429
+    del query["items"]
+    assert (await large.client.get("/task", params=query)).status_code == 200

@@ -1,6 +1,7 @@
 """429: callers who ask too often, have too many tasks, or write to an agent that has enough to read."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
@@ -18,7 +19,7 @@ from mail.core.task.documents import Kind
 from mail.core.task.stored import read_permits
 from mail.core.task.task import TaskKey
 from mail.errors import Overloaded, RateLimited
-from mail.http.account import BODY_FACTOR, PIECE_FACTOR, SMALL_BYTES, Account, Holding
+from mail.http.account import BODY_FACTOR, PIECE_FACTOR, SMALL_BYTES, WIDE_FACTOR, Account, Holding
 from mail.http.rates import KNOWN_CALLERS, RateLimiter
 from mail.testing.agents import Call, View, build_swarm, complete
 from mail.testing.rig import Rig
@@ -122,6 +123,18 @@ class TestAccount:
             self.holding(account, "bob").hold(1)
         holding.end()
         assert account.is_empty
+
+    def test_a_request_that_is_alone_may_hold_more(self) -> None:
+        account = Account(4000)
+        holding = self.holding(account)
+        for size in (900, 200, 5000):
+            holding.hold(size)
+        holding.end()
+        other = self.holding(account)
+        other.hold(1)
+        holding.hold(900)
+        with pytest.raises(RateLimited):
+            holding.hold(200)
 
     async def test_a_piece_waits_for_room(self) -> None:
         account, size = Account(4000), 900 // PIECE_FACTOR
@@ -286,6 +299,24 @@ async def test_a_body_is_refused_before_it_is_read() -> None:
         for writer in (first, second, other):
             writer.close()
         await eventually(lambda: _truth(account.is_empty))
+
+
+@pytest.mark.parametrize("is_escaped", [False, True])
+async def test_a_body_of_wide_text_holds_more(is_escaped: bool) -> None:
+    account, held = Account(), []
+
+    def note(view: View) -> list[Call]:
+        held.append(account._bytes.total())
+        return [complete("noted")]
+
+    async with HTTPServer(build_swarm({"supervisor": note}), account=account) as server:
+        for text in ("y" * 100_000, "y" * 100_000 + "\N{GRINNING FACE}"):
+            body = json.dumps({"body": text}, ensure_ascii=is_escaped).encode()
+            assert (await server.client.post("/message", content=body)).status_code == 200
+        await eventually(lambda: _truth(account.is_empty))
+    narrow, wide = held
+    assert BODY_FACTOR * 80_000 < narrow < BODY_FACTOR * 100_000
+    assert wide > WIDE_FACTOR * 80_000
 
 
 async def _truth(value: bool) -> bool:

@@ -1,7 +1,7 @@
 """What a fork takes along of a task, and what it leaves behind."""
 
+from dataclasses import dataclass, replace
 from dataclasses import fields as dataclass_fields
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from mail.core.protocol.address import Principal, create_agent_address
 from mail.core.protocol.message import Tier
 from mail.core.task.change import InboxEntry, Inheritance, Snapshot, TaskChange
 from mail.core.task.client_tools import ClientTool, ClientTools
-from mail.core.task.events import EventKind
+from mail.core.task.events import Event, EventKind
 from mail.core.task.interswarm import OpenRequest, Peer, UnreadQuestion
 from mail.core.task.limits import Budget, Limits
 from mail.core.task.mailboxes import peer_mailbox
@@ -44,17 +44,32 @@ def make() -> Maker:
     return Maker()
 
 
-def moment(make: Maker, *mail: Mail, **fields: Any) -> Snapshot:
+@dataclass(frozen=True)
+class Moment:
+    """A task as it was, with the messages that waited."""
+
+    task: Task
+    first: Event
+    mail: list[InboxEntry]
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return Snapshot(
+            self.task, self.first, [(entry.tier, entry.seq, entry.mailbox) for entry in self.mail]
+        )
+
+
+def moment(make: Maker, *mail: Mail, **fields: Any) -> Moment:
     """A running task with this mail; `fields` of it and of its generation have these values."""
     begun = make.begin(KEY, *mail)
     names = {field.name for field in dataclass_fields(Generation)}
     generation = Generation(**{name: value for name, value in fields.items() if name in names})
     rest = {name: value for name, value in fields.items() if name not in names}
     task = replace(begun.task, generation=generation, **rest)
-    return Snapshot(task, begun.events[0], list(begun.deliveries))
+    return Moment(task, begun.events[0], list(begun.deliveries))
 
 
-def from_swarm(snapshot: Snapshot, sender: str) -> Snapshot:
+def from_swarm(snapshot: Moment, sender: str) -> Moment:
     """The same, but that all of its mail was written by somebody else."""
 
     def rewritten(entry: InboxEntry) -> InboxEntry:
@@ -64,8 +79,8 @@ def from_swarm(snapshot: Snapshot, sender: str) -> Snapshot:
     return replace(snapshot, mail=[rewritten(entry) for entry in snapshot.mail])
 
 
-def forked(make: Maker, snapshot: Snapshot, swarm: SwarmCore = SWARM, **options: Any) -> TaskChange:
-    return fork(snapshot, NOTHING, swarm, CALLER, "second", make.clock, **options)
+def forked(make: Maker, then: Moment, swarm: SwarmCore = SWARM, **options: Any) -> TaskChange:
+    return fork(then.snapshot, then.mail, NOTHING, swarm, CALLER, "second", make.clock, **options)
 
 
 def told(change: TaskChange) -> dict[str, list[str]]:
@@ -122,7 +137,7 @@ class TestWhatGoesAlong:
 
     def test_histories_are_inherited_and_said(self, make: Maker) -> None:
         inherited = Inheritance(TaskKey(str(CALLER), "first"), {"alpha": 2}, 70_000)
-        change = fork(moment(make), inherited, LOST, CALLER, "second", make.clock)
+        change = fork(moment(make).snapshot, [], inherited, LOST, CALLER, "second", make.clock)
         assert (change.inherits, change.histories) == (inherited, ())
         assert change.task.histories == {"alpha": 2}
         assert 70_000 < change.task.stored_bytes < 71_000
@@ -151,8 +166,8 @@ class TestWhatGoesAlong:
         )  # fmt: skip
 
     def test_the_title_of_a_fork_of_a_fork_says_so_once(self, make: Maker) -> None:
-        first = fork(moment(make, title="about"), NOTHING, LOST, CALLER, "second", make.clock)
-        snapshot = Snapshot(task=first.task, first=first.events[0], mail=[])
+        first = forked(make, moment(make, title="about"), LOST)
+        snapshot = Moment(task=first.task, first=first.events[0], mail=[])
         assert forked(make, snapshot).task.title == "Fork of about"
         assert forked(make, moment(make, title=None)).task.title == f"Fork of {moment(make).task.task_id}"
 
@@ -217,8 +232,8 @@ class TestStatus:
 
     def test_a_fork_that_was_not_run_yet_can_be_forked_and_run(self, make: Maker) -> None:
         first = forked(make, moment(make))
-        again = Snapshot(first.task, first.events[0], list(first.deliveries))
-        assert fork(again, NOTHING, SWARM, CALLER, "third", make.clock, run=True).task.is_running
+        again = Moment(first.task, first.events[0], list(first.deliveries))
+        assert forked(make, again, run=True).task.is_running
 
     def test_one_without_mail_is_told_so_when_it_runs(self, make: Maker) -> None:
         silent = replace(moment(make), mail=[])

@@ -203,11 +203,20 @@ async def test_a_fork_between_the_result_and_the_turn_shows_it_the_same_way() ->
             breakpoint_tool_call_result="yes",
         )
         resumed = admit(paused.task, rig.runtime.swarm, rig.user, results, rig.runtime.clock)
-        snapshot = Snapshot(resumed.task, resumed.events[0], list(resumed.deliveries))
+        snapshot = Snapshot(resumed.task, resumed.events[0], [])
         history = [*await rig.history("supervisor", paused.key), *resumed.histories[0].entries]
         portions = resumed.task.histories["supervisor"]
         inherited = Inheritance(paused.key, {"supervisor": portions}, 100)
-        forked = fork(snapshot, inherited, rig.runtime.swarm, rig.user, "forked", rig.runtime.clock, run=True)
+        forked = fork(
+            snapshot,
+            resumed.deliveries,
+            inherited,
+            rig.runtime.swarm,
+            rig.user,
+            "forked",
+            rig.runtime.clock,
+            run=True,
+        )
     (entry,) = forked.deliveries
     assert forked.task.resumptions == (Resumption(seq=entry.seq, agent="supervisor", portions=portions),)
     lease = Lease("worker/1", 0.0)

@@ -9,7 +9,13 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
-from mail.actions.signatures import Signature, TypedArguments, signature_of, typed_arguments
+from mail.actions.signatures import (
+    Signature,
+    TypedArguments,
+    refuse_python_patterns,
+    signature_of,
+    typed_arguments,
+)
 from mail.core.engine.action_threads import ACTION_THREADS
 from mail.core.protocol.error_text import explain
 from mail.core.protocol.json_schema import model_of
@@ -38,7 +44,7 @@ def as_action_function(
     one they are as the agent sent them.
 
     The wrapper raises ToolCallFault with the problem and the expected schema. A result that is not text becomes JSON.
-    Raises ConfigurationError if `parameters` is not the schema of an object.
+    Raises ConfigurationError if `parameters` is not the schema of an object, or if Python's `re` checks a pattern.
     """
     run = as_async(function)
     signature = signature_of(function)
@@ -46,6 +52,8 @@ def as_action_function(
     takes_nothing = not signature.by_position
     described = model or model_of(name, parameters)
     checks = model or wanted or described
+    for given_model in filter(None, (model, wanted)):
+        refuse_python_patterns(name, given_model)
 
     async def call(arguments: dict[str, Any]) -> str | Later:
         checked = _check(name, checks, arguments, parameters)

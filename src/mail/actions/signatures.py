@@ -1,6 +1,7 @@
 """Signatures of functions as schemas: type hints, defaults and docstrings tell a model what a tool takes."""
 
 import inspect
+import re
 import types
 import warnings
 from collections.abc import Callable, Mapping, MutableMapping
@@ -20,6 +21,12 @@ from mail.errors import ConfigurationError
 Parameter = inspect.Parameter
 
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.VAR_POSITIONAL)
+
+
+_PLAIN = (
+    "give it as text, without re.compile, regex_engine='python-re', look-around and backreferences; check what it "
+    "can't express in the function"
+)
 
 
 @value
@@ -160,9 +167,36 @@ def typed_arguments(name: str, function: Callable[..., Any], signature: Signatur
             )
             model.model_json_schema()
     except (PydanticUserError, SchemaError, TypeError) as error:
+        if "regex parse error" in str(error):
+            raise ConfigurationError(
+                f"{where}: a pattern of its arguments can't be checked: {_PLAIN}"
+            ) from error
         problem = str(error).partition("\n")[0]
         raise ConfigurationError(f"{where}: its arguments have no JSON Schema: {problem}") from error
+    refuse_python_patterns(name, model)
     return TypedArguments(model, text, fields)
+
+
+def refuse_python_patterns(name: str, model: type[BaseModel]) -> None:
+    """Raise ConfigurationError if a pattern of an action's arguments is checked by Python's `re`.
+
+    That may take exponential time, in which the process does nothing else.
+    """
+    unseen: list[tuple[Any, Any]] = [(model.__pydantic_core_schema__, None)]
+    while unseen:
+        schema, engine = unseen.pop()
+        if isinstance(schema, list | tuple):
+            unseen += [(part, engine) for part in schema]
+        elif isinstance(schema, Mapping):
+            if isinstance(schema.get("type"), str):
+                engine = (schema.get("config") or {"regex_engine": engine, **schema}).get("regex_engine")
+            pattern = schema.get("pattern") if schema.get("type") == "str" else None
+            if isinstance(pattern, re.Pattern) or (pattern and engine == "python-re"):
+                raise ConfigurationError(
+                    f"action {name!r}: the pattern {getattr(pattern, 'pattern', pattern)!r} of its arguments would be "
+                    f"checked by Python's `re`, which may take forever: {_PLAIN}"
+                )
+            unseen += [(part, engine) for part in schema.values()]
 
 
 def _definition(parameter: Parameter, documented: str | None) -> tuple[Any, Any]:

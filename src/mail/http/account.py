@@ -36,6 +36,9 @@ SMALL_BYTES = 16 * 1024
 BODY_FACTOR = 3
 """A body takes so many times its size: as it came, as text, and in the message that is stored."""
 
+WIDE_FACTOR = 9
+"""The same for a body or a message with characters that make Python keep its text with four bytes for each."""
+
 PIECE_FACTOR = 6
 """The same for stored events: as objects, as JSON, and as what is sent."""
 
@@ -71,15 +74,18 @@ class Account:
         """Whether no request holds anything."""
         return not (+self._bytes or +self._pieces or +self._streams)
 
-    def check(self, caller: Caller | None, size: int) -> None:
-        """Raise RateLimited if a caller can't hold so many bytes more, and Overloaded if the process can't."""
-        if self.memory and self._bytes[caller] and self._bytes[caller] + size > self.share:
+    def check(self, caller: Caller | None, size: int, own: int = 0) -> None:
+        """Raise RateLimited if a caller can't hold so many bytes more, and Overloaded if the process can't.
+
+        The request itself holds `own` bytes already: one that is alone is never refused.
+        """
+        if self.memory and self._bytes[caller] > own and self._bytes[caller] + size > self.share:
             raise RateLimited(
                 f"your requests hold {self._bytes[caller]} bytes of this server's memory, this one needs about {size}, "
                 f"and {self.share} are the limit; wait for the answers to the others first",
                 retry_after=1,
             )
-        if self.memory and self._bytes.total() and self._bytes.total() + size > self.memory:
+        if self.memory and self._bytes.total() > own and self._bytes.total() + size > self.memory:
             raise Overloaded
 
     def fits(self, caller: Caller | None, size: int) -> bool:
@@ -123,7 +129,7 @@ class Holding:
 
     def hold(self, size: int) -> None:
         """Hold so many bytes more until the request ends. Raises RateLimited and Overloaded."""
-        self._account.check(self._caller, size)
+        self._account.check(self._caller, size, self._fixed + self._piece)
         self.keep(size)
 
     def keep(self, size: int) -> None:

@@ -24,7 +24,7 @@ from mail.core.protocol.error_text import did_you_mean, explain
 from mail.core.task.events import EventKind
 from mail.core.task.webhooks import DEFAULT_EVENTS, NEVER_SENT, Webhook
 from mail.errors import BadRequest, PayloadTooLarge
-from mail.http.account import BODY_FACTOR, SMALL_BYTES
+from mail.http.account import BODY_FACTOR, SMALL_BYTES, WIDE_FACTOR
 from mail.http.service import Service, header, service_of
 
 MAX_WARNINGS = 20
@@ -178,6 +178,8 @@ def replayed(request: Request, body: bytes) -> Receive:
 async def read_body(request: Request, limit: int, *, factor: int = BODY_FACTOR) -> bytes:
     """Read a body, of which `factor` times its size is held: before it is read or, without a length, as it arrives.
 
+    A long one whose text may be wide holds more, once that is known.
+
     Raises PayloadTooLarge, RateLimited and Overloaded.
     """
     length = header(request, b"content-length") or ""
@@ -193,6 +195,12 @@ async def read_body(request: Request, limit: int, *, factor: int = BODY_FACTOR) 
         body += message.get("body", b"")
         expected = max(expected, len(body))
         if expected <= limit and not message.get("more_body"):
+            if (
+                len(body) > SMALL_BYTES
+                and factor == BODY_FACTOR
+                and not (body.isascii() and b"\\u" not in body)
+            ):
+                service_of(request).holding(request).hold(len(body) * (WIDE_FACTOR - factor))
             return bytes(body)
     raise PayloadTooLarge(f"the request body is larger than {limit} bytes")
 

@@ -18,7 +18,7 @@ from mail.core.decisions.items import Item, fold
 from mail.core.decisions.turn import shortened
 from mail.core.engine.pacing import PIECE_BYTES, Paced
 from mail.core.engine.waits import open_waits
-from mail.core.engine.watch import SLICE_BYTES, Submitted, read_page, read_timeline
+from mail.core.engine.watch import SLICE_BYTES, Submitted, read_page, read_timeline, read_waiting
 from mail.core.protocol.clock import format_time
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.output_schema import read_output
@@ -365,14 +365,14 @@ async def snapshot_pieces(
 ) -> AsyncGenerator[bytes]:
     """Return a task as it was as `TaskRecord`, in pieces of JSON, perhaps with its items."""
     task, store = snapshot.task, service.runtime.store
-    more = {}
+    more: dict[str, object] = {}
     if items:
         reader, found = Conversation(), []
         async for event in read_timeline(store, task.key, pacer, upto=task.seq):
             found += await read_items(reader, [event], pacer)
-        more["items"] = fold(found)
+        more["items"] = array_pieces(_item_entries(pacer, fold(found)))
     events = read_timeline(store, task.key, pacer, upto=task.seq)
-    return _record_pieces(task, events, each(snapshot.mail), more, pacer)
+    return _record_pieces(task, events, read_waiting(store, snapshot), more, pacer)
 
 
 async def tasks_pieces(service: Service, tasks: Sequence[Task], pacer: Paced) -> AsyncGenerator[bytes]:
@@ -479,6 +479,14 @@ def _event_entry(event: Event, task_id: str) -> dict[str, Any]:
         "retry": None,
         "comment": None,
     }
+
+
+async def _item_entries(pacer: Paced, items: Iterable[Item]) -> AsyncGenerator[bytes]:
+    """Yield items as JSON."""
+    for item in items:
+        entry = to_json(item)
+        await pacer.pause(len(entry))
+        yield entry
 
 
 async def _queued_messages(pacer: Paced, mail: AsyncIterable[InboxEntry]) -> AsyncGenerator[bytes]:

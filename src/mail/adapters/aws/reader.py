@@ -40,7 +40,6 @@ from mail.adapters.shared.snapshots import (
     check_snapshot,
     decode_read,
     follow_mail,
-    message_of,
     take_snapshot,
 )
 from mail.core.protocol.clock import Clock
@@ -196,16 +195,13 @@ class TaskReader:
         task = await self.task(commit)
         [first, *_] = await self._events(key, 0, 1, None)
         waiting: Waiting = {}
-        messages: dict[int, MAILMessage | None] = {}
         if any(map(sum, task.pending.values())):
             commits = await self._items(key, events_after(0), commit["SK"]["S"])
             follow_mail(
                 waiting,
                 ([item[name]["S"] if name in item else None for name in _MAIL_CHANGES] for item in commits),
             )
-            for _, seq in waiting:
-                messages[seq] = message_of(await self._events(key, seq - 1, 1, None), seq)
-        return take_snapshot(task, first, waiting, messages)
+        return take_snapshot(task, first, waiting)
 
     async def portions(self, items: Sequence[Item]) -> list[Portion]:
         texts = await self.texts(item["entries"] for item in items)

@@ -39,7 +39,6 @@ from mail.adapters.shared.snapshots import (
     check_snapshot,
     decode_read,
     follow_mail,
-    message_of,
     take_snapshot,
 )
 from mail.core.engine.pacing import Pacer
@@ -265,7 +264,6 @@ class PostgresStore:
         task = read_task(state)
         [first] = await self.read_events(key, limit=1)
         waiting: Waiting = {}
-        messages: dict[int, MAILMessage | None] = {}
         if any(map(sum, task.pending.values())):
             for begin in range(0, task.seq, SCANNED_AT_ONCE):
                 commits = await self._sql.fetch(
@@ -273,9 +271,7 @@ class PostgresStore:
                     (task_number(key), begin, min(begin + SCANNED_AT_ONCE, task.seq)),
                 )
                 follow_mail(waiting, commits)
-            for _, seq in waiting:
-                messages[seq] = message_of(await self.read_events(key, after=seq - 1, limit=1), seq)
-        return take_snapshot(task, first, waiting, messages)
+        return take_snapshot(task, first, waiting)
 
     async def read_inbox(
         self, key: TaskKey, *, after: InboxEntry | None = None, max_bytes: int | None = None

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from mail.core.protocol.message import MAILMessage, Tier
-from mail.core.task.change import HistoryRecord, InboxEntry, Snapshot, TaskChange
+from mail.core.task.change import HistoryRecord, Snapshot, TaskChange
 from mail.core.task.events import Event, encode_events
 from mail.core.task.task import Task
 from mail.errors import BadRequest, SnapshotExpired
@@ -92,26 +92,19 @@ def take_snapshot(
     task: Task,
     first: Event,
     waiting: Mapping[tuple[str, int], Tier],
-    messages: Mapping[int, MAILMessage | None],
 ) -> Snapshot:
-    """Assemble the task as it was, from its first event, the mail that waited, and the messages of these seqs.
+    """Assemble the task as it was, from its first event and the mail that waited.
 
-    Raises SnapshotExpired if some of that is no longer stored.
+    Raises SnapshotExpired if some of the commits that delivered the mail are no longer stored.
     """
-    keys = sorted((tier, seq, mailbox) for (mailbox, seq), tier in waiting.items())
+    mail = sorted((tier, seq, mailbox) for (mailbox, seq), tier in waiting.items())
     expected = {
         (mailbox, tier): count
         for mailbox, counts in task.pending.items()
         for tier, count in zip(Tier, counts, strict=True)
         if count
     }
-    is_whole = Counter((mailbox, tier) for tier, _, mailbox in keys) == expected
-    mail = [
-        InboxEntry(mailbox, tier, seq, message)
-        for tier, seq, mailbox in keys
-        if (message := messages.get(seq)) is not None
-    ]
-    if not is_whole or len(mail) < len(keys):
+    if Counter((mailbox, tier) for tier, _, mailbox in mail) != expected:
         raise SnapshotExpired(
             f"not all of the mail that waited in task {task.task_id!r} at {task.seq} is stored"
         )

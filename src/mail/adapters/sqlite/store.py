@@ -45,11 +45,11 @@ from mail.adapters.sqlite.database import (
     unavailable,
 )
 from mail.adapters.sqlite.open_turns import OpenTurns
-from mail.adapters.sqlite.task_cache import CachedTask, IndexColumns, Position, index_columns
+from mail.adapters.sqlite.task_cache import CachedTask, IndexColumns, index_columns
 from mail.adapters.sqlite.write_ahead_log import WriteAheadLog
 from mail.core.engine.pacing import PAUSE_SECONDS, Pacer, at_once, in_slices
 from mail.core.protocol.message import MAILMessage
-from mail.core.task.change import Commit, InboxEntry, Inheritance, Snapshot, TaskChange, Turn
+from mail.core.task.change import Commit, InboxEntry, Inheritance, Position, Snapshot, TaskChange, Turn
 from mail.core.task.context import Portion
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.events import Event
@@ -476,12 +476,7 @@ class SQLiteStore:
         )
         task = read_task(state)
         [first] = self._events(cached.row, 0, task.seq, limit=1)
-        messages: dict[int, MAILMessage | None] = {}
-        waiting = await in_slices(self._waiting(cached.row, task), self._pacer)
-        for _, seq in waiting:
-            await asyncio.sleep(0)
-            messages[seq] = self._message(cached.row, seq)
-        return take_snapshot(task, first, waiting, messages)
+        return take_snapshot(task, first, await in_slices(self._waiting(cached.row, task), self._pacer))
 
     async def read_inbox(
         self, key: TaskKey, *, after: InboxEntry | None = None, max_bytes: int | None = None

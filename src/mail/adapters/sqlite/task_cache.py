@@ -4,18 +4,14 @@ from bisect import insort
 from collections import defaultdict
 from collections.abc import Iterable
 
-from mail.core.protocol.message import MAILMessage, Tier
-from mail.core.task.change import InboxEntry, TaskChange
+from mail.core.protocol.message import MAILMessage
+from mail.core.task.change import InboxEntry, Position, TaskChange
 from mail.core.task.leases import Claim, Lease, due_of
 from mail.core.task.mailboxes import goes_out
 from mail.core.task.size import json_size, message_size, text_size
 from mail.core.task.stored import TaskEncoder
 from mail.core.task.task import Task
 from mail.core.task.turn_state import Checkpoint
-
-Position = tuple[Tier, int, str]
-"""Where a message waits: its tier and seq, and its mailbox."""
-
 
 IndexColumns = tuple[str, float | None, bool, bool]
 """The columns of a task's row that tasks are looked up by: status, due, delivering and dead."""

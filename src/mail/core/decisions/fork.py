@@ -7,7 +7,7 @@ A fork of a running task is paused unless `run` is given; its mail is processed 
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from operator import attrgetter
 
@@ -38,6 +38,7 @@ _ACTIONS = {
 
 def fork(
     snapshot: Snapshot,
+    mail: Iterable[InboxEntry],
     inherited: Inheritance,
     swarm: SwarmCore,
     caller: Principal,
@@ -48,7 +49,7 @@ def fork(
     actions: ForkActions | None = None,
     ceiling: Budget = NO_BUDGET,
 ) -> TaskChange:
-    """Make a task for the caller from a snapshot; the agents' histories at that time are `inherited`.
+    """Make a task for the caller from a snapshot and its mail; the agents' histories at that time are `inherited`.
 
     With `run` it runs immediately, within the caller's `ceiling`. `actions` defaults to what the first task has.
     Raises BadRequest if the task was not running then, and BadClientTools if its client tools clash with the swarm's.
@@ -67,7 +68,7 @@ def fork(
     if run:
         budget = new.limits.budget.tightened(ceiling)
         new = replace(new, limits=new.limits.within(budget, clock.now().timestamp()))
-    return _Fork(snapshot, swarm, new, clock).seal(inherited)
+    return _Fork(task, mail, swarm, new, clock).seal(inherited)
 
 
 def _could_run(task: Task) -> bool:
@@ -132,9 +133,11 @@ def _without_time(waiting: Breakpoint) -> Breakpoint:
 class _Fork:
     """Builder of one fork."""
 
-    def __init__(self, snapshot: Snapshot, swarm: SwarmCore, task: Task, clock: Clock) -> None:
-        self._from = snapshot.task
-        self._mail = sorted(snapshot.mail, key=attrgetter("seq"))
+    def __init__(
+        self, old: Task, mail: Iterable[InboxEntry], swarm: SwarmCore, task: Task, clock: Clock
+    ) -> None:
+        self._from = old
+        self._mail = sorted(mail, key=attrgetter("seq"))
         self._swarm = swarm
         self._draft = Draft(task, swarm, clock, is_new=True)
         self._left_behind: defaultdict[str, dict[str, None]] = defaultdict(dict)

@@ -20,7 +20,7 @@ from mail.core.engine.caller_limits import LimitGuard
 from mail.core.engine.commit import Committer, load_task
 from mail.core.engine.live import LiveHub
 from mail.core.engine.wake_ups import looks, publish
-from mail.core.engine.watch import Submitted
+from mail.core.engine.watch import Submitted, read_waiting
 from mail.core.engine.webhooks import NO_WEBHOOKS
 from mail.core.engine.wiring import Wiring
 from mail.core.protocol.address import Principal, parse_agent_address
@@ -316,12 +316,14 @@ class Admission:
         actions: ForkActions | None = None,
         ceiling: Budget = NO_BUDGET,
         new_id: str | None = None,
+        hold: Callable[[int], None] | None = None,
     ) -> Forked:
         """Fork a caller's task as it was at an event, by default its last (`mail.core.decisions.fork`).
 
         `actions` says whether its actions run, and defaults to what the first task has. `new_id` is the id of the
-        fork; if there is such a task, it is the fork that the same request has made before. Raises TaskNotFound,
-        BadRequest, SnapshotExpired, TooManyTasks; then there is no new task.
+        fork; if there is such a task, it is the fork that the same request has made before. Before waiting mail is
+        read, `hold` is called with an upper limit of its bytes, and may refuse them. Raises TaskNotFound, BadRequest,
+        SnapshotExpired, TooManyTasks; then there is no new task.
         """
         wiring = self._wiring
         key = TaskKey(str(caller), task_id)
@@ -333,6 +335,9 @@ class Admission:
         snapshot = await wiring.store.read_snapshot(key, present.seq if at is None else at)
         portions = {agent: n for agent, n in snapshot.task.histories.items() if n and wiring.swarm.has(agent)}
         inherited = Inheritance(key, portions, snapshot.task.history_bytes)
+        if snapshot.waiting and hold is not None:
+            hold(snapshot.task.stored_bytes - snapshot.task.history_bytes)
+        mail = [entry async for entry in read_waiting(wiring.store, snapshot)]
         await self._keep_version()
 
         def decide(existing: Task | None) -> TaskChange | None:
@@ -340,7 +345,7 @@ class Admission:
                 return None
             fork_id, clock = new_id or wiring.clock.new_id(), wiring.clock
             to_whom = (wiring.swarm, caller, fork_id, clock)
-            change = fork(snapshot, inherited, *to_whom, run=run, actions=actions, ceiling=ceiling)
+            change = fork(snapshot, mail, inherited, *to_whom, run=run, actions=actions, ceiling=ceiling)
             return self._traced(_charged(change, sum(file.size for file in files)))
 
         files = [*(await wiring.caller_files.of_task(key)).values()]

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from mail.core.decisions.spans import FAILURES, begins_turn
 from mail.core.engine.turn import before_results
 from mail.core.engine.versions import Versions
+from mail.core.engine.watch import read_message
 from mail.core.protocol.calls import is_tool_result
 from mail.core.protocol.message import tier_of
 from mail.core.protocol.values import value
@@ -28,7 +29,7 @@ from mail.core.task.task import Task, TaskKey
 from mail.core.task.turn_state import TurnTiming
 from mail.core.turns.context import TURN, TurnContext
 from mail.core.turns.tools import offered_tools
-from mail.errors import BadRequest, SnapshotExpired
+from mail.errors import BadRequest
 
 FIRST_PAGE = 8
 """Portions of a history that are read first."""
@@ -189,10 +190,8 @@ async def read_turn(
 
 async def _read_mail(store: Store, key: TaskKey, mailbox: str, seq: int) -> InboxEntry:
     """Return a message that was in a mailbox, given the seq of the event that delivered it. Raises SnapshotExpired."""
-    [event] = await store.read_events(key, after=seq - 1, limit=1)
-    if event.seq != seq or event.message is None:
-        raise SnapshotExpired(f"message {seq} of task {key.task_id!r} is no longer stored")
-    return InboxEntry(mailbox, tier_of(event.message), seq, event.message)
+    message = await read_message(store, key, seq)
+    return InboxEntry(mailbox, tier_of(message), seq, message)
 
 
 async def _read_end(

@@ -12,11 +12,13 @@ from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.values import value
 from mail.core.task.callbacks import LaterCall
+from mail.core.task.change import InboxEntry, Snapshot
 from mail.core.task.events import Event
 from mail.core.task.live import LiveEvent
 from mail.core.task.ports import Store
 from mail.core.task.size import event_size
 from mail.core.task.task import TaskKey
+from mail.errors import SnapshotExpired
 
 LONG_POLL = 60.0
 """The longest time, in seconds, that one call to the store waits."""
@@ -46,6 +48,22 @@ async def read_timeline(
                 return
             yield event
         after = events[-1].seq
+
+
+async def read_message(store: Store, key: TaskKey, seq: int) -> MAILMessage:
+    """Return the message that the event `seq` of a task delivered. Raises SnapshotExpired."""
+    found = await store.read_events(key, after=seq - 1, limit=1)
+    message = next((event.message for event in found if event.seq == seq), None)
+    if message is None:
+        raise SnapshotExpired(f"message {seq} of task {key.task_id!r} is no longer stored")
+    return message
+
+
+async def read_waiting(store: Store, snapshot: Snapshot) -> AsyncGenerator[InboxEntry]:
+    """Yield the mail that waited in a task as it was, reading one message at a time. Raises SnapshotExpired."""
+    for tier, seq, mailbox in snapshot.waiting:
+        await asyncio.sleep(0)
+        yield InboxEntry(mailbox, tier, seq, await read_message(store, snapshot.task.key, seq))
 
 
 async def read_page(

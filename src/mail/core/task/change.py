@@ -22,6 +22,9 @@ from mail.core.task.timers import Timer
 from mail.core.task.turn_state import Checkpoint, Resumption
 from mail.core.task.waits import Wait
 
+Position = tuple[Tier, int, str]
+"""The place of a message among all mail of a task: its tier, its seq and its mailbox."""
+
 
 @value(slots=False)
 class InboxEntry:
@@ -210,9 +213,9 @@ class Snapshot:
 
     Attributes:
         first: its first event that is stored.
-        mail: the mail that waited, in (tier, seq) order.
+        waiting: the mail that waited, in order; the messages are in the events of these seqs.
     """
 
     task: Task
     first: Event
-    mail: list[InboxEntry]
+    waiting: Sequence[Position]

@@ -238,7 +238,7 @@ class Store(Contents, WaitRecords, Protocol):
         """Return the task after the commit with the event `at`.
 
         `read_events`, up to its `seq`, returns its events, and `read_portions`, up to the number in the snapshot's
-        `histories`, the agents' histories: neither is read for the snapshot. Raises BadRequest
+        `histories`, the agents' histories: neither is read for the snapshot, nor is the mail. Raises BadRequest
         for an unknown event, and SnapshotExpired if that state is no longer stored.
         """
 

@@ -10,7 +10,7 @@ from mail.core.protocol.message import TaskId
 from mail.core.protocol.values import fill, is_none
 from mail.core.task.task import ForkActions, TaskKey, TaskStatus
 from mail.http.access import AdminOrUser
-from mail.http.account import BODY_FACTOR
+from mail.http.account import WIDE_FACTOR
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import PROTECTED, make_router, problems
 from mail.http.service import service_of
@@ -79,9 +79,11 @@ async def fork_task(request: Request, caller: AdminOrUser, body: Annotated[PostF
     ceiling = service.runtime.ceiling(principal)
     original = await service.runtime.store.load(TaskKey(str(principal), body.task_id))
     if original is not None:
-        holding = reading(service, request, original)
-        if any(map(sum, original.pending.values())):  # the store copies the histories, but not the mail
-            holding.hold(original.stored_bytes * BODY_FACTOR)
+        reading(service, request, original)
+
+    def hold(size: int) -> None:  # the store copies the histories, but not the mail
+        service.holding(request).hold(size * WIDE_FACTOR)
+
     async with claimed(request, principal, body) as claim:
         new_id = None if claim is None else claim.task_id
         forked = await service.runtime.fork(
@@ -92,6 +94,7 @@ async def fork_task(request: Request, caller: AdminOrUser, body: Annotated[PostF
             actions=body.actions,
             ceiling=ceiling,
             new_id=new_id,
+            hold=hold,
         )
     return JSON(_describe_fork(forked, body.task_id), status_code=201)
 

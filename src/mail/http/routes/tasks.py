@@ -9,6 +9,7 @@ from mail.core.protocol.message import TaskId
 from mail.core.task.task import TaskStatus
 from mail.errors import BadRequest, Forbidden
 from mail.http.access import AdminOrUser, chosen_instance
+from mail.http.account import BODY_FACTOR
 from mail.http.answers import answer
 from mail.http.audit import Act, audited
 from mail.http.bodies import JSON, Given, JSONBody
@@ -176,6 +177,8 @@ async def get_task(
     holding = reading(service, request, task)
     if at is not None:
         snapshot = await service.runtime.store.read_snapshot(task.key, at)
+        if items:  # all of them are in memory, as later events change earlier ones
+            holding.hold((snapshot.task.stored_bytes - snapshot.task.history_bytes) * BODY_FACTOR)
         pieces = await snapshot_pieces(service, snapshot, holding, items=items)
     elif is_page or items:
         pieces, last = await event_page(service, task, after or 0, limit, more, holding, items=items)

@@ -96,7 +96,7 @@ async def test_commit_without_events_keeps_the_seq(durable: StoreAdapter, make: 
     last = await committed(store, make.change(quiet.task))
     assert [event.seq for event in await store.read_events(KEY)] == list(range(1, last.task.seq + 1))
     snapshot = await store.read_snapshot(KEY, last.task.seq)
-    assert (snapshot.task, [entry.mailbox for entry in snapshot.mail]) == (last.task, ["alpha"])
+    assert (snapshot.task, [mailbox for _, _, mailbox in snapshot.waiting]) == (last.task, ["alpha"])
 
 
 async def test_first_commit_of_a_task_that_exists_conflicts(store: Store, make: Maker) -> None:
