@@ -63,7 +63,7 @@ class ModelPermits:
         self._patterns: dict[str, str] = {}
 
     def gate(self, model: str) -> "Gate | None":
-        """Return the gate through which calls of a model go; None if it has no limits, as far as this process has read."""
+        """Return the gate through which calls of a model go; None if this process knows of no limits."""
         if pattern := self._pattern(model):
             return self._gate(pattern)
         gate = self._gates.get(model)
