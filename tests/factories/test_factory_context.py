@@ -280,7 +280,7 @@ class TestASummaryThatFails:
     async def test_a_turn_that_fails_keeps_no_cut(self, stub: LLMStub) -> None:
         """The provider fails from the first summary on, then works again: the next run has all that was there."""
         provider = Provider(8_192, 60)
-        is_down = True
+        is_down, down_since = True, False
 
         def answer(request: Request) -> Turn:
             nonlocal down_since
@@ -288,7 +288,6 @@ class TestASummaryThatFails:
                 down_since = True
             return bad_key() if down_since and is_down else provider(request)
 
-        down_since = False
         stub.otherwise = answer
         async with Rig(looker(SMALL, 600)) as rig:
             first = await rig.submit(f"Look: {FACTS}.", task_id="t")
