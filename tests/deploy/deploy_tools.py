@@ -3,13 +3,19 @@
 import json
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+
+METRIC_MATH: dict[str, Callable[..., Any]] = {
+    "IF": lambda is_so, so, other: so if is_so else other,
+    "FILL": lambda value, instead: instead if value is None else value,
+}
+"""What CloudWatch's functions do, in expressions that Python can read."""
 
 
 def find_tool(venv: str, name: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from deploy_tools import ROOT
+from deploy_tools import METRIC_MATH, ROOT
 
 from handlers.wiring import DELIVERY_RECEIVES, RECEIVES
 from mail.adapters.aws.schema import create_table
@@ -741,9 +741,7 @@ def test_one_burst_of_repeated_model_calls_raises_the_alarm(
     assert {each["MetricStat"]["Period"] for each in metrics} == {15 * 60}
     assert alarm["ComparisonOperator"] == "GreaterThanThreshold"
     assert alarm["TreatMissingData"] == "notBreaching"
-    functions = {"IF": lambda is_so, so, other: so if is_so else other}
-    functions["FILL"] = lambda value, instead: instead if value is None else value
-    value = eval(ratio["Expression"], functions, {"calls": calls, "turns": turns})
+    value = eval(ratio["Expression"], dict(METRIC_MATH), {"calls": calls, "turns": turns})
     assert (value > template["Parameters"]["ModelCallsPerTurn"]["Default"]) is raises
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deploy_tools import ROOT
+from deploy_tools import METRIC_MATH, ROOT
 
 from mail.cli.worker import GRACE_SECONDS, worker
 from mail.core.protocol.message import Tier
@@ -90,12 +90,10 @@ def test_without_workers_nothing_keeps_the_last_one_or_misses_it(workers: Templa
         "CustomizedMetricSpecification"
     ]["Metrics"]
     expression = load["Expression"]["Fn::Sub"].replace("${Concurrency}", "1000")
-    functions = {"IF": lambda is_so, so, other: so if is_so else other}
-    functions["FILL"] = lambda value, instead: instead if value is None else value
     idle = {**dict.fromkeys(("tier1", "tier2", "tier3", "tier4", "tier5"), 0), "running": 0, "workers": 1}
     busy = idle | {"tier5": 700, "running": None, "workers": None}
-    assert eval(expression, dict(functions), idle) == 0
-    assert eval(expression, dict(functions), busy) > workers["Parameters"]["TargetLoad"]["Default"]
+    assert eval(expression, dict(METRIC_MATH), idle) == 0
+    assert eval(expression, dict(METRIC_MATH), busy) > workers["Parameters"]["TargetLoad"]["Default"]
 
 
 def _queue_names(metric: dict[str, Any]) -> Iterator[str]:

@@ -266,7 +266,7 @@ class TestPeers:
         registry = SwarmRegistry("alpha", HOME)
         router = InterswarmRouter(registry, "alpha")
 
-        async def once() -> str | None:
+        async def once() -> object:
             async with PeerServer("beta") as beta:
                 await registry.register_swarm("beta", beta.url, "t0ken")
                 await router.start()
