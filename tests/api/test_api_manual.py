@@ -233,4 +233,4 @@ class TestLongHistories:
         model = Fails()
         await self.play(model, 12, 0.75)
         assert "no longer fit into your context" in prompts(model.asked[-1][2])
-        assert "left out without a summary" in caplog.text
+        assert "can't summarize the oldest turns" in caplog.text

@@ -42,6 +42,7 @@ _MEANINGS = {
     "has this feature turned off.",
     409: "The state of the task at that event is no longer stored, the call has ended, or there is a schedule of this "
     "name already, or it is declared in `mail.toml`.",
+    410: "A text of the task is no longer stored.",
     412: "The task is at another generation than `If-Match` says.",
     413: "The request body is too large.",
     422: "This `Idempotency-Key` was used for another request.",

@@ -64,7 +64,7 @@ _body = JSONBody(PostFork)
     status_code=201,
     summary="Fork a task at an event",
     response_model=ForkedTask,
-    responses=problems(400, 404, 409, 413, 422, *PROTECTED),
+    responses=problems(400, 404, 409, 410, 413, 422, *PROTECTED),
     openapi_extra={"parameters": [IDEMPOTENCY_KEY, TRACE_CONTEXT]},
 )
 async def fork_task(request: Request, caller: AdminOrUser, body: Annotated[PostFork, Depends(_body)]) -> JSON:

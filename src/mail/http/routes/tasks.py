@@ -134,7 +134,7 @@ async def get_tasks(
     response_model=TaskRecord | TaskSummary,
     responses={
         200: {"description": "The task.", "headers": {"ETag": ETAG, **PAGE_HEADERS}},
-        **problems(400, 404, 409, 413, *PROTECTED),
+        **problems(400, 404, 409, 410, 413, *PROTECTED),
     },
 )
 async def get_task(

@@ -186,7 +186,7 @@ async def get_turns(
     "/task/turn",
     summary="Inspect a turn of a task",
     response_model=TurnRecord,
-    responses={200: {"description": "The turn."}, **problems(400, 404, 409, 413, *PROTECTED)},
+    responses={200: {"description": "The turn."}, **problems(400, 404, 409, 410, 413, *PROTECTED)},
 )
 async def get_turn(
     request: Request,
