@@ -182,14 +182,16 @@ class Stage:
         event["headers"] |= headers
         return event
 
-    def records(self) -> Iterator[dict[str, Any]]:
+    def records(self, hidden: int = 30) -> Iterator[dict[str, Any]]:
         """The messages in the queues, urgent tiers first, as an event source brings them; those that come
-        later, too.
+        later, too. Their queues hide them for so many seconds.
         """
         sqs = self.queues.client.botocore
         while True:
             for url in self.queues.urls:
-                answer = sqs.receive_message(QueueUrl=url, MessageSystemAttributeNames=["All"])
+                answer = sqs.receive_message(
+                    QueueUrl=url, MessageSystemAttributeNames=["All"], VisibilityTimeout=hidden
+                )
                 if messages := answer.get("Messages"):
                     yield self.record(url, messages[0])
                     break

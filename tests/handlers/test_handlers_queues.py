@@ -123,14 +123,18 @@ def ask(stage: Stage, task_id: str, body: str = "what is 2**10") -> None:
     assert stage.invoke("message", event)["statusCode"] == 202
 
 
-def take(stage: Stage) -> dict[str, Any]:
+HIDDEN = 300
+"""Seconds for which a queue hides a message that is to come back earlier."""
+
+
+def take(stage: Stage, hidden: int = 30) -> dict[str, Any]:
     """The only message that is in a queue, as an event source brings it."""
-    return next(stage.records())
+    return next(stage.records(hidden))
 
 
 def take_again(stage: Stage) -> dict[str, Any]:
-    """The message when it comes back, earlier than its queue would bring it: that hides it for thirty seconds."""
-    deadline = time.monotonic() + 25
+    """The message when it comes back, earlier than its queue would bring it: that hides it for `HIDDEN` seconds."""
+    deadline = time.monotonic() + HIDDEN / 3
     while (again := next(stage.records(), None)) is None:
         assert time.monotonic() < deadline
         time.sleep(0.2)
@@ -201,7 +205,7 @@ def test_one_bad_record_keeps_none_from_being_dealt_with(stage: Stage) -> None:
 
 def test_what_failed_comes_back_soon(stage: Stage) -> None:
     ask(stage, "back")
-    record = take(stage)
+    record = take(stage, HIDDEN)
     with pytest.raises(StopIteration):
         take(stage)
     spoilt = {**record, "body": "no token"}
@@ -330,7 +334,7 @@ def test_a_burst_that_the_parameter_store_refuses_runs_its_turns_all_the_same(st
 def test_a_turn_whose_secrets_can_not_be_read_is_tried_again_soon(stage: Stage, tmp_path: Path) -> None:
     path = stage.put_secret("SWARM_SECRET", "s3cr3t")
     ask(stage, "refused")
-    record = take(stage)
+    record = take(stage, HIDDEN)
     stage.gateway.throttle("GetParametersByPath", times=1000)
     root = write_project(bundle(tmp_path, TELLS_SECRET), SWARM, impatient=IMPATIENT)
     with stage.start("turn", path, root=root, handler="impatient.handler") as running:
