@@ -164,7 +164,7 @@ def limit_for(stage: Stage, name: str) -> int:
     begun = monotonic()
     with stage.start(name) as running:
         running.invoke(stage.request(name, body={}))
-    return max(8, 3 * round(monotonic() - begun))
+    return max(8, 2 * round(monotonic() - begun))
 
 
 def test_a_message_may_not_wait_longer_than_what_is_stored_is_kept(stage: Stage) -> None:
