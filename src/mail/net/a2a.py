@@ -22,8 +22,7 @@ from mail.core.task.files import MAX_FILE_BYTES, MAX_FILES, File, FileRef, files
 from mail.core.task.interswarm import Peer, PeerRecord, RemoteState, RemoteStatus
 from mail.core.task.ports import ReadFile
 from mail.errors import PeerRefused, PeerUnavailable
-from mail.net.http import Answer, PeerHTTP, Target
-from mail.net.registration import PROBE_SECONDS
+from mail.net.http import PROBE_SECONDS, Answer, PeerHTTP, Target
 from mail.net.types import KEYWORDS, TEXT_LENGTH, SwarmInfo
 
 VERSION = "1.0"

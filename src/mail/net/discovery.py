@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mail.errors import BadRequest, PeerError
-from mail.net.http import PeerHTTP, Target
-from mail.net.registration import PROBE_SECONDS, check_name, check_url, read_info
+from mail.net.http import PROBE_SECONDS, PeerHTTP, Target
+from mail.net.registration import check_name, check_url, read_info
 from mail.net.types import Discovery, Listed, SwarmInfo
 
 CONCURRENCY = 8

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from mail.core.task.interswarm import PeerHealth, PeerRecord
 from mail.errors import MAILError, PeerError
-from mail.net.http import PeerHTTP
-from mail.net.registration import PROBE_SECONDS, target_of
+from mail.net.http import PROBE_SECONDS, PeerHTTP
+from mail.net.registration import target_of
 
 CONCURRENCY = 16
 """Checks in flight."""

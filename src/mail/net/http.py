@@ -24,6 +24,9 @@ CONNECT_SECONDS = 5.0
 REQUEST_SECONDS = 30.0
 """Default timeout of a request, without the connection."""
 
+PROBE_SECONDS = 10.0
+"""Timeout of a request for the description or the health of a peer."""
+
 MAX_ANSWER_BYTES = 1024 * 1024
 """Bytes of a response that are read; no valid response is longer."""
 

@@ -12,7 +12,7 @@ from pydantic_core import to_json
 from mail.core.protocol.values import value
 from mail.core.task.interswarm import PeerRecord
 from mail.errors import BadRequest, PeerRefused, PeerUnavailable
-from mail.net.http import Answer, PeerHTTP, Target
+from mail.net.http import PROBE_SECONDS, Answer, PeerHTTP, Target
 from mail.net.secrets import reference_for, variable_in
 from mail.net.types import SwarmInfo
 
@@ -89,9 +89,6 @@ def is_private(host: str) -> bool:
 
 
 Auth = Literal["bearer", "aws_iam"]
-
-PROBE_SECONDS = 10.0
-"""Timeout of a request for the description or the health of a peer."""
 
 MAX_METADATA_BYTES = 16 * 1024
 

@@ -162,7 +162,8 @@ class PeerRecord(Value):
 
     Attributes:
         base_url: the URL of the swarm's server, or of the agent's card.
-        kind: the protocol by which it is called.
+        kind: the protocol by which it is called. It doesn't follow from the URL: what agents discover is called by
+            MAIL only, which needs a token.
         interface: where an agent takes requests, according to its card; empty until the card has been read.
         auth_token: a reference such as `${SWARM_AUTH_TOKEN_B}`; the token itself only if the entry is volatile.
         auth: how requests are signed: with a bearer token alone, or with AWS Signature 4 too.
