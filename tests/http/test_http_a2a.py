@@ -41,16 +41,15 @@ from a2a.utils.errors import (
 from a2a.utils.signing import InvalidSignaturesError, create_signature_verifier
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from desk_swarm import PNG, desk_swarm
 from support.faults.gates import Gate
 from support.processes.http_server import TIMEOUT, HTTPServer
 
-from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.http.a2a import handler
 from mail.http.routes import a2a as routes
 from mail.http.service import RESPONSE_MARGIN
-from mail.testing.agents import Call, View, build_agent, build_swarm, call, complete
+from mail.testing.agents import build_swarm, call
 
-PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 BINDINGS = ("JSONRPC", "HTTP+JSON")
 
 WORKING = TaskState.TASK_STATE_WORKING
@@ -60,49 +59,6 @@ FAILED = TaskState.TASK_STATE_FAILED
 CANCELED = TaskState.TASK_STATE_CANCELED
 
 
-def work(view: View) -> list[Call]:
-    """Answer; or do first what the message says, and answer with the result."""
-    if view.history[-1]["role"] == "tool" or view.mail.sender_type == "system":
-        return [complete(view.results[-1])]
-    match view.mail.body:
-        case "ask":
-            return [call("ask_user", question="Which city?")]
-        case "pay":
-            return [call("pay", amount=5)]
-        case "dig":
-            return [call("dig")]
-        case "fail":
-            raise RuntimeError("out of order")
-    files = " ".join(f"file:{each['id']}" for each in view.history[-1].get("files", ()))
-    return [complete(f"you said: {view.mail.body} {files}".strip())]
-
-
-def a2a_swarm(gate: Gate | None = None, **settings: Any) -> SwarmCore:
-    async def dig(_arguments: dict[str, Any]) -> str:
-        assert gate is not None
-        gate.begun.set()
-        await gate.opened.wait()
-        return "dug"
-
-    async def pay(arguments: dict[str, Any]) -> str:
-        return f"paid {arguments['amount']}"
-
-    actions = ["dig", "pay", "ask_user"]
-    return build_swarm(
-        {
-            "desk": build_agent(work, supervises=True, actions=actions, description="The desk."),
-            "annex": build_agent(
-                work, supervises=True, actions=actions, name="annex", description="The annex."
-            ),
-        },
-        actions={"dig": dig, "pay": ActionCore("pay", pay, needs_approval=True), "ask_user": dig},
-        breakpoint_tools=frozenset({"ask_user"}),
-        description="It works.",
-        keywords=("digging", "paying"),
-        **settings,
-    )
-
-
 @pytest.fixture
 def gate() -> Gate:
     return Gate()
@@ -110,7 +66,7 @@ def gate() -> Gate:
 
 @pytest.fixture
 async def server(gate: Gate) -> AsyncIterator[HTTPServer]:
-    async with HTTPServer(a2a_swarm(gate)) as server:
+    async with HTTPServer(desk_swarm(gate)) as server:
         yield server
         gate.opened.set()
 
@@ -227,7 +183,7 @@ async def test_a_message_to_an_open_task_joins_it(client: Client, gate: Gate) ->
 
 async def test_a_request_whose_time_is_up_gets_the_task_as_it_is(gate: Gate) -> None:
     async with (
-        HTTPServer(a2a_swarm(gate), time_left=lambda _request: RESPONSE_MARGIN) as server,
+        HTTPServer(desk_swarm(gate), time_left=lambda _request: RESPONSE_MARGIN) as server,
         connected(server, "JSONRPC", streaming=False) as client,
     ):
         task = await send(client, "dig", context_id="c")
@@ -505,7 +461,7 @@ async def test_a_client_of_0_3_is_answered(server: HTTPServer, path: str) -> Non
 
 
 async def test_limits_are_http_statuses(gate: Gate) -> None:
-    async with HTTPServer(a2a_swarm(gate), max_body_bytes=1000) as server:
+    async with HTTPServer(desk_swarm(gate), max_body_bytes=1000) as server:
         post = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {"x": "y" * 1000}}
         assert (await server.client.post("/a2a", json=post)).status_code == 413
 
@@ -551,7 +507,7 @@ async def test_a_card_is_signed(tmp_path: Path) -> None:
         return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
     verify = create_signature_verifier(find_key, ["ES256"])
-    async with HTTPServer(a2a_swarm(), card_key=str(file)) as server:
+    async with HTTPServer(desk_swarm(), card_key=str(file)) as server:
         async with httpx.AsyncClient() as connection:
             card = await A2ACardResolver(connection, server.uvicorn.url).get_agent_card(
                 signature_verifier=verify
@@ -569,6 +525,6 @@ async def test_a_card_is_signed(tmp_path: Path) -> None:
 async def test_a_key_that_is_none_is_an_error(tmp_path: Path, content: str) -> None:
     file = tmp_path / "key.pem"
     file.write_text(content)
-    async with HTTPServer(a2a_swarm(), card_key=str(file)) as server:
+    async with HTTPServer(desk_swarm(), card_key=str(file)) as server:
         answer = await server.client.get("/.well-known/agent-card.json")
     assert (answer.status_code, answer.json()) == (500, {"detail": "internal error"})

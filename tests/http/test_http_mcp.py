@@ -11,6 +11,7 @@ from typing import Any, Literal
 import fastapi
 import httpx2
 import pytest
+from desk_swarm import PNG, desk_swarm, work
 from mcp import Client, MCPError
 from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.client.streamable_http import streamable_http_client
@@ -35,55 +36,12 @@ from mcp_types.jsonrpc import MISSING_REQUIRED_CLIENT_CAPABILITY
 from support.faults.gates import Gate
 from support.processes.http_server import TIMEOUT, HTTPServer
 
-from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.http.mcp import calls, content, tools
 from mail.http.routes import mcp as routes
 from mail.http.service import RESPONSE_MARGIN
-from mail.testing.agents import Call, View, build_agent, build_swarm, call, complete
+from mail.testing.agents import build_agent, build_swarm, call
 
-PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 GENERATIONS = ("auto", "legacy")  # the client asks for the newest, or shakes hands as before 2026
-
-
-def work(view: View) -> list[Call]:
-    """Answer; or do first what the message says, and answer with the result."""
-    if view.history[-1]["role"] == "tool" or view.mail.sender_type == "system":
-        return [complete(view.results[-1])]
-    match view.mail.body:
-        case "ask":
-            return [call("ask_user", question="Which city?")]
-        case "pay":
-            return [call("pay", amount=5)]
-        case "dig":
-            return [call("dig")]
-        case "fail":
-            raise RuntimeError("out of order")
-    files = " ".join(f"file:{each['id']}" for each in view.history[-1].get("files", ()))
-    return [complete(f"you said: {view.mail.body} {files}".strip())]
-
-
-def mcp_swarm(gate: Gate, **settings: Any) -> SwarmCore:
-    async def dig(_arguments: dict[str, Any]) -> str:
-        gate.begun.set()
-        await gate.opened.wait()
-        return "dug"
-
-    async def pay(arguments: dict[str, Any]) -> str:
-        return f"paid {arguments['amount']}"
-
-    actions = ["dig", "pay", "ask_user"]
-    return build_swarm(
-        {
-            "desk": build_agent(work, supervises=True, actions=actions, description="The desk."),
-            "task": build_agent(
-                work, supervises=True, actions=actions, name="task", description="The annex."
-            ),
-        },
-        actions={"dig": dig, "pay": ActionCore("pay", pay, needs_approval=True), "ask_user": dig},
-        breakpoint_tools=frozenset({"ask_user"}),
-        description="It works.",
-        **settings,
-    )
 
 
 @pytest.fixture
@@ -93,7 +51,7 @@ def gate() -> Gate:
 
 @pytest.fixture
 async def server(gate: Gate) -> AsyncIterator[HTTPServer]:
-    async with HTTPServer(mcp_swarm(gate)) as server:
+    async with HTTPServer(desk_swarm(gate, second="task")) as server:
         yield server
         gate.opened.set()
 
@@ -188,7 +146,7 @@ async def test_work_that_takes_longer_is_asked_for_later(
 
 async def test_a_call_whose_time_is_up_gets_the_task_as_it_is(gate: Gate) -> None:
     async with (
-        HTTPServer(mcp_swarm(gate), time_left=lambda _request: RESPONSE_MARGIN) as server,
+        HTTPServer(desk_swarm(gate, second="task"), time_left=lambda _request: RESPONSE_MARGIN) as server,
         connected(server) as client,
     ):
         assert (await use(client, "desk", message="dig"))["status"] == "running"
