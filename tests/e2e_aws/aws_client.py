@@ -14,12 +14,12 @@ PARALLEL = 8
 
 
 class Crowd:
-    """Users of one server, as one account."""
+    """Users of one server, as one account, with at most `parallel` requests at once."""
 
-    def __init__(self, system: LocalAws) -> None:
+    def __init__(self, system: LocalAws, *, parallel: int = PARALLEL) -> None:
         headers = {"Authorization": f"Bearer {system.tokens['user']}"}
         self._client = httpx2.AsyncClient(base_url=system.url, headers=headers, timeout=60)
-        self._turnstile = asyncio.Semaphore(PARALLEL)
+        self._turnstile = asyncio.Semaphore(parallel)
 
     async def __aenter__(self) -> Self:
         return self
@@ -29,14 +29,18 @@ class Crowd:
     ) -> None:
         await self._client.aclose()
 
-    async def submit(self, task_id: str, body: str, **fields: Any) -> None:
-        """Send a message, and don't wait for the answer."""
+    async def post(self, task_id: str, body: str, **fields: Any) -> httpx2.Response:
+        """Send a message, and don't wait for the answer of the swarm; returns that of the server."""
         async with self._turnstile:
-            response = await self._client.post(
+            return await self._client.post(
                 "/message",
                 json={"task_id": task_id, "body": body, **fields},
                 headers={"Prefer": "respond-async"},
             )
+
+    async def submit(self, task_id: str, body: str, **fields: Any) -> None:
+        """Do the same, and expect that the message is accepted."""
+        response = await self.post(task_id, body, **fields)
         assert response.status_code == 202, response.text
 
     async def record(self, task_id: str) -> dict[str, Any]:

@@ -66,6 +66,14 @@ APART = {
 """The parameters without a step, and why."""
 
 
+NOT_SHOWN = {
+    "worker.yaml": "needs an image and subnets of yours: deploy it as docs/workers.md says, post more mail than "
+    "TargetLoad allows, and see in the events of its service whether the first worker starts, and the last one stops",
+    "growth": "takes a load of hours, with which pollers, partitions and concurrency grow; docs/scale.md plans it",
+}
+"""What an account could show besides, and why no step does."""
+
+
 @dataclass
 class Run:
     """A check of one stack. Its methods raise MAILError where AWS, sam or an answer says no.
