@@ -5,7 +5,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import md5
 from urllib.parse import urlsplit
@@ -111,5 +111,6 @@ class Outage:
         response = connection.getresponse()
         content = response.read()
         kept = {name: value for name, value in response.getheaders() if name.lower() not in HOP_BY_HOP}
-        handler.answer(response.status, content, kept)
         connection.close()
+        with suppress(ConnectionError):  # the function has been ended
+            handler.answer(response.status, content, kept)
