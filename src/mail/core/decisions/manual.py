@@ -32,7 +32,6 @@ from mail.core.protocol.mail_tools import (
 from mail.core.protocol.message import MAILMessage, MAILRequest
 from mail.core.protocol.values import value
 from mail.core.protocol.xml import STEP, Markup, render_by_audience
-from mail.core.task.callbacks import LONGEST_WAIT
 from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
@@ -271,7 +270,6 @@ def settle_step(
     clock: Clock,
     mail: Sequence[MAILMessage] = (),
     reminders: Sequence[Timer] = (),
-    longest_wait: float = LONGEST_WAIT,
 ) -> tuple[TaskChange, StepPolicy]:
     """Decide the effect of a step's turn, and return with it what the step has brought.
 
@@ -280,7 +278,7 @@ def settle_step(
     if isinstance(output, AgentFailure):
         turn = replace(turn, also_read=())
     policy = StepPolicy(turn)
-    change = Settlement(task, swarm, turn, clock, policy, mail, reminders, longest_wait).settle(output)
+    change = Settlement(task, swarm, turn, clock, policy, mail, reminders).settle(output)
     if change.task.status is TaskStatus.PAUSED:
         policy.said = change.response
     return change, policy

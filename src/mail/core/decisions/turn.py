@@ -30,7 +30,6 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.output_schema import written
 from mail.core.protocol.values import value
 from mail.core.protocol.xml import render_message
-from mail.core.task.callbacks import LONGEST_WAIT
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.context import UNKNOWN, AgentContext, Preparation
 from mail.core.task.costs import NO_MODELS, NO_USAGE, Usage
@@ -106,17 +105,15 @@ def settle(
     mail: Sequence[MAILMessage] = (),
     kept: Checkpoint | None = None,
     reminders: Sequence[Timer] = (),
-    longest_wait: float = LONGEST_WAIT,
 ) -> TaskChange:
     """Decide the effect of a turn on the task as it is now, which may have changed since the turn began.
 
     `mail` is the task's messages so far, for forms that read them; `kept` is the stored checkpoint, if any;
-    `reminders` are the first of the agent, and those that it cancels (`mail.core.decisions.tools.reminders_asked`);
-    `longest_wait` is how many seconds ahead it may set another.
+    `reminders` are the first of the agent, and those that it cancels (`mail.core.decisions.tools.reminders_asked`).
     """
     if is_discarded(task, turn):
         return discard(task, swarm, turn, output.usage, output.models, clock, kept)
-    return Settlement(task, swarm, turn, clock, AUTOMATIC, mail, reminders, longest_wait).settle(output)
+    return Settlement(task, swarm, turn, clock, AUTOMATIC, mail, reminders).settle(output)
 
 
 def on_limit_reached(
@@ -456,7 +453,6 @@ class Settlement:
         policy: SettlementPolicy,
         mail: Sequence[MAILMessage] = (),
         reminders: Sequence[Timer] = (),
-        longest_wait: float = LONGEST_WAIT,
     ) -> None:
         self.task = task
         self.swarm = swarm
@@ -468,9 +464,7 @@ class Settlement:
         self.is_last = turn.entry.seq == task.generation.limit_notice
         self.is_late = turn.task.generation.number != task.generation.number
         read = turn.entry.message
-        self.tools = ToolExecutor(
-            self.draft, self.name, self.agent, read, reminders, longest_wait, is_late=self.is_late
-        )
+        self.tools = ToolExecutor(self.draft, self.name, self.agent, read, reminders, is_late=self.is_late)
         self._policy = policy
         self._mail = mail
         self._client_tools = None if task.generation.client_tools is None else task.client_tools_of(self.name)

@@ -61,10 +61,9 @@ class StepResult:
         mail: Sequence[MAILMessage],
         kept: Checkpoint | None,
         reminders: Sequence[Timer],
-        longest_wait: float,
     ) -> TaskChange:
         """Decide what the turn's output does, and keep what it has brought."""
-        change, result = settle_step(task, swarm, turn, output, clock, mail, reminders, longest_wait)
+        change, result = settle_step(task, swarm, turn, output, clock, mail, reminders)
         self.said, self.failed = result.said, result.failed
         return change
 

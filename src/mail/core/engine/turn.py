@@ -93,17 +93,7 @@ class TurnPolicy[T: Turn]:
     messages: Callable[[T, History, History], History]
     tool_choice: Callable[[T], ToolChoice]
     settle: Callable[
-        [
-            Task,
-            SwarmCore,
-            T,
-            TurnOutput,
-            Clock,
-            Sequence[MAILMessage],
-            Checkpoint | None,
-            Sequence[Timer],
-            float,
-        ],
+        [Task, SwarmCore, T, TurnOutput, Clock, Sequence[MAILMessage], Checkpoint | None, Sequence[Timer]],
         TaskChange,
     ]
     text_recipient: Callable[[Task, SwarmCore, T, Clock], str] | None = None
@@ -361,10 +351,7 @@ class AgentTurn[T: Turn](LeasedTurn):
 
         def decide(task: Task) -> TaskChange | None:
             settle = self._policy.settle
-            longest = self._wiring.longest_wait
-            change = settle(
-                task, self._swarm, self.turn, output, self._clock, mail, self._kept, reminders, longest
-            )
+            change = settle(task, self._swarm, self.turn, output, self._clock, mail, self._kept, reminders)
             return self._within_limit(task, change)
 
         try:
