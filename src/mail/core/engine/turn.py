@@ -13,6 +13,7 @@ from mail.core.decisions.park import may_park, park, parked_before
 from mail.core.decisions.tools import MOST_LISTED, reminders_asked
 from mail.core.decisions.turn import (
     AgentFailure,
+    Background,
     TurnOutput,
     expire,
     find_used_up,
@@ -92,20 +93,7 @@ class TurnPolicy[T: Turn]:
     find_used_up: Callable[[Task, SwarmCore, T, float], str | None]
     messages: Callable[[T, History, History], History]
     tool_choice: Callable[[T], ToolChoice]
-    settle: Callable[
-        [
-            Task,
-            SwarmCore,
-            T,
-            TurnOutput,
-            Clock,
-            Sequence[MAILMessage],
-            Checkpoint | None,
-            Sequence[Timer],
-            float,
-        ],
-        TaskChange,
-    ]
+    settle: Callable[[Task, SwarmCore, T, TurnOutput, Clock, Background], TaskChange]
     text_recipient: Callable[[Task, SwarmCore, T, Clock], str] | None = None
     parks: bool = False
 
@@ -350,21 +338,17 @@ class AgentTurn[T: Turn](LeasedTurn):
                 )
             )
         mail = await self._mail() if self._agent.actions and self._reads_mail(output) else ()
+        background = Background(mail=mail, kept=self._kept, longest_wait=self._wiring.longest_wait)
         asked = reminders_asked(output.calls) if isinstance(output, Checkpoint) else None
-        reminders: Sequence[Timer] = ()
 
         async def reload() -> Task:
-            nonlocal reminders
+            nonlocal background
             task = await load_task(self._store, self.turn.task.key)
-            reminders = await self._reminders(task, asked or ())
+            background = replace(background, reminders=await self._reminders(task, asked or ()))
             return task
 
         def decide(task: Task) -> TaskChange | None:
-            settle = self._policy.settle
-            longest = self._wiring.longest_wait
-            change = settle(
-                task, self._swarm, self.turn, output, self._clock, mail, self._kept, reminders, longest
-            )
+            change = self._policy.settle(task, self._swarm, self.turn, output, self._clock, background)
             return self._within_limit(task, change)
 
         try:
