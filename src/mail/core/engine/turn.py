@@ -193,8 +193,13 @@ class AgentTurn[T: Turn](LeasedTurn):
             lease.attempt,
             timing,
             turn.replaced,
-            policy.text_recipient and partial(policy.text_recipient, turn.task, swarm, turn, clock),
+            self._text_recipient,
         )
+
+    def _text_recipient(self) -> str:
+        """Return who receives text without a tool call, for live events; empty if that is not known."""
+        find = self._policy.text_recipient
+        return find(self.turn.task, self._swarm, self.turn, self._clock) if find else ""
 
     def context(self, seconds: float) -> TurnContext:
         """Return what the turn lends to the code that it calls, if it lasts so long at most."""
@@ -211,7 +216,7 @@ class AgentTurn[T: Turn](LeasedTurn):
             activity=self.activity,
             tracer=None if self._wiring.tracer is NO_TRACER else self._wiring.tracer,
             traceparent=task.traceparent,
-            switch=task.switches.get(agent_of(turn.mailbox)),
+            switch=task.switches.get(agent_of(turn.mailbox)) if task.switches else None,
             may_park=self._policy.parks and (parked is None or may_park(turn, self._clock)),
             parked=parked,
             permits=self._wiring.permits,
@@ -323,7 +328,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         return AgentFailure(reason, self._meter.spent, self._meter.spent_by_model, attempts)
 
     async def _settle(self, output: TurnOutput) -> TaskChange | None:
-        activity = self.activity
+        turn, activity = self.turn, self.activity
         if activity.spans or output.timing is not None or activity.time() - activity.begin >= NOTABLE_SECONDS:
             output = replace(output, timing=activity.timing())
         if self._files is not None and isinstance(output, Checkpoint) and (refs := mentions(output)):
@@ -334,21 +339,23 @@ class AgentTurn[T: Turn](LeasedTurn):
             )
             return await self.commit(
                 lambda task: self._within_limit(
-                    task, settle_approved(task, self._swarm, self.turn, reached, failure, self._clock)
+                    task, settle_approved(task, self._swarm, turn, reached, failure, self._clock)
                 )
             )
         mail = await self._mail() if self._agent.actions and self._reads_mail(output) else ()
         background = Background(mail=mail, kept=self._kept, longest_wait=self._wiring.longest_wait)
-        asked = reminders_asked(output.calls) if isinstance(output, Checkpoint) else None
+        asked: set[str] | None = None
+        if turn.mailbox in turn.task.waits.reminders and isinstance(output, Checkpoint):
+            asked = reminders_asked(output.calls)
 
         async def reload() -> Task:
             nonlocal background
-            task = await load_task(self._store, self.turn.task.key)
+            task = await load_task(self._store, turn.task.key)
             background = replace(background, reminders=await self._reminders(task, asked or ()))
             return task
 
         def decide(task: Task) -> TaskChange | None:
-            change = self._policy.settle(task, self._swarm, self.turn, output, self._clock, background)
+            change = self._policy.settle(task, self._swarm, turn, output, self._clock, background)
             return self._within_limit(task, change)
 
         try:
