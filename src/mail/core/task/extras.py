@@ -290,7 +290,7 @@ class Shape(NamedTuple):
     """The fields of a class, by their keys in JSON; whether a field, with its value, may be absent."""
 
     keys: Mapping[str, str]
-    is_default: Callable[[object], bool]
+    is_default: Callable[[tuple[str, object]], bool]
     required: frozenset[str]
 
 
