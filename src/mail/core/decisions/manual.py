@@ -14,7 +14,14 @@ from itertools import accumulate
 from typing import Literal
 
 from mail.core.decisions.submit import resume
-from mail.core.decisions.turn import AgentFailure, Settlement, TurnOutput, text_alone
+from mail.core.decisions.turn import (
+    NO_BACKGROUND,
+    AgentFailure,
+    Background,
+    Settlement,
+    TurnOutput,
+    text_alone,
+)
 from mail.core.protocol.address import EVERYONE, create_agent_address
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.clock import Clock
@@ -39,7 +46,6 @@ from mail.core.task.extras import Extra
 from mail.core.task.limits import MAIL_PER_READING, READING_BYTES
 from mail.core.task.swarm import FormResult, History, SwarmCore
 from mail.core.task.task import Task, TaskStatus
-from mail.core.task.timers import Timer
 from mail.core.task.turn_state import Checkpoint
 from mail.errors import BadRequest, Subject
 
@@ -268,8 +274,7 @@ def settle_step(
     turn: StepTurn,
     output: TurnOutput,
     clock: Clock,
-    mail: Sequence[MAILMessage] = (),
-    reminders: Sequence[Timer] = (),
+    background: Background = NO_BACKGROUND,
 ) -> tuple[TaskChange, StepPolicy]:
     """Decide the effect of a step's turn, and return with it what the step has brought.
 
@@ -278,7 +283,7 @@ def settle_step(
     if isinstance(output, AgentFailure):
         turn = replace(turn, also_read=())
     policy = StepPolicy(turn)
-    change = Settlement(task, swarm, turn, clock, policy, mail, reminders).settle(output)
+    change = Settlement(task, swarm, turn, clock, policy, background).settle(output)
     if change.task.status is TaskStatus.PAUSED:
         policy.said = change.response
     return change, policy
