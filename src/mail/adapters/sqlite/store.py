@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from itertools import islice
 from math import inf
@@ -604,6 +605,13 @@ class SQLiteStore:
     async def count_active_instances(self) -> int:
         ((count,),) = self._read("SELECT count(DISTINCT instance) FROM tasks WHERE status = 'running'")
         return int(count)
+
+    async def oldest_start(self) -> float:
+        rows = self._read(
+            f"SELECT id FROM tasks WHERE instance LIKE '%:%' AND status <> '{FORKING}' ORDER BY id LIMIT 1"  # noqa: S608
+        )
+        starts = [datetime.fromisoformat(task.started) async for _, task in self._tasks(rows)]
+        return starts[0].timestamp() if starts else inf
 
     async def usage_of(self, instance: str) -> CallerUsage:
         ((stopped, asleep),) = self._read(
