@@ -41,21 +41,21 @@ class JWTSettings(Value):
     """
 
     issuer: Annotated[str, AfterValidator(read_issuer)] = Field(default="", strict=True)
-    audience: str | list[str] = []
+    audience: str | tuple[str, ...] = ""
     audience_claim: str = Field(default="aud", strict=True, min_length=1)
     id_claim: str = Field(default="sub", strict=True, min_length=1)
     role_claim: str = Field(default="", strict=True)
-    admins: list[str] = []
-    agents: list[str] = []
-    users: list[str] = []
+    admins: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
     client_id: str = Field(default="", strict=True)
     scope: str = Field(default="openid", strict=True, min_length=1)
     leeway: float = Field(default=30.0, ge=0, le=600)
 
     @property
-    def audiences(self) -> list[str]:
-        """The audiences, as a list."""
-        return [self.audience] if isinstance(self.audience, str) else self.audience
+    def audiences(self) -> tuple[str, ...]:
+        """The audiences."""
+        return (self.audience,) if isinstance(self.audience, str) else self.audience
 
     def problem(self) -> str:
         """Return what is missing to trust a token; empty if nothing is."""

@@ -1,4 +1,4 @@
-"""An identity provider on loopback: OpenID Connect's metadata and keys, and the code flow, in which everybody agrees."""
+"""An identity provider on loopback: OpenID Connect's metadata and keys, and the code flow, which asks nobody."""
 
 import json
 import secrets
@@ -32,7 +32,7 @@ class IdentityProvider:
 
     Attributes:
         issuer: its URL.
-        person: the claims of whoever signs in at its page.
+        person: the claims of the person who signs in at its page.
         requests: the paths that it was asked for.
         is_opaque: whether its access tokens are no JSON Web Tokens.
         is_down: whether it answers 503.
