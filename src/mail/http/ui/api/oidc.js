@@ -41,7 +41,7 @@ const given = () => Object.fromEntries(new URLSearchParams(location.search));
 /** Whether the provider has sent the person back. */
 export const isBack = () => "state" in given();
 
-/** Return `{code, verifier, redirect_uri}`. Throws a `Problem` if the provider has refused, or wasn't asked by this tab. */
+/** Return `{code, verifier, redirect_uri}`. Throws a `Problem` if the provider refuses, or this tab did not ask it. */
 export function answer() {
   const { code, state, error, error_description } = given();
   const started = JSON.parse(sessionStorage.getItem(STARTED) ?? "{}");
