@@ -28,7 +28,6 @@ from mail.core.engine.runtime import Runtime
 from mail.core.engine.telemetry import Observers
 from mail.core.engine.versions import Versions
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
-from mail.core.task.callbacks import LONGEST_WAIT
 from mail.core.task.ports import TurnQueue
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import TaskKey, TaskStatus
@@ -149,7 +148,6 @@ class System[Q: TurnQueue]:
             max_file_bytes=limits.file_bytes,
             base_url=config.interswarm.base_url.rstrip("/") or base_url,
             permits=self.permits,
-            longest_wait=LONGEST_WAIT if retention is None else min(LONGEST_WAIT, retention),
             versions=Versions(backend.documents, clock, retention=retention),
         )
         self.entry = entry

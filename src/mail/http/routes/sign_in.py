@@ -22,7 +22,7 @@ from mail.errors import BadRequest
 from mail.http.access import AdminOrUser
 from mail.http.audit import Act, audited, log, refuse_session
 from mail.http.bodies import JSON, Answered, Given, JSONBody
-from mail.http.openapi import PROTECTED, PUBLIC, make_router, problems
+from mail.http.openapi import answers, make_router
 from mail.http.routes.tokens import NO_STORE, issuing_service
 from mail.http.service import address_of, service_of
 
@@ -89,13 +89,7 @@ router = make_router("tokens")
 _body = JSONBody(PostSignIn, max_bytes=8192)
 
 
-@router.post(
-    "/sign-in-links",
-    summary="Make a sign-in link",
-    status_code=201,
-    response_model=SignInLink,
-    responses=problems(404, *PROTECTED),
-)
+@router.post("/sign-in-links", summary="Make a sign-in link", status_code=201, **answers(SignInLink, 404))
 async def post_sign_in_link(request: Request, caller: AdminOrUser) -> JSON:
     """Make a link that signs a browser in as the caller: once, within ten minutes.
 
@@ -121,12 +115,7 @@ async def _admit(request: Request) -> None:
         rates.admit_stranger(address_of(request))
 
 
-@router.get(
-    "/sign-in",
-    summary="Ask how to sign in",
-    response_model=SignInWays,
-    responses=problems(429, 503, *PUBLIC),
-)
+@router.get("/sign-in", summary="Ask how to sign in", **answers(SignInWays, 429))
 async def get_sign_in(request: Request, _admitted: Annotated[None, Depends(_admit)]) -> JSON:
     """Return where people sign in to the page, besides links and tokens. Needs no key."""
     service = service_of(request)
@@ -146,12 +135,7 @@ async def get_sign_in(request: Request, _admitted: Annotated[None, Depends(_admi
     )
 
 
-@router.post(
-    "/sign-in",
-    summary="Sign in with a link",
-    response_model=SignedIn,
-    responses=problems(400, 401, 403, 404, 413, 429, 503, *PUBLIC),
-)
+@router.post("/sign-in", summary="Sign in with a link", **answers(SignedIn, 401, 403, 404, 429))
 async def post_sign_in(
     request: Request, _admitted: Annotated[None, Depends(_admit)], body: Annotated[PostSignIn, Depends(_body)]
 ) -> JSON:
@@ -183,7 +167,7 @@ async def post_sign_in(
     )
 
 
-@router.post("/sign-out", summary="End a session", response_model=SignedOut, responses=problems(*PROTECTED))
+@router.post("/sign-out", summary="End a session", response_model=SignedOut)
 async def post_sign_out(request: Request, caller: AdminOrUser) -> JSON:
     """Revoke the token of this request if a sign-in link was exchanged for it."""
     service = service_of(request)
