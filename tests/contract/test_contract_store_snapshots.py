@@ -481,14 +481,6 @@ class TestHistoriesOfANewTask:
         for record in first.histories:
             assert await read_history(store, KEY, record.agent) == record.entries
 
-    async def test_nothing_is_stored_of_what_cannot_be(self, store: Store, make: Maker) -> None:
-        change = crowd(make, 3, [{"content": object()}])
-        with pytest.raises(ValueError, match="serialize"):
-            await store.commit(change)
-        assert await store.load(KEY) is None
-        with suppress(TaskNotFound):
-            assert await store.read_events(KEY) == []
-
 
 async def test_sqlite_shows_no_fork_before_it_is_complete(make: Maker, tmp_path: Path) -> None:
     """What a cancelled or killed copy has written is deleted."""

@@ -333,7 +333,7 @@ class Turns:
         wiring = self._wiring
         is_outbound = goes_out(mailbox)
         if attempt is None:
-            attempt = 0 if is_sent(mailbox) else 1
+            attempt = 0 if is_outbound and is_sent(mailbox) else 1
         if is_outbound and has_no_messages(mailbox):
             return await self._claim(key, mailbox, lease_seconds, attempt)
         opened = await self.lease(key, mailbox, lease_seconds, attempt, seq)
@@ -445,18 +445,17 @@ class Turns:
             if activity is not None and self.live.watched and activity.is_watched:
                 activity.end(outcome, done if isinstance(done, Lease) else None)
                 await self.live.flush(key)
-        match done:
-            case None:
-                await self._release(turn)
-            case Lease():
-                await self._wake_later(turn, done)
-            case _:
-                if wiring.observers:
-                    wiring.observe(done)
-                woken = after_turn(done)
-                if done.waits:
-                    woken += looks(done.task, wiring.now())
-                await publish(wiring.queue, woken)
+        if isinstance(done, TaskChange):
+            if wiring.observers:
+                wiring.observe(done)
+            woken = after_turn(done)
+            if done.waits:
+                woken += looks(done.task, wiring.now())
+            await publish(wiring.queue, woken)
+        elif done is None:
+            await self._release(turn)
+        else:
+            await self._wake_later(turn, done)
         return leased.report(outcome)
 
     async def _wake_later(self, turn: Claim, parked: Lease) -> None:
@@ -492,13 +491,9 @@ class Turns:
 
 
 def _outcome(done: TaskChange | Lease | None) -> TurnReport.Outcome:
-    match done:
-        case None:
-            return TurnReport.Outcome.HANDED_BACK
-        case Lease():
-            return TurnReport.Outcome.PARKED
-        case _:
-            return TurnReport.Outcome.COMMITTED
+    if isinstance(done, TaskChange):
+        return TurnReport.Outcome.COMMITTED
+    return TurnReport.Outcome.HANDED_BACK if done is None else TurnReport.Outcome.PARKED
 
 
 async def _nothing(_: float) -> None:

@@ -9,7 +9,7 @@ from mail.core.protocol.message import TaskId
 from mail.http.access import OTHER_OWNER, AdminOrUser, named_instance
 from mail.http.audit import Act, audited
 from mail.http.bodies import JSON, Answered
-from mail.http.openapi import PROTECTED, make_router, problems
+from mail.http.openapi import answers, make_router
 from mail.http.service import service_of
 
 
@@ -24,12 +24,7 @@ class DeletedTask(Answered):
 router = make_router("tasks")
 
 
-@router.delete(
-    "/task",
-    summary="Delete a task",
-    response_model=DeletedTask,
-    responses=problems(400, 404, 409, *PROTECTED),
-)
+@router.delete("/task", summary="Delete a task", **answers(DeletedTask, 400, 404, 409))
 async def delete_task(
     request: Request,
     caller: AdminOrUser,

@@ -19,7 +19,7 @@ from mail.http.access import OTHER_OWNER, AdminOrUser, named_instance
 from mail.http.answers import answer, array_pieces, each, object_pieces
 from mail.http.audit import Act, audited
 from mail.http.bodies import JSON, Answered
-from mail.http.openapi import PAGE_HEADERS, PROTECTED, make_router, problems
+from mail.http.openapi import PAGE_HEADERS, make_router, problems
 from mail.http.routes.tasks import MAX_SEQ
 from mail.http.service import service_of
 from mail.http.task_json import (
@@ -149,7 +149,7 @@ router = make_router("tasks")
     "/task/turns",
     summary="List the turns of a task",
     response_model=Turns,
-    responses={200: {"description": "The turns.", "headers": PAGE_HEADERS}, **problems(400, 404, *PROTECTED)},
+    responses={200: {"description": "The turns.", "headers": PAGE_HEADERS}, **problems(400, 404)},
 )
 async def get_turns(
     request: Request,
@@ -186,7 +186,7 @@ async def get_turns(
     "/task/turn",
     summary="Inspect a turn of a task",
     response_model=TurnRecord,
-    responses={200: {"description": "The turn."}, **problems(400, 404, 409, 410, 413, *PROTECTED)},
+    responses={200: {"description": "The turn."}, **problems(400, 404, 409, 410, 413)},
 )
 async def get_turn(
     request: Request,

@@ -11,7 +11,7 @@ from mail.core.protocol.message import TaskId
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.http.access import AdminOrUser
 from mail.http.bodies import JSON, Answered
-from mail.http.openapi import PROTECTED, make_router, problems
+from mail.http.openapi import answers, make_router
 from mail.http.service import Service, service_of
 from mail.http.task_json import load_task
 
@@ -28,12 +28,7 @@ class CancelledWait(Answered):
 router = make_router("tasks")
 
 
-@router.delete(
-    "/task/timers/{timer_id}",
-    summary="Cancel a timer",
-    response_model=CancelledWait,
-    responses=problems(400, 404, *PROTECTED),
-)
+@router.delete("/task/timers/{timer_id}", summary="Cancel a timer", **answers(CancelledWait, 400, 404))
 async def cancel_timer(
     request: Request,
     caller: AdminOrUser,
@@ -51,10 +46,7 @@ async def cancel_timer(
 
 
 @router.delete(
-    "/task/calls/{call_id}",
-    summary="Cancel a call that finishes later",
-    response_model=CancelledWait,
-    responses=problems(400, 404, *PROTECTED),
+    "/task/calls/{call_id}", summary="Cancel a call that finishes later", **answers(CancelledWait, 400, 404)
 )
 async def cancel_call(
     request: Request,
