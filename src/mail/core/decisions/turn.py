@@ -30,7 +30,6 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.output_schema import written
 from mail.core.protocol.values import value
 from mail.core.protocol.xml import render_message
-from mail.core.task.callbacks import LONGEST_WAIT
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.context import UNKNOWN, AgentContext, Preparation
 from mail.core.task.costs import NO_MODELS, NO_USAGE, Usage
@@ -105,13 +104,11 @@ class Background:
         mail: the task's messages so far, for forms that read them.
         kept: the stored checkpoint, if any.
         reminders: the first of the agent, and those that it cancels (`mail.core.decisions.tools.reminders_asked`).
-        longest_wait: how many seconds ahead it may set another.
     """
 
     mail: Sequence[MAILMessage] = ()
     kept: Checkpoint | None = None
     reminders: Sequence[Timer] = ()
-    longest_wait: float = LONGEST_WAIT
 
 
 NO_BACKGROUND = Background()
@@ -484,7 +481,6 @@ class Settlement:
             self.agent,
             read,
             background.reminders,
-            background.longest_wait,
             is_late=self.is_late,
         )
         self._policy = policy

@@ -333,7 +333,7 @@ class AgentTurn[T: Turn](LeasedTurn):
                 )
             )
         mail = await self._mail() if self._agent.actions and self._reads_mail(output) else ()
-        background = Background(mail=mail, kept=self._kept, longest_wait=self._wiring.longest_wait)
+        background = Background(mail=mail, kept=self._kept)
         asked: set[str] | None = None
         if turn.mailbox in turn.task.waits.reminders and isinstance(output, Checkpoint):
             asked = reminders_asked(output.calls)

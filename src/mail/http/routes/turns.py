@@ -204,12 +204,12 @@ async def get_turn(
     await service.refresh()
     task = await load_task(service, caller, task_id)
     runtime = service.runtime
-    reading(service, request, task)
     turn = await read_turn(
         runtime.store,
         runtime.swarm,
         task.key,
         seq,
+        reading(service, request, task),
         versions=runtime.versions,
         limit=limit,
         max_bytes=HISTORY_BYTES,
