@@ -29,7 +29,7 @@ from mail.core.task.events import EventKind
 from mail.core.task.ports import Store, read_history
 from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import ForkActions, Task, TaskKey, Transition
-from mail.errors import BadRequest, TaskNotFound, VersionConflict
+from mail.errors import BadRequest, SnapshotExpired, TaskNotFound, VersionConflict
 from mail.testing.agents import (
     NAME,
     View,
@@ -340,6 +340,76 @@ class TestFork:
         for agent, history in moments[4].histories.items():
             assert await read_history(runtime.store, second.task.key, agent) == history
         assert (await work(runtime, second.task.key)).status == "completed"
+
+
+@pytest.mark.full
+class TestLongMailOfAFork:
+    """Much mail is copied in slices: the change has it without its texts."""
+
+    SWARM: SwarmCore = build_swarm(
+        {"alpha": lambda view: [complete(view.mail.body[:3])], "beta": lambda view: [wait()]}
+    )
+
+    @staticmethod
+    async def original(store: Store, make: Maker) -> TaskChange:
+        letters = [Mail(("alpha", "beta")[n % 2], Tier.AGENT, f"<{n}>{'ä' * 50_000}") for n in range(6)]
+        return await committed(store, make.begin(KEY, *letters))
+
+    @pytest.mark.fast(on="sqlite-memory")
+    async def test_it_is_that_of_the_first_task(self, store: Store, make: Maker) -> None:
+        begun = await self.original(store, make)
+        runtime, changes = runtime_on(store, self.SWARM), list[TaskChange]()
+        commit = store.commit
+
+        async def noting(change: TaskChange) -> None:
+            changes.append(change)
+            await commit(change)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(store, "commit", noting)
+            made = (await runtime.fork(PERSON, KEY.task_id)).task
+        assert [entry.message.message.body for change in changes for entry in change.deliveries] == [""] * 6
+        mail, events = await store.read_inbox(made.key), await store.read_events(made.key)
+        assert sent(mail) == sent(list(begun.deliveries))
+        assert {entry.message.message.task_id for entry in mail} == {made.task_id}
+        assert [event.seq for event in events] == list(range(1, made.seq + 1)) == list(range(1, 8))
+        assert [event.message for event in events[1:]] == [entry.message for entry in mail]
+        assert abs(made.stored_bytes - begun.task.stored_bytes) < 1000
+        assert len(await store.read_events(made.key, max_bytes=1)) < 4
+        assert (await store.read_commit(made.key, 1)).task == made
+        for at in range(1, made.seq + 1):
+            snapshot = await store.read_snapshot(made.key, at)
+            assert (snapshot.task, snapshot.first) == (made, events[0])
+            assert [each async for each in read_waiting(store, snapshot)] == mail
+        again = await runtime.fork(PERSON, made.task_id)
+        assert sent(await store.read_inbox(again.task.key)) == sent(mail)
+        await runtime.submit(PERSON, Submission(body="and?", task_id=made.task_id))
+        assert (await work(runtime, made.key)).status == "completed"
+        assert (await store.read_events(made.key))[: len(events)] == events
+
+    async def test_one_with_an_id_is_made_once(self, store: Store, make: Maker) -> None:
+        begun = await self.original(store, make)
+        runtime = runtime_on(store, self.SWARM)
+        forks = [runtime.fork(PERSON, KEY.task_id, new_id="new") for _ in range(2)]
+        first, second = await asyncio.gather(*forks)
+        assert first == second == await runtime.fork(PERSON, KEY.task_id, new_id="new")
+        assert sent(await store.read_inbox(first.task.key)) == sent(list(begun.deliveries))
+        assert len(await store.read_events(first.task.key)) == 7
+
+    async def test_one_that_fails_midway_is_not_there(self, store: Store, make: Maker) -> None:
+        begun = await self.original(store, make)
+        snapshot = await store.read_snapshot(KEY, begun.task.seq)
+        mail = [entry.without_texts() async for entry in read_waiting(store, snapshot)]
+        made = fork(snapshot, mail, Inheritance(KEY, {}, 0), self.SWARM, PERSON, "new", make.clock)
+        assert made.inherits is not None
+        broken = replace(made.inherits, mail={**made.inherits.mail, made.task.seq: 99})
+        with pytest.raises((SnapshotExpired, TaskNotFound)):
+            await store.commit(replace(made, inherits=broken))
+        assert await store.load(made.key) is None
+        assert len((await store.list_tasks(ANN)).tasks) == 1
+        await store.commit(made)
+        assert sent(await store.read_inbox(made.key)) == sent(list(begun.deliveries))
+        assert [event.seq for event in await store.read_events(made.key)] == list(range(1, 8))
 
 
 def crowd(make: Maker, agents: int, entries: History, letters: int = 1) -> TaskChange:

@@ -11,7 +11,7 @@ from aws_swarm import make_project
 from support.engines.aws import ROOT
 from support.processes.local_aws import needs_ministack
 
-from mail.cli.aws_check_steps import Run, kill, perform_all, plan, restore, smoke, work
+from mail.cli.aws_check_steps import Run, kill, perform_all, plan, restore, smoke, versions, work
 from mail.cli.smoke import Check
 from mail.local_aws.deployment import Template
 from mail.local_aws.ministack import LocalAccount, Ministack, credentials
@@ -109,7 +109,7 @@ async def test_turns_are_taken_over_and_resume_on_a_restored_table(
         for name, value in credentials(run.system.endpoint).items():
             monkeypatch.setenv(name, value)
         own = (await run.outputs())["TableName"]
-        for step in (smoke, kill, work):
+        for step in (smoke, kill, work, versions):
             await step(run)
         log = (tmp_path / "aws-check.log").read_text(encoding="utf-8")
         assert "the worker takes turns" in log

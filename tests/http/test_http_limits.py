@@ -9,18 +9,22 @@ import pytest
 from support.processes.http_server import HTTPServer, eventually
 from test_http_interswarm import wrapper
 
+from mail import bootstrap
 from mail.adapters.sqlite.backend import SQLiteDocuments
 from mail.auth.keys import Caller
+from mail.config import ServerConfig
+from mail.config.aws import AwsConfig
 from mail.core.decisions.caller_limits import CallerLimits
 from mail.core.engine.pacing import Pacer
 from mail.core.engine.permits import ModelPermits
 from mail.core.protocol.clock import SYSTEM_CLOCK
-from mail.core.task.documents import Kind
+from mail.core.task.documents import IN_MEMORY, Kind
 from mail.core.task.stored import read_permits
 from mail.core.task.task import TaskKey
 from mail.errors import Overloaded, RateLimited
 from mail.http.account import BODY_FACTOR, PIECE_FACTOR, SMALL_BYTES, WIDE_FACTOR, Account, Holding
 from mail.http.rates import KNOWN_CALLERS, RateLimiter
+from mail.server.app import make_service
 from mail.testing.agents import Call, View, build_swarm, complete
 from mail.testing.rig import Rig
 
@@ -434,3 +438,23 @@ async def test_streams_of_a_caller_in_all_processes() -> None:
         await eventually(lambda: is_open(0))
         assert (await second.post(stream=True)).status_code == 200
         await eventually(lambda: is_open(0))
+
+
+@pytest.mark.parametrize(
+    ("limits", "of_a_server", "of_functions"),
+    [({}, 100, 10), ({"streams": 3}, 3, 3), ({"streams": 0}, 0, 0)],
+)
+async def test_callers_may_read_fewer_streams_where_functions_count_them_together(
+    limits: dict[str, int], of_a_server: int, of_functions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    config = ServerConfig.model_validate({"storage": {"database": IN_MEMORY}, "limits": limits})
+    system = bootstrap.local(config)
+    service = make_service(system, config)
+    assert (service.account.streams, service.stream_permits) == (of_a_server, None)
+    await system.stop()
+    functions = bootstrap.aws(AwsConfig(server=config, table="mail", stream_seconds=90.0))
+    service = make_service(functions, config, stream_seconds=functions.stream_seconds)
+    assert service.account.streams == of_functions
+    assert service.stream_permits is (functions.permits if of_functions else None)
+    await functions.stop()

@@ -41,6 +41,7 @@ SECTIONS = {
         "local-aws": "mail.cli.local_aws",
         "smoke": "mail.cli.smoke",
         "aws-check": "mail.cli.aws_check",
+        "aws-versions": "mail.cli.aws_versions",
         "worker": "mail.cli.worker",
     },
     "Administer a server": {
@@ -111,7 +112,7 @@ class Commands(click.Group):
             with formatter.section(title):
                 found = {name: self.get_command(ctx, name) for name in names}
                 rows = [(name, command.get_short_help_str(100)) for name, command in found.items() if command]
-                formatter.write_dl([(f"{name:<11}", text) for name, text in rows])
+                formatter.write_dl([(f"{name:<12}", text) for name, text in rows])
 
 
 def _load(name: str) -> click.Command:

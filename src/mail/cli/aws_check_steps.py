@@ -259,6 +259,19 @@ async def work(run: Run) -> None:
     await run.deploy({})  # functions run turns again
 
 
+async def versions(run: Run) -> None:
+    from mail.cli.aws_versions import KEPT, change_versions
+
+    await change_versions(run.stack, back=True, keep=None)
+    await smoke(run)
+    await run.deploy({"LogLevel": "WARNING"}, {"LogLevel": "INFO"})  # all functions get new versions
+    for each in await change_versions(run.stack, back=False, keep=KEPT):
+        if len(each.versions) != KEPT or each.live != each.versions[-1]:
+            raise Failed(f"{each.function} has the versions {each.versions}, of which {each.live} is called")
+    await smoke(run)
+    await run.deploy({})  # the level of before
+
+
 async def rollout(run: Run) -> None:
     await run.deploy({"Rollout": GRADUALLY})
     async with run.requests():
@@ -390,6 +403,9 @@ def plan(values: Mapping[str, str]) -> tuple[list[Step], dict[str, str]]:
         Step("kill", 1, f"a killed turn is taken over within {TAKEOVER_SECONDS} s", kill),
         *parameters,
         Step("worker", 8, "turns run in `mail worker` on this machine, as in a container", work),
+        Step(
+            "versions", 10, "functions return to their previous versions, and old ones are deleted", versions
+        ),
         Step("rollout", 15, "a gradual update, under requests", rollout),
         Step("rollback", 15, "a version that fails is rolled back by its alarms", rollback),
         Step("restore", 25, "a task resumes on a restored table", restore),

@@ -37,6 +37,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "ping": ("mail ping http://localhost:8000", "mail ping localhost:8000 --timeout 10"),
     "smoke": ("mail smoke https://mail.example", "mail smoke https://mail.example --message hello --json"),
     "aws-check": ("mail aws-check --plan", "mail aws-check", "mail aws-check --only deploy --only smoke"),
+    "aws-versions": ("mail aws-versions", "mail aws-versions --back", "mail aws-versions --prune"),
     "worker": ("mail worker --stack mail", "mail worker --stack mail --concurrency 200"),
     "version": ("mail version", "mail version --json"),
     "db-init": ("mail db-init", "mail db-init --database postgresql://user@host/database"),

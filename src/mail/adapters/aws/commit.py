@@ -7,11 +7,11 @@ opened.
 Texts too large for an item go to the bucket before the transaction. If there are more messages than a transaction has
 room for, the surplus is *staged*: written before it, each with the id of the commit and the key of its events. A staged
 message is valid if that item exists with that id; otherwise it is a leftover of a failed commit. The same is true of
-the histories of a fork with very many agents.
+the histories of a fork with very many agents, and of all but the last slice of a fork with much mail.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count, starmap
 from math import ceil
 from typing import Any
@@ -128,9 +128,10 @@ class CommitPlan:
         commit_id: a unique id of this attempt.
         events_key: the sort key of the item that proves, with `commit_id`, that the commit went through.
         blobs: the texts for the bucket, by name.
-        copies: the names there of texts that a fork inherits.
+        copies: the names there of texts that a fork has inherited already, and inherits.
+        is_last: whether it is no slice of a fork that has further ones.
         staged: the items to be written before the transaction.
-        actions: the transaction; the first one changes the task.
+        actions: the transaction, if it is the last; the first one changes the task.
     """
 
     def __init__(
@@ -144,6 +145,7 @@ class CommitPlan:
         has_bucket: bool,
         is_in_task: bool = False,
         latest: float = NEVER,
+        copies: Iterable[str] = (),
     ) -> None:
         self._change = change
         self._partition = partition(change.key)
@@ -154,9 +156,10 @@ class CommitPlan:
         self._is_in_task = is_in_task
         self._index_keys = encode_running(change.task, now, latest) | encode_dead(change.task)
         self.events_key = events_key(change.task.seq, change.task.version, has_events=bool(change.events))
+        self.is_last = change.last_seq == change.task.seq
         self.blobs: dict[str, str] = {}
-        self.copies: list[str] = []
-        self._numbers = count()
+        self.copies = [*copies]
+        self._numbers = count(len(self.copies))
         self._state = Text(encode_state(change.task))
         self._counts = encode_counts(change.task)
         self._mail_changes = {"delivered": encode_delivered(change), "read": encode_read(change)}
@@ -166,9 +169,8 @@ class CommitPlan:
             id(message): Text(message.model_dump_json()) for message in self._messages_with_items()
         }
         optional = (change.consumed, change.response, *change.waits)
-        room = max(
-            0, TRANSACTION_ACTIONS - 2 - len(change.also_read) - sum(each is not None for each in optional)
-        )
+        room = TRANSACTION_ACTIONS - 2 - len(change.also_read) - sum(each is not None for each in optional)
+        room = max(0, room) if self.is_last else 0
         self._direct_histories = self._histories[:room]
         self._direct = change.deliveries[: room - len(self._direct_histories)]
         if has_bucket:
@@ -182,9 +184,13 @@ class CommitPlan:
                 self._staged(self._history(*each, commit_id))
                 for each in self._histories[len(self._direct_histories) :]
             ),
+            *(() if self.is_last else (self._staged(self._batch()),)),
         ]
         self._check()
         self.staged = list(map(pack, self.staged))
+        self.actions: list[dict[str, Any]] = []
+        if not self.is_last:
+            return
         self._task_mail = self._find_task_mail()
         puts: Iterator[dict[str, Any]] = ({"Put": {"Item": pack(item)}} for item in self._puts())
         self.actions = [self._change_task(), *self._deletes(), *puts]
@@ -286,18 +292,18 @@ class CommitPlan:
 
     def _batch(self) -> Item:
         """Return the item of the events, with the state of the task after them."""
-        batch = {
-            "events": self._events.attribute,
-            "commit": string(self.commit_id),
-            "state": self._state.attribute,
-            **self._counts,
-        }
+        batch = {"events": self._events.attribute, "commit": string(self.commit_id)}
+        if self.is_last:
+            batch |= {"state": self._state.attribute, **self._counts}
         if self._moved:
             batch["messages"] = {"M": {str(seq): pointer(blob) for seq, blob in self._moved.items()}}
         for name, mail in self._mail_changes.items():
             if mail is not None:
                 batch[name] = string(mail)
-        return self._item(self.events_key, **batch)
+        if self.is_last:
+            return self._item(self.events_key, **batch)
+        sort_key = events_key(self._change.last_seq, self._change.task.version)
+        return self._item(f"{sort_key}#{self.commit_id}", **batch)
 
     def _encode_events(self) -> Text:
         """Encode the events without the messages that are in the bucket; `_moved` has their names there, by seq."""

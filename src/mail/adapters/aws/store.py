@@ -6,8 +6,9 @@ nothing. Leases outlive the process that took them.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing, suppress
+from functools import partial
 from math import ceil
 from operator import attrgetter
 from time import monotonic
@@ -39,7 +40,10 @@ from mail.adapters.aws.leases import Leases
 from mail.adapters.aws.live import DynamoDBLive
 from mail.adapters.aws.reader import TaskReader
 from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, key_of
+from mail.adapters.shared.snapshots import fork_slices
 from mail.adapters.shared.waiters import Waiters
+from mail.core.engine.pacing import Pacer
+from mail.core.engine.watch import read_message
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import Inheritance, TaskChange, Turn
@@ -52,6 +56,7 @@ from mail.core.task.turn_state import Checkpoint
 from mail.core.task.waits import Wait
 from mail.errors import (
     LeaseLost,
+    MAILError,
     PayloadTooLarge,
     StoreError,
     StoreUnavailable,
@@ -102,6 +107,7 @@ class DynamoDBStore:
         self._blobs = blobs
         self._retention = None if retention_days is None else retention_days * SECONDS_PER_DAY
         self._clock = clock
+        self._pacer = Pacer()
         self._reader = TaskReader(self._table, blobs, clock)
         self.live = DynamoDBLive(self._table, clock)
         self._turns = Leases(self._table, self._reader, blobs, clock, self.live, self._retention)
@@ -153,7 +159,7 @@ class DynamoDBStore:
     async def commit(self, change: TaskChange) -> None:
         if change.turn is not None and self._turns.may_be_behind(change.turn):
             await self._check_version(change)
-        plan = self._plan(change)
+        plan = self._plan(change) if change.inherits is None else await self._stage(change, change.inherits)
         await self._write(change, plan)
         if change.turn is not None:
             await self._turns.end(change.turn, is_read=change.consumed is not None)
@@ -313,17 +319,37 @@ class DynamoDBStore:
         self.live.take(key, task, items, checkpoints)
         return int(task["seq"]["N"])
 
-    def _plan(self, change: TaskChange) -> CommitPlan:
+    async def _stage(self, change: TaskChange, inherits: Inheritance) -> CommitPlan:
+        """Write the first commit of a fork but for its last slice; return the plan of that one."""
+        commit_id, blobs, plan = self._clock.new_id(), list[str](), None
+        try:
+            read = partial(read_message, self, inherits.key)
+            async for part in fork_slices(change, inherits, read, self._pacer):
+                plan = self._plan(part, commit_id, blobs)
+                if not plan.is_last:
+                    blobs += plan.blobs
+                    await self._prepare(plan)
+        except MAILError:
+            if plan is not None:
+                await self._clean_up(change, plan)
+            raise
+        assert plan is not None
+        return plan
+
+    def _plan(
+        self, change: TaskChange, commit_id: str | None = None, copies: Iterable[str] = ()
+    ) -> CommitPlan:
         now = self._reader.now()
         return CommitPlan(
             change,
-            self._clock.new_id(),
+            commit_id or self._clock.new_id(),
             now=now,
             expires_at=self._expires_at(now, change.task.waits.due),
             objects_expire_at=self._expires_at(now, None),
             has_bucket=self._blobs is not None,
             is_in_task=self._turns.reads_task_mail(change),
             latest=self._turns.latest_check(change.turn),
+            copies=copies,
         )
 
     async def _write(self, change: TaskChange, plan: CommitPlan) -> None:
@@ -384,8 +410,8 @@ class DynamoDBStore:
             await self._blobs.discard([*plan.blobs, *plan.copies])
 
     async def _delete_copies(self, name: str, commit_id: str) -> None:
-        """Delete the histories that a failed fork has copied."""
-        async with aclosing(self._table.pages(name, "A", "B")) as pages:
+        """Delete what a failed fork has copied."""
+        async with aclosing(self._table.pages(name, "A", "F")) as pages:
             async for page in pages:
                 await self._table.delete_many(
                     (name, item["SK"]["S"]) for item in page if item.get("commit") == string(commit_id)

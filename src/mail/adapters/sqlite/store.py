@@ -32,6 +32,7 @@ from mail.adapters.shared.snapshots import (
     delivered_by,
     encode_delivered,
     encode_read,
+    fork_slices,
     message_of,
     rows_of,
     take_snapshot,
@@ -48,6 +49,7 @@ from mail.adapters.sqlite.open_turns import OpenTurns
 from mail.adapters.sqlite.task_cache import CachedTask, IndexColumns, index_columns
 from mail.adapters.sqlite.write_ahead_log import WriteAheadLog
 from mail.core.engine.pacing import PAUSE_SECONDS, Pacer, at_once, in_slices
+from mail.core.engine.watch import read_message as read_stored
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import Commit, InboxEntry, Inheritance, Position, Snapshot, TaskChange, Turn
 from mail.core.task.context import Portion
@@ -305,7 +307,13 @@ class SQLiteStore:
                 await asyncio.sleep(PAUSE_SECONDS)
             if copied != sum(inherits.portions.values()):
                 raise TaskNotFound(f"task {inherits.key.task_id!r} was deleted")
-            await self._database.write(partial(self._commit, change, row))
+            read = partial(read_stored, self, inherits.key)
+            async for part in fork_slices(change, inherits, read, self._pacer):
+                await self._log.settle()
+                is_last = part.last_seq == change.task.seq
+                await self._database.write(
+                    partial(self._commit if is_last else self._insert_slice, part, row)
+                )
         except BaseException:
             with suppress(StoreUnavailable, sqlite3.Error):  # else it is deleted at the next start
                 await self._database.write(partial(_delete_rows, self._sql, row=row))
@@ -347,6 +355,16 @@ class SQLiteStore:
             "INSERT INTO contents (task, ref, content) SELECT ?, ref, content FROM contents WHERE task = ? AND ref = ?",
             (row, source, ref),
         )
+
+    def _insert_slice(self, part: TaskChange, row: int) -> None:
+        try:
+            self._sql.execute("BEGIN IMMEDIATE")
+            self._insert_commit(self._sql, row, part, b"")
+            self._sql.execute("COMMIT")
+        except BaseException as error:
+            self._roll_back(error)
+            raise
+        self._log.add(len(part.encoded_events))
 
     def _commit(self, change: TaskChange, reserved: int | None = None) -> None:
         cached, columns = self._target_columns(change)
@@ -404,9 +422,9 @@ class SQLiteStore:
             raise VersionConflict(known and known.task)
         stored_before = 0 if cached is None else cached.task.stored_bytes
         self._log.add(change.task.stored_bytes - stored_before + STATE_BYTES)
-        if cached is None and change.key not in self._cache:
+        if cached is None and change.key not in self._cache and change.inherits is None:
             cached = self._remember(CachedTask(row, change.task, encoder))
-        if cached is not None:  # else it was read from the file since a thread has written it
+        if cached is not None:  # else it is a fork, or was read from the file since a thread has written it
             before = cached.size
             cached.apply(change, columns)
             if change.turn is not None:
@@ -463,7 +481,8 @@ class SQLiteStore:
         cached = await self._get(key)
         check_snapshot(cached.task, at)
         ((state, events, mailbox, seqs),) = self._read(
-            "SELECT state, events, read_mailbox, read_seq FROM commits WHERE id >= ? ORDER BY id LIMIT 1",
+            "SELECT state, events, read_mailbox, read_seq FROM commits WHERE id >= ? AND length(state) > 0"
+            " ORDER BY id LIMIT 1",
             (commit_id(cached.row, at),),
         )
         return Commit(read_task(state), decode_events(events), _consumed(mailbox, seqs))
@@ -472,7 +491,8 @@ class SQLiteStore:
         cached = await self._get(key)
         check_snapshot(cached.task, at)
         ((state,),) = self._read(
-            "SELECT state FROM commits WHERE id >= ? ORDER BY id LIMIT 1", (commit_id(cached.row, at),)
+            "SELECT state FROM commits WHERE id >= ? AND length(state) > 0 ORDER BY id LIMIT 1",
+            (commit_id(cached.row, at),),
         )
         task = read_task(state)
         [first] = self._events(cached.row, 0, task.seq, limit=1)

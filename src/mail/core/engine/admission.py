@@ -322,7 +322,7 @@ class Admission:
 
         `actions` says whether its actions run, and defaults to what the first task has. `new_id` is the id of the
         fork; if there is such a task, it is the fork that the same request has made before. Before waiting mail is
-        read, `hold` is called with an upper limit of its bytes, and may refuse them. Raises TaskNotFound, BadRequest,
+        read, `hold` is called with an upper limit of its bytes, and may refuse it. Raises TaskNotFound, BadRequest,
         SnapshotExpired, TooManyTasks; then there is no new task.
         """
         wiring = self._wiring
@@ -337,7 +337,10 @@ class Admission:
         inherited = Inheritance(key, portions, snapshot.task.history_bytes)
         if snapshot.waiting and hold is not None:
             hold(snapshot.task.stored_bytes - snapshot.task.history_bytes)
-        mail = [entry async for entry in read_waiting(wiring.store, snapshot)]
+        mail = []
+        async for entry in read_waiting(wiring.store, snapshot):
+            mail.append(entry.without_texts())
+            await wiring.pacer.pause(entry.size)
         await self._keep_version()
 
         def decide(existing: Task | None) -> TaskChange | None:

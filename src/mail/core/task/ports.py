@@ -212,7 +212,7 @@ class Store(Contents, WaitRecords, Protocol):
         """
 
     async def commit(self, change: TaskChange) -> None:
-        """Apply the change as a whole. Histories that it inherits are copied before, piece by piece.
+        """Apply the change as a whole. Histories and mail that it inherits are copied before, piece by piece.
 
         Raises VersionConflict if the task is not at `expected_version`, and LeaseLost if another worker has the turn's
         lease; then nothing is written.

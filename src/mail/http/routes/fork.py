@@ -81,8 +81,8 @@ async def fork_task(request: Request, caller: AdminOrUser, body: Annotated[PostF
     if original is not None:
         reading(service, request, original)
 
-    def hold(size: int) -> None:  # the store copies the histories, but not the mail
-        service.holding(request).hold(size * WIDE_FACTOR)
+    def hold(size: int) -> None:  # the mail is copied message by message
+        service.holding(request).hold(min(size, service.max_body_bytes) * WIDE_FACTOR)
 
     async with claimed(request, principal, body) as claim:
         new_id = None if claim is None else claim.task_id
