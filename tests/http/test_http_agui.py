@@ -10,7 +10,6 @@ import httpx2
 import pytest
 from ag_ui.core import (
     AssistantMessage,
-    BaseEvent,
     Context,
     DataSource,
     Event,
@@ -84,7 +83,7 @@ class Front:
         return run.model_dump(by_alias=True, mode="json")
 
     @asynccontextmanager
-    async def stream(self, **given: Any) -> AsyncIterator[AsyncIterator[BaseEvent]]:
+    async def stream(self, **given: Any) -> AsyncIterator[AsyncIterator[Any]]:
         async with self.server.client.stream("POST", self.path, json=self.body(**given)) as response:
             assert response.status_code == 200, await response.aread()
             assert response.headers["content-type"].startswith("text/event-stream")
@@ -103,7 +102,7 @@ class Front:
         detail: str = answer.json()["detail"]
         return detail
 
-    async def _read(self, response: httpx2.Response) -> AsyncIterator[BaseEvent]:
+    async def _read(self, response: httpx2.Response) -> AsyncIterator[Any]:
         rules, buffered = Rules(self), ""
         async for text in response.aiter_text():
             assert "\r" not in text
