@@ -13,7 +13,6 @@ the histories of a fork with very many agents, and of all but the last slice of 
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import count, starmap
-from math import ceil
 from typing import Any
 
 from mail.adapters.aws.items import (
@@ -24,7 +23,6 @@ from mail.adapters.aws.items import (
     Value,
     blob_name,
     blob_of,
-    blobs_of,
     encode_counts,
     encode_dead,
     encode_identity,
@@ -47,6 +45,7 @@ from mail.adapters.aws.items import (
     task_mail_name,
     wait_key,
 )
+from mail.adapters.aws.retention import Retention
 from mail.adapters.aws.table import key_of
 from mail.adapters.shared.snapshots import encode_delivered, encode_read
 from mail.core.protocol.message import MAILMessage
@@ -82,10 +81,6 @@ TASK_MAIL_TEXT = 8_000
 _SPARSE = ("running", "due", "dead", "dead_place", "expires_at")
 """Attributes that the task may lack."""
 
-OUTLIVES_BY = 60
-"""Seconds by which a task outlives its other items, so that none of them is found after it has expired."""
-
-
 NO_LEASES: Item = {"leases": {"M": {}}}
 
 
@@ -119,8 +114,7 @@ class CommitPlan:
     JSON.
 
     Args:
-        expires_at: when the items expire, in seconds since the epoch; None for never.
-        objects_expire_at: when items with texts in the bucket expire, which deletes those, whatever the task waits for.
+        retention: says when the items expire.
         is_in_task: whether the consumed message stands in the item of the task, and has no item of its own.
         latest: when a sweep must look after the task at the latest, in seconds since the epoch.
 
@@ -140,8 +134,7 @@ class CommitPlan:
         commit_id: str,
         *,
         now: float,
-        expires_at: int | None,
-        objects_expire_at: int | None = None,
+        retention: Retention,
         has_bucket: bool,
         is_in_task: bool = False,
         latest: float = NEVER,
@@ -151,10 +144,10 @@ class CommitPlan:
         self._partition = partition(change.key)
         self.commit_id = commit_id
         self._now = now
-        self._expires_at = expires_at
-        self._objects_expire_at = objects_expire_at
+        self._expiry, self._task_expiry = retention.expiry(), retention.task_expiry(change.task)
         self._is_in_task = is_in_task
-        self._index_keys = encode_running(change.task, now, latest) | encode_dead(change.task)
+        self._index_keys = encode_running(change.task, now, latest, retention.keep_by(change.task))
+        self._index_keys |= encode_dead(change.task)
         self.events_key = events_key(change.task.seq, change.task.version, has_events=bool(change.events))
         self.is_last = change.last_seq == change.task.seq
         self.blobs: dict[str, str] = {}
@@ -256,13 +249,7 @@ class CommitPlan:
     # --------------------------------------------------------------------------------------------- items
 
     def _item(self, sort_key: str, **attributes: Value) -> Item:
-        item = {**key_of((self._partition, sort_key)), **attributes}
-        if self._expires_at is not None:
-            has_objects = (self.blobs or self.copies) and blobs_of(item)
-            item["expires_at"] = number(
-                self._objects_expire_at or self._expires_at if has_objects else self._expires_at
-            )
-        return item
+        return {**key_of((self._partition, sort_key)), **attributes, **self._expiry}
 
     def _mail(self, entry: InboxEntry) -> Item:
         return self._item(inbox_key(entry), message=self._messages[id(entry.message)].attribute)
@@ -284,11 +271,8 @@ class CommitPlan:
             yield self._item(response_key(change.ended), message=message.attribute)
 
     def _wait(self, wait: Wait) -> Item:
-        due = wait.waits_until
         item = self._item(wait_key(wait.id), record=string(write_wait(wait)))
-        if self._expires_at is not None and due is not None:
-            item["expires_at"] = number(self._expires_at + max(0, ceil(due - self._now)))
-        return item if due is None else {**item, "waits": WAITS}
+        return item if wait.waits_until is None else {**item, "waits": WAITS}
 
     def _batch(self) -> Item:
         """Return the item of the events, with the state of the task after them."""
@@ -350,9 +334,7 @@ class CommitPlan:
         values |= self._index_keys
         if self._change.expected_version == 0 or self._change.response is not None:
             values["bytes"] = number(self._change.task.stored_bytes)
-        if self._expires_at is not None and self._change.task.schedule is None:  # a schedule stays
-            values["expires_at"] = number(self._expires_at + OUTLIVES_BY)
-        return values
+        return values | self._task_expiry
 
     def _change_task(self) -> dict[str, Any]:
         if self._change.expected_version == 0:

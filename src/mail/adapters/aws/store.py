@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
-from math import ceil
 from operator import attrgetter
 from time import monotonic
 
@@ -39,10 +38,10 @@ from mail.adapters.aws.items import (
 from mail.adapters.aws.leases import Leases
 from mail.adapters.aws.live import DynamoDBLive
 from mail.adapters.aws.reader import TaskReader
+from mail.adapters.aws.retention import Retention
 from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, key_of
 from mail.adapters.shared.snapshots import fork_slices
 from mail.adapters.shared.waiters import Waiters
-from mail.core.engine.pacing import Pacer
 from mail.core.engine.watch import read_message
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.protocol.message import MAILMessage
@@ -88,7 +87,7 @@ class DynamoDBStore:
 
     Args:
         blobs: stores texts that are too large for the table; without it, such changes raise PayloadTooLarge.
-        retention_days: days after which items are deleted; those of a task, after its last commit.
+        retention_days: days after which items are deleted; those of a task, after it was open last.
 
     Attributes:
         live: carries live events through the table.
@@ -105,9 +104,9 @@ class DynamoDBStore:
     ) -> None:
         self._table = DynamoDBTable(client, table)
         self._blobs = blobs
-        self._retention = None if retention_days is None else retention_days * SECONDS_PER_DAY
+        seconds = None if retention_days is None else retention_days * SECONDS_PER_DAY
+        self._retention = Retention(self._table, blobs, clock, seconds)
         self._clock = clock
-        self._pacer = Pacer()
         self._reader = TaskReader(self._table, blobs, clock)
         self.live = DynamoDBLive(self._table, clock)
         self._turns = Leases(self._table, self._reader, blobs, clock, self.live, self._retention)
@@ -175,13 +174,11 @@ class DynamoDBStore:
         if self._blobs is not None and content.size > INLINE_BYTES:
             content.blob = blob_name(name, sort_key.removeprefix(content_key("")), 0)
             await self._blobs.put(content.blob, text)
-        item = pack({**key_of((name, sort_key)), "content": content.attribute})
+        item = pack({**key_of((name, sort_key)), "content": content.attribute, **self._retention.expiry()})
         if item_size(item) > ITEM_BYTES:
             raise PayloadTooLarge(
                 f"a text of {content.size} bytes can't be stored without a bucket (MAIL_BUCKET)"
             )
-        if self._retention is not None:
-            item["expires_at"] = number(ceil(self._reader.now()) + self._retention)
         await self._table.put_many([item])
 
     async def read_content(
@@ -197,13 +194,10 @@ class DynamoDBStore:
         return text[offset : offset + length], len(text)
 
     async def put_wait(self, key: TaskKey, wait: Wait, *, instead_of: Wait | None = None) -> bool:
-        due, values = wait.waits_until, {":record": string(write_wait(wait))}
-        update = "SET #record = :record"
-        expires_at = self._expires_at(self._reader.now(), due or wait.due)
-        if expires_at is not None:
-            update += ", #expires_at = :expires"
-            values[":expires"] = number(expires_at)
-        if due is None:
+        changed = {"record": string(write_wait(wait)), **self._retention.expiry()}
+        update = "SET " + ", ".join(f"#{name} = :{name}" for name in changed)
+        values = {f":{name}": value for name, value in changed.items()}
+        if wait.waits_until is None:
             update += " REMOVE #waits"
         else:
             update += ", #waits = :waits"
@@ -246,10 +240,6 @@ class DynamoDBStore:
                     break
         return found
 
-    def _expires_at(self, now: float, wanted_at: float | None) -> int | None:
-        """Return when what is written now expires, if ever; not before it has been wanted."""
-        return None if self._retention is None else ceil(max(now, wanted_at or now)) + self._retention
-
     async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
         response = await self._reader.response(key, generation)
         if response is None:
@@ -278,7 +268,8 @@ class DynamoDBStore:
         due, half_deleted = await self._index.due(until)
         for name in half_deleted:
             await self._delete_items(name)
-        return due
+        await self._retention.keep(due, until)
+        return [DueTask(task, decode_leases(item)) for task, item in due]
 
     async def delete(self, task: Task) -> None:
         name, condition = partition(task.key), f"#version = :version AND attribute_not_exists(#{DELETING})"
@@ -324,7 +315,7 @@ class DynamoDBStore:
         commit_id, blobs, plan = self._clock.new_id(), list[str](), None
         try:
             read = partial(read_message, self, inherits.key)
-            async for part in fork_slices(change, inherits, read, self._pacer):
+            async for part in fork_slices(change, inherits, read, self._reader.pacer):
                 plan = self._plan(part, commit_id, blobs)
                 if not plan.is_last:
                     blobs += plan.blobs
@@ -339,13 +330,11 @@ class DynamoDBStore:
     def _plan(
         self, change: TaskChange, commit_id: str | None = None, copies: Iterable[str] = ()
     ) -> CommitPlan:
-        now = self._reader.now()
         return CommitPlan(
             change,
             commit_id or self._clock.new_id(),
-            now=now,
-            expires_at=self._expires_at(now, change.task.waits.due),
-            objects_expire_at=self._expires_at(now, None),
+            now=self._reader.now(),
+            retention=self._retention,
             has_bucket=self._blobs is not None,
             is_in_task=self._turns.reads_task_mail(change),
             latest=self._turns.latest_check(change.turn),

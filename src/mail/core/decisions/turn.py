@@ -30,7 +30,6 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.output_schema import written
 from mail.core.protocol.values import value
 from mail.core.protocol.xml import render_message
-from mail.core.task.callbacks import LONGEST_WAIT
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.context import UNKNOWN, AgentContext, Preparation
 from mail.core.task.costs import NO_MODELS, NO_USAGE, Usage
@@ -97,26 +96,36 @@ TurnOutput = Checkpoint | AgentFailure
 """The outcome of running an agent: its output with the receipts of all actions, or its failure."""
 
 
+@value(kw_only=True)
+class Background:
+    """What settling a turn reads besides its task and output.
+
+    Attributes:
+        mail: the task's messages so far, for forms that read them.
+        kept: the stored checkpoint, if any.
+        reminders: the first of the agent, and those that it cancels (`mail.core.decisions.tools.reminders_asked`).
+    """
+
+    mail: Sequence[MAILMessage] = ()
+    kept: Checkpoint | None = None
+    reminders: Sequence[Timer] = ()
+
+
+NO_BACKGROUND = Background()
+
+
 def settle(
     task: Task,
     swarm: SwarmCore,
     turn: Turn,
     output: TurnOutput,
     clock: Clock,
-    mail: Sequence[MAILMessage] = (),
-    kept: Checkpoint | None = None,
-    reminders: Sequence[Timer] = (),
-    longest_wait: float = LONGEST_WAIT,
+    background: Background = NO_BACKGROUND,
 ) -> TaskChange:
-    """Decide the effect of a turn on the task as it is now, which may have changed since the turn began.
-
-    `mail` is the task's messages so far, for forms that read them; `kept` is the stored checkpoint, if any;
-    `reminders` are the first of the agent, and those that it cancels (`mail.core.decisions.tools.reminders_asked`);
-    `longest_wait` is how many seconds ahead it may set another.
-    """
+    """Decide the effect of a turn on the task as it is now, which may have changed since the turn began."""
     if is_discarded(task, turn):
-        return discard(task, swarm, turn, output.usage, output.models, clock, kept)
-    return Settlement(task, swarm, turn, clock, AUTOMATIC, mail, reminders, longest_wait).settle(output)
+        return discard(task, swarm, turn, output.usage, output.models, clock, background.kept)
+    return Settlement(task, swarm, turn, clock, AUTOMATIC, background).settle(output)
 
 
 def on_limit_reached(
@@ -454,9 +463,7 @@ class Settlement:
         turn: Turn,
         clock: Clock,
         policy: SettlementPolicy,
-        mail: Sequence[MAILMessage] = (),
-        reminders: Sequence[Timer] = (),
-        longest_wait: float = LONGEST_WAIT,
+        background: Background = NO_BACKGROUND,
     ) -> None:
         self.task = task
         self.swarm = swarm
@@ -469,12 +476,16 @@ class Settlement:
         self.is_late = turn.task.generation.number != task.generation.number
         read = turn.entry.message
         self.tools = ToolExecutor(
-            self.draft, self.name, self.agent, read, reminders, longest_wait, is_late=self.is_late
+            self.draft,
+            self.name,
+            self.agent,
+            read,
+            background.reminders,
+            is_late=self.is_late,
         )
         self._policy = policy
-        self._mail = mail
+        self._mail = background.mail
         self._client_tools = None if task.generation.client_tools is None else task.client_tools_of(self.name)
-        self._user_has_tools = self._client_tools is not None or bool(swarm.breakpoint_tools)
         self._questions: dict[str, UserQuestion] = {}
         self._held: dict[str, float | None] = {}
         self._failing_calls = task.generation.failing_calls
@@ -582,13 +593,14 @@ class Settlement:
         said: History = []
         self.tools.acts = any(output.receipts)
         self._text = self._policy.text_of(output)
+        user_has_tools = self._client_tools is not None or self.swarm.breakpoint_tools
         breakpoints: list[AgentToolCall] = []
         for call, receipt in zip(output.calls, output.receipts, strict=True):
             if (turns := call.turns) != said:  # calls of one completion share it; their results follow it
                 said = turns
                 history += said
             self._emit_call(call)
-            may_wait = receipt is not None or self._user_has_tools
+            may_wait = receipt is not None or user_has_tools
             if may_wait and self._waits_for_the_user(call, receipt) and not self.tools.is_finished:
                 breakpoints.append(call)
                 continue

@@ -88,7 +88,7 @@ class Admission:
         or RateLimited if it can't be accepted; then nothing is stored.
         """
         wiring = self._wiring
-        check_time(submission, wiring.now(), wiring.longest_wait)
+        check_time(submission, wiring.now())
         if submission.task_id is None and submission.resume_from is not None:
             raise BadRequest("task_id is missing: say which task to resume")
         is_new = submission.task_id is None

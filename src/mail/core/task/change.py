@@ -58,18 +58,23 @@ class InboxEntry:
         return with_files(shown, files_in(routing_info)) if routing_info else shown
 
 
-@value(slots=False)
+@value
 class HistoryRecord:
-    """Entries that one commit appends to an agent's history: the agent's `n`-th such portion, counted from 1."""
+    """Entries that one commit appends to an agent's history: the agent's `n`-th such portion, counted from 1.
+
+    Raises ValueError for entries that are not JSON.
+
+    Attributes:
+        encoded: its entries as JSON, as stores keep them.
+    """
 
     agent: str
     n: int
     entries: History
+    encoded: bytes = field(init=False, repr=False, compare=False)
 
-    @cached_property
-    def encoded(self) -> bytes:
-        """Its entries as JSON, as stores keep them. Raises ValueError for entries that are not JSON."""
-        return to_json(self.entries)
+    def __post_init__(self) -> None:
+        self.encoded = to_json(self.entries)  # type: ignore[misc]  # while it is made
 
 
 @value

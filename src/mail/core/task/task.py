@@ -382,9 +382,9 @@ class Task:
     @property
     def is_asleep(self) -> bool:
         """Whether it runs, and nothing happens in it before an open call ends, or a timer or its schedule is due."""
-        has_waits = self.waits.due is not None or self.schedule is not None
-        is_waiting = has_waits and self.status is TaskStatus.RUNNING
-        return is_waiting and self.pending.keys() <= {*self.queued}
+        if self.waits.due is None and self.schedule is None:
+            return False
+        return self.status is TaskStatus.RUNNING and self.pending.keys() <= {*self.queued}
 
     @property
     def listed_as(self) -> str:
