@@ -37,7 +37,7 @@ from mail.adapters.postgres.leases import LOCK_TASK, NOW, PARK_IS_OVER, Leases, 
 from mail.adapters.postgres.notifier import Notifier, change_topic, ending_topic
 from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
 from mail.adapters.postgres.schema import task_number
-from mail.adapters.shared.codec import decode_events, decode_portion, read_tasks
+from mail.adapters.shared.codec import decode_events, decode_portion, decoding, read_tasks
 from mail.adapters.shared.cursors import make_page, read_cursor
 from mail.adapters.shared.snapshots import (
     Waiting,
@@ -48,7 +48,7 @@ from mail.adapters.shared.snapshots import (
     message_of,
     take_snapshot,
 )
-from mail.core.engine.pacing import Pacer
+from mail.core.engine.pacing import Pacer, in_slices
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import Commit, InboxEntry, Inheritance, Snapshot, TaskChange, Turn
 from mail.core.task.context import Portion
@@ -349,7 +349,8 @@ class PostgresStore:
                 COMMITS_PER_SLICE if limit is None else min(limit, COMMITS_PER_SLICE),
                 max_bytes,
             )
-        return [event for (events,) in rows for event in decode_events(events) if event.seq > after][:limit]
+        found = await in_slices(decoding(events for (events,) in rows), self._pacer)
+        return [event for event in found if event.seq > after][:limit]
 
     async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
         rows = await self._sql.fetch(

@@ -24,7 +24,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from mail.adapters.shared.codec import decode_events, decode_portion, read_tasks, upto_bytes
+from mail.adapters.shared.codec import decode_events, decode_portion, decoding, read_tasks, upto_bytes
 from mail.adapters.shared.cursors import LAST_NUMBER, make_page, read_cursor
 from mail.adapters.shared.snapshots import (
     Waiting,
@@ -496,7 +496,7 @@ class SQLiteStore:
             (commit_id(cached.row, at),),
         )
         task = read_task(state)
-        [first] = self._events(cached.row, 0, task.seq, limit=1)
+        [first] = await self._events(cached.row, 0, task.seq, limit=1)
         return take_snapshot(task, first, await in_slices(self._waiting(cached.row, task), self._pacer))
 
     async def read_inbox(
@@ -512,7 +512,7 @@ class SQLiteStore:
     async def read_events(
         self, key: TaskKey, *, after: int = 0, limit: int | None = None, max_bytes: int | None = None
     ) -> list[Event]:
-        return self._events((await self._get(key)).row, after, LAST_SEQ, limit, max_bytes)
+        return await self._events((await self._get(key)).row, after, LAST_SEQ, limit, max_bytes)
 
     async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
         cached = await self._get(key)
@@ -777,7 +777,7 @@ class SQLiteStore:
             yield
         return waiting
 
-    def _events(
+    async def _events(
         self, row: int, after: int, upto: int, limit: int | None = None, max_bytes: int | None = None
     ) -> list[Event]:
         """Return the first events after `after`, up to the commit whose last event is `upto` (`Store.read_events`)."""
@@ -785,10 +785,9 @@ class SQLiteStore:
             "SELECT events FROM commits WHERE id > ? AND id <= ? ORDER BY id LIMIT ?",
             (commit_id(row, after), commit_id(row, upto), NO_LIMIT if limit is None else limit),
         )
-        commits = upto_bytes(rows, lambda found: len(found[0]), max_bytes)
-        return [event for (events,) in commits for event in decode_events(events) if event.seq > after][
-            :limit
-        ]
+        texts = [events for (events,) in upto_bytes(rows, lambda found: len(found[0]), max_bytes)]
+        found = await in_slices(decoding(texts), self._pacer)
+        return [event for event in found if event.seq > after][:limit]
 
     def _newest_state(self, row: int) -> list[tuple[Any, ...]]:
         """Return the state of a task after its last commit, in a row; nothing if it has none."""

@@ -486,7 +486,6 @@ class Settlement:
         self._policy = policy
         self._mail = background.mail
         self._client_tools = None if task.generation.client_tools is None else task.client_tools_of(self.name)
-        self._user_has_tools = self._client_tools is not None or bool(swarm.breakpoint_tools)
         self._questions: dict[str, UserQuestion] = {}
         self._held: dict[str, float | None] = {}
         self._failing_calls = task.generation.failing_calls
@@ -594,13 +593,14 @@ class Settlement:
         said: History = []
         self.tools.acts = any(output.receipts)
         self._text = self._policy.text_of(output)
+        user_has_tools = self._client_tools is not None or self.swarm.breakpoint_tools
         breakpoints: list[AgentToolCall] = []
         for call, receipt in zip(output.calls, output.receipts, strict=True):
             if (turns := call.turns) != said:  # calls of one completion share it; their results follow it
                 said = turns
                 history += said
             self._emit_call(call)
-            may_wait = receipt is not None or self._user_has_tools
+            may_wait = receipt is not None or user_has_tools
             if may_wait and self._waits_for_the_user(call, receipt) and not self.tools.is_finished:
                 breakpoints.append(call)
                 continue

@@ -182,19 +182,9 @@ class AgentTurn[T: Turn](LeasedTurn):
             else AgentWindow(turn, agent, agent.context, wiring.store, self._keep_preparation)
         )
         self._meter = UsageMeter(earlier.usage, earlier.models) if earlier else UsageMeter()
-        lease, timing = turn.lease, earlier.timing if earlier else None
-        self.activity = TurnActivity(
-            turn.task.key,
-            turn.mailbox,
-            lease.token,
-            clock,
-            live,
-            asyncio.get_running_loop().time,
-            lease.attempt,
-            timing,
-            turn.replaced,
-            self._text_recipient,
-        )
+        time = asyncio.get_running_loop().time
+        timing = earlier.timing if earlier else None
+        self.activity = TurnActivity(turn, clock, live, time, timing, self._text_recipient)
 
     def _text_recipient(self) -> str:
         """Return who receives text without a tool call, for live events; empty if that is not known."""

@@ -18,8 +18,8 @@ from mail.http.service import service_of
 from mail.http.sse import EVENT_STREAM, stream_events
 from mail.http.submission import etag
 from mail.http.task_json import (
-    TaskRecord,
-    TaskSummary,
+    AnyTask,
+    AnyTasks,
     event_page,
     load_task,
     page_headers,
@@ -67,7 +67,7 @@ EventId = Annotated[int | None, Query(ge=0, le=MAX_SEQ, description="As `Last-Ev
 @router.get(
     "/tasks",
     summary="List the caller's tasks",
-    response_model=dict[str, TaskRecord] | dict[str, TaskSummary],
+    response_model=AnyTasks,
     responses={
         200: {"description": "Tasks by task id, newest first.", "headers": PAGE_HEADERS},
         **problems(400, 413),
@@ -131,7 +131,7 @@ async def get_tasks(
 @router.get(
     "/task",
     summary="Get a task",
-    response_model=TaskRecord | TaskSummary,
+    response_model=AnyTask,
     responses={
         200: {"description": "The task.", "headers": {"ETag": ETAG, **PAGE_HEADERS}},
         **problems(404, 409, 410),
