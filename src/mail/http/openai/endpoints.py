@@ -14,7 +14,6 @@ from mail.core.engine.pacing import Paced
 from mail.core.engine.watch import LONG_POLL, Submitted, read_timeline
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.values import value
-from mail.core.task.files import FileRef
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.http.bodies import JSON, Given, JSONBody
@@ -22,9 +21,16 @@ from mail.http.openai import chat, stream
 from mail.http.openai.chat import PostChat
 from mail.http.openai.errors import ModelNotFound, RefusedRequest, ResponseNotFound
 from mail.http.openai.output import Echo, JSONObject, Work, describe
-from mail.http.openai.request import CONVERSATION, FilePart, Item, MessageItem, PostResponses
+from mail.http.openai.request import CONVERSATION, Item, PostResponses
 from mail.http.openai.stream import Sought, follow
-from mail.http.openai.submission import Prepared, Previous, ResponseId, find_continued, make_submission
+from mail.http.openai.submission import (
+    Prepared,
+    Previous,
+    ResponseId,
+    find_continued,
+    make_submission,
+    store_files,
+)
 from mail.http.routes.message import task_headers
 from mail.http.service import Service, header, service_of
 from mail.http.sse import HEADERS, NEVER_PING, SHUTDOWN_GRACE, while_stored
@@ -167,7 +173,7 @@ async def _begin(request: Request, caller: Caller, body: PostResponses, *, names
         entrypoint = None if body.model == swarm.name else body.model
     previous, items = await _previous(service, caller, body)
     principal = caller.principal(swarm.name)
-    files = await _store(service, str(principal), items)
+    files = await store_files(service.runtime.caller_files, str(principal), items)
     submission = make_submission(body, items, files, previous, swarm, entrypoint)
     if body.stream and service.stream_permits is not None:
         await holding.share_stream(service.stream_permits)
@@ -235,20 +241,6 @@ def _check_model(swarm: SwarmCore, name: str) -> None:
             param="model",
             code="model_not_found",
         )
-
-
-async def _store(service: Service, instance: str, items: list[Item]) -> dict[FilePart, FileRef]:
-    """Return the files of an input, after storing those of which it has the bytes."""
-    files, stored = service.runtime.caller_files, dict[FilePart, FileRef]()
-    for item in items:
-        for part in item.content if isinstance(item, MessageItem) else ():
-            if isinstance(part, FilePart) and part not in stored:
-                stored[part] = (
-                    await files.find(instance, part.file_id)
-                    if part.file_id
-                    else await files.put(instance, part.file())
-                )
-    return stored
 
 
 async def _previous(
