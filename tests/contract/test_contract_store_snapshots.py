@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.engines.adapters import StoreAdapter
+from support.engines.adapters import StoreAdapter, count_rows
 from support.plugins.tiers import sized
 
-from mail.adapters.aws.store import DynamoDBStore
 from mail.adapters.local.queue import LocalQueue
-from mail.adapters.postgres.store import PostgresStore
 from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.decisions.fork import fork
@@ -91,36 +89,6 @@ class Recorded:
         assert task is not None
         histories = {agent: await read_history(self._store, change.key, agent) for agent in SWARM.agents}
         self.moments.append(Moment(task, await self._store.read_inbox(change.key), histories))
-
-
-def count_rows(store: Any, monkeypatch: pytest.MonkeyPatch) -> list[None]:
-    """Return a list that grows by an element for each row or item (SQLite: each step) that a store reads."""
-    read: list[None] = []
-    match getattr(store, "_store", store):
-        case SQLiteStore() as sqlite:
-            sqlite._sql.set_progress_handler(lambda: read.append(None), 1)
-        case PostgresStore() as postgres:
-            fetch = postgres._sql.fetch
-
-            async def counting(*args: Any) -> list[Any]:
-                rows = await fetch(*args)
-                read.extend([None] * len(rows))
-                return rows
-
-            monkeypatch.setattr(postgres._sql, "fetch", counting)
-        case DynamoDBStore() as dynamodb:
-            client = dynamodb._table._client
-            call = client.call
-
-            async def counting_items(*args: Any, **kwargs: Any) -> Any:
-                answer = await call(*args, **kwargs)
-                read.extend([None] * len(answer.get("Items", [answer.get("Item")])))
-                return answer
-
-            monkeypatch.setattr(client, "call", counting_items)
-        case unknown:
-            raise TypeError(unknown)
-    return read
 
 
 def runtime_on(store: Any, swarm: SwarmCore = SWARM) -> Runtime:

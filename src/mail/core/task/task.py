@@ -24,7 +24,7 @@ from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.failing_calls import FailingCall
 from mail.core.task.fallback import Switch
 from mail.core.task.idempotency import Remembered
-from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
+from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestions
 from mail.core.task.limits import Limits
 from mail.core.task.mailboxes import (
     CANCELLED_CALLS,
@@ -291,7 +291,7 @@ class Task:
     pending: dict[str, tuple[int, ...]] = field(default_factory=dict)
     histories: dict[str, int] = field(default_factory=dict)
     requests: tuple[OpenRequest, ...] = ()
-    unread_questions: tuple[UnreadQuestion, ...] = ()
+    unread_questions: UnreadQuestions = ()
     resumptions: tuple[Resumption, ...] = ()
     approved_calls: tuple[Breakpoint, ...] = ()
     peers: dict[str, Peer] = field(default_factory=dict)
