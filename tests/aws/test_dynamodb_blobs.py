@@ -206,6 +206,23 @@ class TestForks:
         assert (len(table.items()), len(bucket.names())) == before
         assert await store.load(SECOND) is None
 
+    async def test_long_mail_is_copied_to_texts_of_their_own(
+        self, table: DynamoDBAdapter, store: DynamoDBStore, bucket: Bucket, make: Maker
+    ) -> None:
+        task = await commit(store, make.begin(KEY, *(Mail("alpha", body=LARGE) for _ in range(3))))
+        begun, mail = make.begin(SECOND, *(Mail("alpha") for _ in range(3))), {1: 1, 2: 2, 3: 3}
+        before = (len(table.items()), len(bucket.names()))
+        with pytest.raises(MAILError):
+            await store.commit(replace(begun, inherits=Inheritance(KEY, {}, 0, {**mail, 3: 9})))
+        assert (len(table.items()), len(bucket.names())) == before
+        await store.commit(replace(begun, inherits=Inheritance(KEY, {}, 0, mail)))
+        await store.delete(task)
+        assert {entry.message.message.body for entry in await store.read_inbox(SECOND)} == {LARGE}
+        assert len(await store.read_events(SECOND)) == 3
+        assert (await open_turn(store, SECOND, "alpha", make)).entry.message.message.body == LARGE
+        await store.delete(begun.task)
+        assert (table.items(), bucket.names()) == ([], [])
+
 
 class TestCheckpoint:
     async def test_a_large_one_is_there_and_the_one_before_it_is_not(

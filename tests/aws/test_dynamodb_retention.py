@@ -1,22 +1,37 @@
 """Retention: what is past it isn't there, whether or not DynamoDB has come round to delete it."""
 
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from support.engines.dynamodb import LONG, DynamoDBAdapter
+from support.engines.dynamodb import BUCKET, LONG, DynamoDBAdapter
 
+from mail.adapters.aws.documents import DynamoDBDocuments
+from mail.adapters.aws.files import DynamoDBFiles
+from mail.adapters.aws.items import blobs_of
 from mail.adapters.aws.store import DynamoDBStore
+from mail.core.decisions.approvals import GivenApproval
 from mail.core.decisions.schedules import save
+from mail.core.decisions.submit import ResumeFrom
 from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.message import Tier
+from mail.core.task.callbacks import LATER, CallResult, Later
 from mail.core.task.change import Turn
+from mail.core.task.documents import Document, Kind
+from mail.core.task.files import FileRef
 from mail.core.task.ports import Idle, TaskPage, WakeUp, read_history
 from mail.core.task.schedules import Schedule
-from mail.core.task.task import TaskKey, Transition
+from mail.core.task.swarm import ActionCore
+from mail.core.task.task import Task, TaskKey, TaskStatus, Transition
+from mail.core.turns.context import current_context
 from mail.errors import LeaseLost, TaskNotFound, VersionConflict
+from mail.testing.agents import Call, View, build_swarm, call, complete
 from mail.testing.changes import ANN, SWARM, Mail, Maker, checkpoint
 from mail.testing.clock import FakeClock
 from mail.testing.contracts import committed, due_tasks, everything
+from mail.testing.rig import Rig
 
 KEY = TaskKey(ANN, "task-1")
 DAY = 86_400
@@ -44,6 +59,13 @@ def make(clock: Clock) -> Maker:
 def store(table: DynamoDBAdapter, clock: Clock) -> DynamoDBStore:
     """A store that keeps things for three days."""
     return table.another(retention_days=3, clock=clock)
+
+
+async def sweep(store: DynamoDBStore, clock: Clock) -> None:
+    """Look after what is due, as the engine's sweep does where nothing is to be done for the tasks themselves."""
+    now = clock.now().timestamp()
+    for due in await store.list_due(now + MARGIN):
+        await store.end_expired(due, now=now)
 
 
 async def open_now(store: DynamoDBStore, make: Maker, mailbox: str = "alpha") -> object:
@@ -221,22 +243,6 @@ async def test_a_checkpoint_brings_no_part_of_a_deleted_message_back(
     assert table.items("A#alpha#I") == []
 
 
-async def test_of_a_task_that_waits_what_is_in_the_bucket_is_not_kept_longer_than_there(
-    table: DynamoDBAdapter, store: DynamoDBStore, make: Maker, clock: Clock
-) -> None:
-    begun = await committed(store, make.begin(KEY, Mail("alpha"), deadline=clock.now().timestamp() + 5))
-    change = make.change(begun.task, Mail("beta"), Mail("gamma", body="x" * 300_000))
-    waits = replace(change.task.waits, due=clock.now().timestamp() + 2 * DAY)
-    await store.commit(replace(change, task=replace(change.task, waits=waits)))
-    end = clock.now().timestamp() + 3 * DAY
-    ends = {item["SK"]["S"]: int(item["expires_at"]["N"]) - end for item in table.items()}
-    (small,), (large,) = [
-        [ends[key] for key in ends if key.startswith(f"A#{name}#I")] for name in ("beta", "gamma")
-    ]
-    assert (small, large) == (2 * DAY, 0)
-    assert ends["META"] > small
-
-
 async def test_mail_in_the_item_of_its_task_is_kept_as_long_as_the_task(
     table: DynamoDBAdapter, store: DynamoDBStore, make: Maker, clock: Clock
 ) -> None:
@@ -250,3 +256,185 @@ async def test_mail_in_the_item_of_its_task_is_kept_as_long_as_the_task(
     await store.save_checkpoint(turn, checkpoint(LONG))
     (item,) = table.items("A#alpha#I")
     assert int(item["expires_at"]["N"]) == clock.now().timestamp() + 3 * DAY
+
+
+class TestOpenTasks:
+    """Tasks that run, wait or are paused for longer than their items are stored."""
+
+    async def test_a_sweep_keeps_all_that_a_running_task_has_stored(
+        self, table: DynamoDBAdapter, store: DynamoDBStore, make: Maker, clock: Clock
+    ) -> None:
+        begun = await committed(store, make.begin(KEY, Mail("alpha"), Mail("beta", body=LONG)))
+        turn = await open_now(store, make)
+        assert isinstance(turn, Turn)
+        change = make.change(turn.task, Mail("gamma", body="x" * 300_000), turn=turn, history=[{"n": 1}])
+        await store.commit(change)
+        await store.put_content(KEY, "ref", "a long text")
+        before = await everything(store, KEY)
+        for _ in range(5):
+            clock.advance(DAY)
+            await sweep(store, clock)
+        assert await everything(store, KEY) == before
+        assert await store.read_content(KEY, "ref", offset=0, length=6) == ("a long", 11)
+        assert (await store.read_events(KEY))[0].seq == begun.events[0].seq
+        ends = {item["SK"]["S"]: int(item["expires_at"]["N"]) for item in table.items()}
+        assert min(ends.values()) > clock.now().timestamp() + DAY
+
+    async def test_no_sweep_before_writes_anything_for_that(
+        self, table: DynamoDBAdapter, store: DynamoDBStore, make: Maker, clock: Clock
+    ) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha"), deadline=clock.now().timestamp() + 90 * DAY))
+        before = table.items()
+        clock.advance(DAY)
+        await store.list_due(clock.now().timestamp() + MARGIN)
+        assert table.items() == before
+        clock.advance(DAY)
+        await store.list_due(clock.now().timestamp() + MARGIN)
+        assert table.items() != before
+
+    async def test_a_paused_task_is_kept_until_it_is_resumed_and_ends(
+        self, store: DynamoDBStore, make: Maker, clock: Clock
+    ) -> None:
+        begun = await committed(store, make.begin(KEY, Mail("alpha", body=LONG)))
+        await store.commit(make.change(begun.task, history=[{"n": 1}], transition=Transition.PAUSE))
+        assert await store.count_active_instances() == 0
+        assert await store.list_ready() == []
+        for _ in range(5):
+            clock.advance(DAY)
+            await sweep(store, clock)
+        paused = await store.load(KEY)
+        assert paused is not None
+        assert (await read_history(store, KEY, "alpha"), len(await store.read_inbox(KEY))) == ([{"n": 1}], 1)
+        ended = make.change(paused, transition=Transition.CANCEL)
+        await store.commit(ended)
+        assert await store.list_due(1e12) == []
+        clock.advance(3 * DAY + MARGIN)
+        await sweep(store, clock)
+        assert await store.load(KEY) is None
+
+    async def test_a_task_that_is_resumed_late_is_kept_at_once(
+        self, store: DynamoDBStore, make: Maker, clock: Clock
+    ) -> None:
+        """Its next sweep finds it, though it may run for long from now on."""
+        begun = await committed(store, make.begin(KEY))
+        ended = await committed(
+            store, make.change(begun.task, history=[{"n": 1}], transition=Transition.COMPLETE)
+        )
+        clock.advance(3 * DAY - 600)
+        resumed = make.change(ended.task, Mail("alpha"), transition=Transition.RESUME)
+        await store.commit(resumed)
+        await sweep(store, clock)
+        clock.advance(DAY)
+        assert await read_history(store, KEY, "alpha") == [{"n": 1}]
+        assert (await store.read_events(KEY))[0].seq == 1
+
+    async def test_objects_in_the_bucket_are_kept_with_the_items(
+        self, table: DynamoDBAdapter, store: DynamoDBStore, make: Maker, clock: Clock
+    ) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha", body="x" * 300_000)))
+        renewed = [name for item in table.items() for name in blobs_of(item)]
+        assert renewed, "the message is in the bucket"
+        s3 = table.blobs._client.botocore
+        written = {name: s3.head_object(Bucket=BUCKET, Key=name)["LastModified"] for name in renewed}
+        clock.advance(2.5 * DAY)
+        await asyncio.sleep(1.1)  # times of objects have whole seconds
+        await sweep(store, clock)
+        for name, before in written.items():
+            assert s3.head_object(Bucket=BUCKET, Key=name)["LastModified"] > before
+        assert len((await store.read_inbox(KEY))[0].message.message.body) == 300_000
+
+    async def test_what_is_too_much_for_one_sweep_is_left_to_the_next(
+        self, store: DynamoDBStore, make: Maker, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("mail.adapters.aws.retention.KEPT_IN_A_SWEEP", 2)
+        task = (await committed(store, make.begin(KEY, deadline=clock.now().timestamp() + 90 * DAY))).task
+        for _ in range(6):
+            task = (await committed(store, make.change(task))).task
+        clock.advance(2.5 * DAY)
+        for _ in range(5):
+            await sweep(store, clock)
+        clock.advance(DAY)
+        assert [event.seq for event in await store.read_events(KEY)] == [*range(1, task.seq + 1)]
+
+    async def test_the_version_that_it_runs_on_is_kept(
+        self, table: DynamoDBAdapter, store: DynamoDBStore, make: Maker, clock: Clock
+    ) -> None:
+        change = make.begin(KEY, deadline=clock.now().timestamp() + 90 * DAY)
+        generation = replace(change.task.generation, versions=("5d0c4e9a31f7",))
+        await store.commit(replace(change, task=replace(change.task, generation=generation)))
+        documents, end = DynamoDBDocuments(table.client, table.table), clock.now().timestamp() + 5 * DAY
+        version = Document(("5d0c4e9a31f7",), {"specification": "…"}, end)
+        await documents.put(Kind.SWARM_VERSION, version)
+        clock.advance(2 * DAY)
+        await sweep(store, clock)
+        kept = await documents.get(Kind.SWARM_VERSION, *version.key)
+        assert kept is not None
+        assert kept.expires is not None
+        assert (kept.fields, kept.expires > end) == (version.fields, True)
+
+    async def test_files_are_kept(
+        self, table: DynamoDBAdapter, store: DynamoDBStore, make: Maker, clock: Clock
+    ) -> None:
+        files = DynamoDBFiles(table.client, table.table, table.blobs, clock, 3 * DAY)
+        file = FileRef("file-1", "a.txt", "text/plain", 4)
+        await store.commit(make.begin(KEY, Mail("alpha")))
+        await files.put_file(ANN, file, b"text", secret="s", now=clock.now().timestamp())
+        assert await files.keep_file(KEY, file)
+        for _ in range(5):
+            clock.advance(DAY)
+            await sweep(store, clock)
+        assert await files.files_of(KEY) == [file]
+        assert await files.read_file(ANN, file.id) == b"text"
+        ends = [int(item["expires_at"]["N"]) for item in table.items() if item["PK"]["S"].startswith("FILE#")]
+        assert min(ends) < clock.now().timestamp(), "the count of a day's uploads is not kept"
+        assert sum(end > clock.now().timestamp() + DAY for end in ends) == 2
+
+
+async def test_a_call_and_an_approval_may_wait_for_longer_than_data_is_stored(
+    store: DynamoDBStore, clock: Clock
+) -> None:
+    tokens: list[str] = []
+
+    async def sign(_arguments: Mapping[str, Any]) -> Later:
+        tokens.append(current_context().callback.token)
+        return LATER
+
+    async def pay(_arguments: Mapping[str, Any]) -> str:
+        return "paid"
+
+    def chief(view: View) -> Sequence[Call]:
+        if "signed" in view.mail.body:
+            return [call("pay")]
+        if view.results:
+            return [complete(f"{view.results[-1]} after {view.messages[0].body}")]
+        return [call("sign")]
+
+    swarm = build_swarm(
+        {"supervisor": chief},
+        actions={
+            "sign": ActionCore("sign", sign, finish_within=300 * DAY),
+            "pay": ActionCore("pay", pay, needs_approval=True),
+        },
+    )
+    async with Rig(swarm, store=store, clock=clock) as rig:
+        submitted = await rig.submit("the contract")
+
+        async def wait(days: int, until: Callable[[Task], bool]) -> Task:
+            async with asyncio.timeout(60):
+                while not until(task := await rig.task(submitted.key)):  # noqa: ASYNC110 - of a store
+                    await asyncio.sleep(0.001)
+            for _ in range(days):
+                await rig.pass_time(DAY)
+            return task
+
+        await wait(5, lambda task: task.is_asleep)
+        await rig.runtime.callbacks.finish(tokens[0], CallResult("signed"))
+        paused = await wait(4, lambda task: task.status is TaskStatus.PAUSED)
+        (waiting,) = paused.generation.waiting_calls
+        resumed = await rig.submit(
+            task_id=submitted.key.task_id,
+            resume_from=ResumeFrom.BREAKPOINT_TOOL_CALL,
+            approvals=(GivenApproval(call_id=waiting.call_id, decision="approve"),),
+        )
+        outcome = await rig.outcome(resumed)
+    assert outcome.answer == "SUCCESS: paid after the contract"

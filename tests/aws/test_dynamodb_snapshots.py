@@ -11,7 +11,7 @@ from mail.adapters.aws.store import DynamoDBStore
 from mail.core.engine.watch import read_waiting
 from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.message import Tier
-from mail.core.task.change import HistoryRecord, TaskChange
+from mail.core.task.change import HistoryRecord, Inheritance, TaskChange
 from mail.core.task.ports import read_history
 from mail.core.task.task import Task, TaskKey
 from mail.errors import PayloadTooLarge, SnapshotExpired, StoreUnavailable
@@ -19,7 +19,7 @@ from mail.testing.changes import ANN, Mail, Maker
 from mail.testing.clock import FakeClock
 from mail.testing.contracts import committed, open_turn
 
-KEY = TaskKey(ANN, "task-1")
+KEY, OTHER = TaskKey(ANN, "task-1"), TaskKey(ANN, "task-2")
 LARGE = "x" * 450_000
 DAY = 86_400
 dead = refusal("ValidationException")
@@ -92,6 +92,30 @@ async def test_what_a_dead_fork_has_left_counts_for_nothing(
     last = change.histories[-1].agent
     await table.store.commit(make.change(change.task, Mail(last, Tier.PERSON)))
     assert (await open_turn(table.store, KEY, last, make)).history == change.histories[-1].entries
+
+
+async def test_what_a_dead_fork_has_left_of_its_mail_counts_for_nothing(
+    table: DynamoDBAdapter, client: AwsClient, faults: Faults, make: Maker
+) -> None:
+    """The process dies between the slices of the mail and the transaction; another attempt takes the place."""
+    await table.store.commit(make.begin(KEY, *(Mail("alpha", body="x" * 50_000) for _ in range(6))))
+    inherits = Inheritance(KEY, {}, 0, {n: n for n in range(1, 7)})
+
+    def fork() -> TaskChange:
+        return replace(make.begin(OTHER, *(Mail("alpha") for _ in range(6))), inherits=inherits)
+
+    before = len(table.items("E#"))
+    faults.plan("TransactWriteItems", dead)
+    with pytest.raises(StoreUnavailable):
+        await table.another(client).commit(fork())
+    assert len(table.items("E#")) == before + 1
+    assert await table.store.load(OTHER) is None
+    change = await committed(table.store, fork())
+    mail, events = await table.store.read_inbox(OTHER), await table.store.read_events(OTHER)
+    assert [entry.message.id for entry in mail] == [entry.message.id for entry in change.deliveries]
+    assert {len(entry.message.message.body) for entry in mail} == {50_000}
+    assert [event.message for event in events] == [entry.message for entry in mail]
+    assert await table.store.read_events(OTHER, limit=1) == events[:1]
 
 
 async def test_moments_go_with_their_events(table: DynamoDBAdapter) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mail.core.decisions.fallback import closed, opened, tried
+from mail.core.decisions.permits import LEAST_HOLD
 from mail.core.engine.documents import ServerDocuments
 from mail.core.engine.permits import ModelPermits
 from mail.core.task.documents import Document, Kind
@@ -91,12 +92,15 @@ async def test_what_one_has_learnt_is_known_to_those_who_read_the_breakers(docum
     assert (await gate.take("ann")).wait > 20
 
 
-async def test_a_place_becomes_free_when_a_call_ends(documents: Documents) -> None:
-    processes = Processes(documents, {CLAUDE: ModelLimits(concurrent=1)})
+async def test_a_place_becomes_free_when_a_call_of_a_server_ends(documents: Documents) -> None:
+    counting = Counting(documents)
+    limits = {CLAUDE: ModelLimits(concurrent=1)}
+    processes = Processes(counting, limits, pause=0.01)  # type: ignore[arg-type]
     assert (await processes.gate(0).take("ann")).may_begin
     refused = await processes.gate(1).take("bob")
     assert not refused.may_begin
     await processes.gate(0).end(100, 2.0)
+    await counting.until(puts=2)
     assert (await processes.gate(1).take("bob", refused.ticket)).may_begin
 
 
@@ -107,6 +111,7 @@ class Counting:
         self.gets = self.puts = 0
         self.is_away = False
         self._documents = documents
+        self._changed = asyncio.Condition()
 
     async def get(self, kind: Kind, *key: str) -> Document | None:
         self.gets += 1
@@ -115,8 +120,16 @@ class Counting:
         return await self._documents.get(kind, *key)
 
     async def put(self, kind: Kind, document: Document, **options: Any) -> bool:
-        self.puts += 1
-        return await self._documents.put(kind, document, **options)
+        done = await self._documents.put(kind, document, **options)
+        async with self._changed:
+            self.puts += 1
+            self._changed.notify_all()
+        return done
+
+    async def until(self, puts: int) -> None:
+        """Wait for so many writes."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.puts >= puts)
 
 
 @pytest.mark.parametrize(("pause", "writes"), [(0.05, 1), (0.0, 5)])
@@ -147,6 +160,52 @@ async def test_who_comes_back_writes_nothing(documents: Documents) -> None:
     clock.advance(replies[4].wait)
     assert (await gate.take("ann", replies[4].ticket)).may_begin
     assert counting.puts == 5
+
+
+async def test_functions_write_once_for_each_call_when_calls_run_at_the_same_time(
+    documents: Documents,
+) -> None:
+    """Three functions have room for two calls; each runs one call after the other."""
+    counting = Counting(documents)
+    limits = {CLAUDE: ModelLimits(concurrent=2)}
+    processes = Processes(counting, limits)  # type: ignore[arg-type]
+    gates = [processes.gate(n) for n in range(3)]
+    left, most, running = [4] * 3, 0, set[int]()
+    while any(left) or running:
+        for n, gate in enumerate(gates):
+            if n in running:
+                running.remove(n)
+                await gate.end(100, 1.0)
+            elif left[n] and (await gate.take("ann")).may_begin:
+                left[n] -= 1
+                running.add(n)
+                most = max(most, len(running))
+        processes.clock.advance(1.0)
+    assert (counting.puts, most) == (12, 2)
+
+
+async def test_a_function_that_is_frozen_after_its_call_keeps_the_place_for_a_while(
+    documents: Documents,
+) -> None:
+    processes = Processes(documents, {CLAUDE: ModelLimits(concurrent=1)})
+    assert (await processes.gate(0).take("ann")).may_begin
+    await processes.gate(0).end(100, 1.0)
+    assert not (await processes.gate(1).take("bob")).may_begin
+    processes.clock.advance(LEAST_HOLD + 1)
+    assert (await processes.gate(1).take("bob")).may_begin
+
+
+async def test_a_call_that_lasts_longer_than_usual_keeps_its_place(
+    documents: Documents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mail.core.engine.permits.HELD", 0.0)
+    counting = Counting(documents)
+    processes = Processes(counting, {CLAUDE: ModelLimits(concurrent=1)})  # type: ignore[arg-type]
+    assert (await processes.gate(0).take("ann")).may_begin
+    await counting.until(puts=3)
+    await processes.gate(0).end(100, 1.0)
+    processes.clock.advance(LEAST_HOLD + 1)
+    assert not (await processes.gate(1).take("bob")).may_begin
 
 
 async def test_if_the_store_is_away_calls_begin(documents: Documents) -> None:

@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.engines.adapters import StoreAdapter
+from support.engines.adapters import StoreAdapter, count_rows
 from support.plugins.tiers import sized
 
-from mail.adapters.aws.store import DynamoDBStore
 from mail.adapters.local.queue import LocalQueue
-from mail.adapters.postgres.store import PostgresStore
 from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.decisions.fork import fork
 from mail.core.decisions.submit import Submission
 from mail.core.engine.admission import Forked
+from mail.core.engine.pacing import Pacer
 from mail.core.engine.past_turn import read_turn
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.watch import read_waiting
@@ -29,7 +28,7 @@ from mail.core.task.events import EventKind
 from mail.core.task.ports import Store, read_history
 from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import ForkActions, Task, TaskKey, Transition
-from mail.errors import BadRequest, TaskNotFound, VersionConflict
+from mail.errors import BadRequest, SnapshotExpired, TaskNotFound, VersionConflict
 from mail.testing.agents import (
     NAME,
     View,
@@ -90,36 +89,6 @@ class Recorded:
         assert task is not None
         histories = {agent: await read_history(self._store, change.key, agent) for agent in SWARM.agents}
         self.moments.append(Moment(task, await self._store.read_inbox(change.key), histories))
-
-
-def count_rows(store: Any, monkeypatch: pytest.MonkeyPatch) -> list[None]:
-    """Return a list that grows by an element for each row or item (SQLite: each step) that a store reads."""
-    read: list[None] = []
-    match getattr(store, "_store", store):
-        case SQLiteStore() as sqlite:
-            sqlite._sql.set_progress_handler(lambda: read.append(None), 1)
-        case PostgresStore() as postgres:
-            fetch = postgres._sql.fetch
-
-            async def counting(*args: Any) -> list[Any]:
-                rows = await fetch(*args)
-                read.extend([None] * len(rows))
-                return rows
-
-            monkeypatch.setattr(postgres._sql, "fetch", counting)
-        case DynamoDBStore() as dynamodb:
-            client = dynamodb._table._client
-            call = client.call
-
-            async def counting_items(*args: Any, **kwargs: Any) -> Any:
-                answer = await call(*args, **kwargs)
-                read.extend([None] * len(answer.get("Items", [answer.get("Item")])))
-                return answer
-
-            monkeypatch.setattr(client, "call", counting_items)
-        case unknown:
-            raise TypeError(unknown)
-    return read
 
 
 def runtime_on(store: Any, swarm: SwarmCore = SWARM) -> Runtime:
@@ -189,6 +158,22 @@ class TestLook:
                 n = snapshot.task.histories.get(agent, 0)
                 assert await read_history(store, KEY, agent, upto=n) == then.histories[agent]
 
+    async def test_a_long_commit_is_read_in_slices(
+        self, store: Store, make: Maker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        change = await committed(store, make.begin(KEY, *(Mail("alpha", body="ä" * 200) for _ in range(300))))
+        pauses: list[int] = []
+        pause = Pacer.pause
+
+        async def noting(pacer: Pacer, size: int) -> None:
+            pauses.append(size)
+            await pause(pacer, size)
+
+        monkeypatch.setattr(Pacer, "pause", noting)
+        assert await store.read_events(KEY) == list(change.events)
+        assert len(pauses) == 2
+        assert await store.read_events(KEY, after=200, limit=50) == list(change.events[200:250])
+
     async def test_the_present_is_the_last_moment(self, lived: tuple[Runtime, list[Moment]]) -> None:
         store, last = lived[0].store, lived[1][-1].task
         snapshot = await store.read_snapshot(KEY, last.seq)
@@ -231,9 +216,9 @@ class TestTurns:
         for before, after in pairwise(moments):
             if before.task.generation.number < after.task.generation.number:  # a person has written
                 with pytest.raises(BadRequest, match="not part of a turn"):
-                    await read_turn(runtime.store, SWARM, KEY, after.task.seq)
+                    await read_turn(runtime.store, SWARM, KEY, after.task.seq, Pacer())
                 continue
-            turn = await read_turn(runtime.store, SWARM, KEY, before.task.seq + 1)
+            turn = await read_turn(runtime.store, SWARM, KEY, before.task.seq + 1, Pacer())
             assert (turn.first, turn.last) == (before.task.seq + 1, after.task.seq)
             assert [*turn.history, *(turn.output or [])] == after.histories[turn.agent]
             gone = {(entry.mailbox, entry.seq) for entry in before.mail} - {
@@ -243,7 +228,7 @@ class TestTurns:
             agents.append(turn.agent)
         assert set(agents) == SWARM.agents.keys()
         with pytest.raises(BadRequest, match="not part of a turn"):
-            await read_turn(runtime.store, SWARM, KEY, 1)
+            await read_turn(runtime.store, SWARM, KEY, 1, Pacer())
 
     @pytest.mark.full(on="dynamodb-moto")
     async def test_what_is_read_does_not_grow_with_the_task(
@@ -259,7 +244,7 @@ class TestTurns:
         counts = []
         for n in (15, 25):
             read.clear()
-            turn = await read_turn(store, swarm, KEY, last[n - 1], limit=2)
+            turn = await read_turn(store, swarm, KEY, last[n - 1], Pacer(), limit=2)
             counts.append(len(read))
             assert "question" in str(turn.history)
             assert turn.output is not None
@@ -267,7 +252,7 @@ class TestTurns:
             assert len(turn.history) == 2
             assert n - 2 < turn.omitted < len(await read_history(store, KEY, "supervisor"))
         assert 0 < counts[1] <= counts[0]
-        whole = await read_turn(store, swarm, KEY, last[-1])
+        whole = await read_turn(store, swarm, KEY, last[-1], Pacer())
         assert whole.omitted == 0
         assert [*whole.history, *(whole.output or [])] == await read_history(store, KEY, "supervisor")
 
@@ -342,6 +327,76 @@ class TestFork:
         assert (await work(runtime, second.task.key)).status == "completed"
 
 
+@pytest.mark.full
+class TestLongMailOfAFork:
+    """Much mail is copied in slices: the change has it without its texts."""
+
+    SWARM: SwarmCore = build_swarm(
+        {"alpha": lambda view: [complete(view.mail.body[:3])], "beta": lambda view: [wait()]}
+    )
+
+    @staticmethod
+    async def original(store: Store, make: Maker) -> TaskChange:
+        letters = [Mail(("alpha", "beta")[n % 2], Tier.AGENT, f"<{n}>{'ä' * 50_000}") for n in range(6)]
+        return await committed(store, make.begin(KEY, *letters))
+
+    @pytest.mark.fast(on="sqlite-memory")
+    async def test_it_is_that_of_the_first_task(self, store: Store, make: Maker) -> None:
+        begun = await self.original(store, make)
+        runtime, changes = runtime_on(store, self.SWARM), list[TaskChange]()
+        commit = store.commit
+
+        async def noting(change: TaskChange) -> None:
+            changes.append(change)
+            await commit(change)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(store, "commit", noting)
+            made = (await runtime.fork(PERSON, KEY.task_id)).task
+        assert [entry.message.message.body for change in changes for entry in change.deliveries] == [""] * 6
+        mail, events = await store.read_inbox(made.key), await store.read_events(made.key)
+        assert sent(mail) == sent(list(begun.deliveries))
+        assert {entry.message.message.task_id for entry in mail} == {made.task_id}
+        assert [event.seq for event in events] == list(range(1, made.seq + 1)) == list(range(1, 8))
+        assert [event.message for event in events[1:]] == [entry.message for entry in mail]
+        assert abs(made.stored_bytes - begun.task.stored_bytes) < 1000
+        assert len(await store.read_events(made.key, max_bytes=1)) < 4
+        assert (await store.read_commit(made.key, 1)).task == made
+        for at in range(1, made.seq + 1):
+            snapshot = await store.read_snapshot(made.key, at)
+            assert (snapshot.task, snapshot.first) == (made, events[0])
+            assert [each async for each in read_waiting(store, snapshot)] == mail
+        again = await runtime.fork(PERSON, made.task_id)
+        assert sent(await store.read_inbox(again.task.key)) == sent(mail)
+        await runtime.submit(PERSON, Submission(body="and?", task_id=made.task_id))
+        assert (await work(runtime, made.key)).status == "completed"
+        assert (await store.read_events(made.key))[: len(events)] == events
+
+    async def test_one_with_an_id_is_made_once(self, store: Store, make: Maker) -> None:
+        begun = await self.original(store, make)
+        runtime = runtime_on(store, self.SWARM)
+        forks = [runtime.fork(PERSON, KEY.task_id, new_id="new") for _ in range(2)]
+        first, second = await asyncio.gather(*forks)
+        assert first == second == await runtime.fork(PERSON, KEY.task_id, new_id="new")
+        assert sent(await store.read_inbox(first.task.key)) == sent(list(begun.deliveries))
+        assert len(await store.read_events(first.task.key)) == 7
+
+    async def test_one_that_fails_midway_is_not_there(self, store: Store, make: Maker) -> None:
+        begun = await self.original(store, make)
+        snapshot = await store.read_snapshot(KEY, begun.task.seq)
+        mail = [entry.without_texts() async for entry in read_waiting(store, snapshot)]
+        made = fork(snapshot, mail, Inheritance(KEY, {}, 0), self.SWARM, PERSON, "new", make.clock)
+        assert made.inherits is not None
+        broken = replace(made.inherits, mail={**made.inherits.mail, made.task.seq: 99})
+        with pytest.raises((SnapshotExpired, TaskNotFound)):
+            await store.commit(replace(made, inherits=broken))
+        assert await store.load(made.key) is None
+        assert len((await store.list_tasks(ANN)).tasks) == 1
+        await store.commit(made)
+        assert sent(await store.read_inbox(made.key)) == sent(list(begun.deliveries))
+        assert [event.seq for event in await store.read_events(made.key)] == list(range(1, 8))
+
+
 def crowd(make: Maker, agents: int, entries: History, letters: int = 1) -> TaskChange:
     """A new task that brings the histories of so many agents, and so much mail."""
     change = make.begin(KEY, *(Mail("alpha", Tier.AGENT, str(n)) for n in range(max(agents, letters))))
@@ -393,14 +448,6 @@ class TestHistoriesOfANewTask:
             await store.commit(crowd(make, agents, [{"of": "the second"}]))
         for record in first.histories:
             assert await read_history(store, KEY, record.agent) == record.entries
-
-    async def test_nothing_is_stored_of_what_cannot_be(self, store: Store, make: Maker) -> None:
-        change = crowd(make, 3, [{"content": object()}])
-        with pytest.raises(ValueError, match="serialize"):
-            await store.commit(change)
-        assert await store.load(KEY) is None
-        with suppress(TaskNotFound):
-            assert await store.read_events(KEY) == []
 
 
 async def test_sqlite_shows_no_fork_before_it_is_complete(make: Maker, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,11 @@ from support.services.llm_stub.server import Request
 
 from mail.core.task.context import WHOLE, Context
 from mail.core.task.events import EventKind
-from mail.core.task.extras import ContextExtra
+from mail.core.task.extras import ContextExtra, SwitchExtra
+from mail.core.task.fallback import SwitchCause
 from mail.core.task.ports import Store
 from mail.core.task.swarm import ActionCore, AgentCore, SwarmCore
+from mail.core.task.task import TaskStatus
 from mail.factories import LiteLLMSupervisorFunction
 from mail.testing.rig import Outcome, Rig
 
@@ -80,7 +82,7 @@ class Provider:
         return replace(self.then(said), tokens=tokens)
 
 
-def looker(llm: str, size: int, context: Context | None = USUAL) -> SwarmCore:
+def looker(llm: str, size: int, context: Context | None = USUAL, larger: Sequence[str] = ()) -> SwarmCore:
     """A swarm of one agent, whose action returns so many characters."""
 
     async def look(arguments: dict[str, Any]) -> str:
@@ -97,6 +99,7 @@ def looker(llm: str, size: int, context: Context | None = USUAL) -> SwarmCore:
         tools=[action.to_tool_dict("completions")],
         tool_format="completions",
         llm=llm,
+        fallback={"context": larger},
     )
     agent = AgentCore(
         function=function,
@@ -300,3 +303,64 @@ class TestASummaryThatFails:
             again = await rig.outcome(await rig.submit("And now?", task_id="t"), seconds=SECONDS)
         assert all(cut.summary for cut in cuts(again) if cut.begin > 1)
         assert provider.summaries == 1
+
+
+LARGE = "openai/gpt-4o"
+
+
+class TestARefusedCall:
+    """A provider that refuses calls which should fit: each step is one more request, in this order."""
+
+    LOOKS = 6
+
+    async def play(
+        self, stub: LLMStub, larger: Sequence[str], refusals: Mapping[str, int]
+    ) -> tuple[Outcome, list[tuple[str, int]]]:
+        """Let the agent look, then refuse so many calls of each model; return the outcome, and the calls since then.
+
+        A call is its model and the characters of its messages, 0 for a summary.
+        """
+        provider, left = Provider(128_000, self.LOOKS), dict(refusals)
+        calls: list[tuple[str, int]] = []
+
+        def answer(request: Request) -> Turn:
+            model, said = f"openai/{request.body['model']}", json.dumps(request.body["messages"])
+            is_summary = "You are the memory of an agent" in said
+            if provider.looked == self.LOOKS:
+                calls.append((model, 0 if is_summary else len(said)))
+                if not is_summary and left.get(model):
+                    left[model] -= 1
+                    return context_exceeded()
+            return provider(request)
+
+        stub.otherwise = answer
+        async with Rig(looker(SMALL, 1_500, larger=larger)) as rig:
+            outcome = await rig.outcome(await rig.submit(f"Look: {FACTS}."), seconds=SECONDS)
+        (_, first), summary, (_, second), *_ = calls
+        assert summary == (SMALL, 0)
+        assert second < 0.7 * first
+        return outcome, calls
+
+    async def test_is_repeated_with_half_of_the_context(self, stub: LLMStub) -> None:
+        outcome, calls = await self.play(stub, [], {SMALL: 1})
+        assert outcome.answer == "20 facts"
+        assert [model for model, _ in calls] == [SMALL] * 3
+        assert [cut.begin > 1 for cut in cuts(outcome)] == [True]
+
+    async def test_then_goes_to_a_model_with_a_larger_window(self, stub: LLMStub) -> None:
+        outcome, calls = await self.play(stub, [LARGE], {SMALL: 2})
+        assert outcome.answer == "20 facts"
+        assert [model for model, _ in calls] == [SMALL] * 3 + [LARGE]
+        (switch,) = [event.extra for event in outcome.of(EventKind.MODEL_SWITCHED)]
+        assert isinstance(switch, SwitchExtra)
+        assert (switch.model, switch.previous) == (LARGE, SMALL)
+        assert (switch.cause, switch.until) == (SwitchCause.CONTEXT, None)
+
+    @pytest.mark.parametrize("larger", [[], [LARGE]], ids=["no other", "a larger one"])
+    async def test_fails_its_turn_at_last_and_says_why(self, stub: LLMStub, larger: list[str]) -> None:
+        outcome, calls = await self.play(stub, larger, {SMALL: 2, LARGE: 1})
+        assert [model for model, _ in calls] == [SMALL] * 3 + larger
+        assert outcome.task.status is TaskStatus.FAILED
+        for model in (SMALL, *larger):
+            assert f"no longer fits into the context window of {model}" in outcome.answer
+        assert outcome.task.contexts["lead"].cut == WHOLE

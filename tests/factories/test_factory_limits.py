@@ -55,6 +55,26 @@ async def test_what_one_call_is_refused_the_next_one_knows(stub: LLMStub) -> Non
         await rig.outcome(second)
 
 
+async def test_a_turn_that_has_waited_knows_what_other_processes_were_refused_meanwhile(
+    stub: LLMStub,
+) -> None:
+    """A function that resumes it knows nothing of the model yet."""
+    stub.script(rate_limited(20), DONE)
+    async with Rig(swarm_of(CHAT[0])) as rig:
+        keep(rig)
+        submitted = await rig.submit("one")
+        lease = await rig.parked(submitted.key, "supervisor")
+        other = ModelPermits(SQLiteDocuments(rig.database), rig.clock, {}, pause=0.0)
+        await other.refuse(swarm_of(CHAT[0]).agents["supervisor"].model or "", ModelLimits(), 300.0)
+        keep(rig)
+        await rig.pass_time(lease.expires - rig.runtime.now() + 1)
+        lease = await rig.parked(submitted.key, "supervisor")
+        assert lease.expires - rig.runtime.now() > 200
+        assert len(stub.requests) == 1
+        await rig.pass_time(400)
+        assert (await rig.outcome(submitted)).answer == "42"
+
+
 async def test_who_watches_sees_the_wait(stub: LLMStub) -> None:
     stub.otherwise = lambda _request: DONE
     live: list[LiveEvent] = []

@@ -7,6 +7,7 @@ import sys
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import mcp_crash
@@ -24,6 +25,7 @@ from mail.core.engine.live import LiveHub
 from mail.core.engine.telemetry import NO_TRACER
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.clock import SYSTEM_CLOCK
+from mail.core.task.change import Turn
 from mail.core.task.task import ForkActions, TaskKey
 from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.core.task.usage import UsageMeter
@@ -449,6 +451,7 @@ async def test_a_call_of_a_tool_that_is_gone_after_a_crash() -> None:
         kept.append(checkpoint)
 
     loop = asyncio.get_running_loop()
+    turn = SimpleNamespace(task=SimpleNamespace(key=TaskKey("ann", "t")), mailbox="lead")
     runner = ActionRunner(
         lambda _: None,
         keep,
@@ -460,9 +463,7 @@ async def test_a_call_of_a_tool_that_is_gone_after_a_crash() -> None:
         meter=UsageMeter(),
         tracer=NO_TRACER,
         activity=TurnActivity(
-            TaskKey("ann", "t"),
-            "lead",
-            "1",
+            cast(Turn, turn),
             SYSTEM_CLOCK,
             LiveHub(lambda _: ()),  # type: ignore[return-value]
             loop.time,  # type: ignore[return-value]

@@ -14,7 +14,12 @@ from mail.testing.agents import build_swarm, complete
 
 PUBLIC = {
     *(("/", "get"), ("/live", "get"), ("/health", "get"), ("/swarms", "get")),
-    *(("/sign-in", "post"), ("/callbacks/{token}", "post"), ("/files/shared/{link}", "get")),
+    *(
+        ("/sign-in", "get"),
+        ("/sign-in", "post"),
+        ("/callbacks/{token}", "post"),
+        ("/files/shared/{link}", "get"),
+    ),
 }
 
 

@@ -280,7 +280,7 @@ async def test_strangers_may_not_ask_too_often_nor_too_much() -> None:
             rates.admit_stranger(address)
     rates.admit_stranger("::ffff:203.0.113.8")
     async with HTTPServer(swarm(), rates=rates) as server:
-        large = await server.client.post("/sign-in", json={"code": "x" * 5000})
+        large = await server.client.post("/sign-in", json={"code": "x" * 9000})
         statuses = [(await exchange(server, "x"))[0] for _ in range(2)]
         answer = await server.client.post("/sign-in", json={"code": "x"})
         assert large.status_code == 413

@@ -233,24 +233,6 @@ class TestResult:
 
 
 class TestTime:
-    async def test_a_call_that_would_outlive_what_is_stored_is_not_run(self) -> None:
-        studio = Studio()
-
-        def chief(view: View) -> Sequence[Call]:
-            return [complete(str(view.results))] if view.results else [call("render")]
-
-        async with Rig(build_swarm({"chief": chief}, actions={"render": studio.action()})) as rig:
-            rig.runtime.longest_wait = 3 * DAY - 1
-            refused = await rig.ask()
-            rig.runtime.longest_wait = DAY
-            of_a_day = await rig.ask()
-        assert studio.tokens == []
-        assert "it was not run: it waits 3 days for its result" in refused.answer
-        assert (
-            "it waits 3 days for its result, and may wait 1 day at most (RetentionDays: " in of_a_day.answer
-        )
-        assert of_a_day.task.waits.open_calls == 0
-
     async def test_without_a_result_the_agent_reads_an_error(self) -> None:
         studio = Studio()
         async with studio_of(studio) as rig:

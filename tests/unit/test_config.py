@@ -8,6 +8,7 @@ import aiohttp
 import pytest
 from pydantic import ValidationError
 
+from mail.auth.claims import JWTSettings
 from mail.bootstrap.system import read_swarm
 from mail.config import ClientConfig, ConnectionsConfig, ServerConfig, StorageConfig, SwarmConfig, load_config
 from mail.core.task.webhooks import RETRY_SECONDS
@@ -104,6 +105,7 @@ class TestDefaults:
                     "entrypoints_only": False,
                     "unreachable_seconds": 30.0,
                 },
+                "auth": {"jwt": JWTSettings().model_dump()},
                 "models": {},
                 "schedules": [],
                 "budgets": {},
@@ -366,6 +368,18 @@ class TestEnvironment:
         monkeypatch.setenv("MAIL_LOG_FORMAT", "JSON")
         telemetry = ServerConfig().telemetry
         assert (telemetry.metrics, telemetry.traces, telemetry.log_format) == ("public", True, "json")
+
+    def test_identity(self, write: WriteFile, monkeypatch: pytest.MonkeyPatch) -> None:
+        write('[server.auth.jwt]\nissuer = "https://id.example/A"\nadmins = ["ops"]\nrole_claim = "groups"\n')
+        monkeypatch.setenv("MAIL_JWT_ISSUER", "https://id.example/Pool")
+        monkeypatch.setenv("MAIL_JWT_AUDIENCE", "Mail")
+        given = {
+            "issuer": "https://id.example/Pool",
+            "audience": "Mail",
+            "admins": ("ops",),
+            "role_claim": "groups",
+        }
+        assert ServerConfig().auth.jwt == JWTSettings.model_validate(given)
 
     @pytest.mark.parametrize(
         ("name", "text"),

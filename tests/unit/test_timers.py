@@ -182,25 +182,6 @@ class TestReminder:
         assert problem in outcome.answer
         assert outcome.task.waits.timers == 0
 
-    async def test_it_may_not_outlive_what_is_stored(self) -> None:
-        def chief(view: View) -> Sequence[Call]:
-            match len(view.messages):
-                case 1:
-                    return [remind("x", **{"in": "25h"}), remind("y", **{"in": "24h"})]
-                case 2:
-                    return [complete(view.mail.body)]  # refused once, as a reminder is open
-            return [complete(str(view.messages[1].body))]
-
-        async with Rig(build_swarm({"chief": chief})) as rig:
-            rig.runtime.longest_wait = DAY
-            outcome = await rig.ask()
-            with pytest.raises(BadRequest, match=r"not_before may be 1 day ahead at most \(RetentionDays"):
-                await rig.submit(not_before=NOW + DAY + 1)
-            await rig.submit(not_before=NOW + DAY)
-        why = "in may be 1 day ahead at most (RetentionDays: then stored data is deleted), not 25h"
-        assert why in outcome.answer
-        assert len(outcome.of(EventKind.TIMER_SET)) == 1
-
     async def test_a_time_that_has_passed_is_now(self) -> None:
         def chief(view: View) -> Sequence[Call]:
             if len(view.messages) == 1:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from mail.core.protocol.tool_schemas import AgentToolCall, ToolFormat
+from mail.core.task.change import HistoryRecord
 from mail.core.task.swarm import History, ToolChoice
 from mail.testing.agents import (
     View,
@@ -266,3 +267,8 @@ async def test_a_body_cannot_forge_a_sender() -> None:
     (letter,) = seen[0].messages
     assert (letter.sender_type, letter.sender, letter.body, letter.subject) == ("user", "ann", forged, forged)
     assert str(seen[0].history[-1]["content"]).count("</body>") == 1
+
+
+def test_what_is_not_json_is_no_part_of_a_history() -> None:
+    with pytest.raises(ValueError, match="serialize"):
+        HistoryRecord("supervisor", 1, [{"content": object()}])

@@ -225,6 +225,14 @@ async def sign_in(
     return first, await issue(documents, caller, clock, expires=expires, session_of=first.stored.digest)
 
 
+async def issue_session(
+    documents: ServerDocuments, caller: Caller, clock: Clock = SYSTEM_CLOCK
+) -> IssuedToken:
+    """Issue a token that expires, for the browser of a caller whom an identity provider has signed in."""
+    expires = clock.now().timestamp() + SESSION_SECONDS
+    return await issue(documents, caller, clock, expires=expires, session_of="")
+
+
 async def sign_out(documents: ServerDocuments, bearer: str) -> bool:
     """Delete a token that is from a sign-in link; return whether it is. Other tokens stay."""
     token = await documents.find_token(digest(bearer))

@@ -25,7 +25,7 @@ from mail.adapters.telemetry.emf import write_failure as write_failure
 from mail.adapters.telemetry.emf import write_metrics as write_metrics
 from mail.bootstrap import peers
 from mail.bootstrap.peers import may_call_private as may_call_private
-from mail.bootstrap.system import LocalSystem, read_auth_endpoints, with_protocol
+from mail.bootstrap.system import CLIENT_SECRET_VARIABLE, LocalSystem, read_auth_endpoints, with_protocol
 from mail.bootstrap.system import System as System
 from mail.bootstrap.system import read_swarm as read_swarm
 from mail.bootstrap.telemetry import (
@@ -114,6 +114,7 @@ def local(
         router=router,
         webhooks=peers.make_webhooks(documents, config, clock, secrets),
         auth_endpoints=auth_endpoints,
+        client_secret=environ.get(CLIENT_SECRET_VARIABLE, ""),
         telemetry=telemetry_of_server(config.telemetry, config.swarm.name, backend.depths),
     )
 
@@ -196,6 +197,7 @@ def aws(
         router=router,
         webhooks=peers.make_webhooks(documents, config.server, clock, secrets),
         auth_endpoints=read_auth_endpoints(environ),
+        client_secret=environ.get(CLIENT_SECRET_VARIABLE, ""),
         telemetry=telemetry
         or telemetry_of_function(config.server.telemetry, config.server.swarm.name, observers),
         observers=observers,

@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from mail.adapters.shared.backend import Backend, WorkQueue
+from mail.auth.claims import JWTSettings
 from mail.auth.keys import Authenticator, CachedAuthenticator
 from mail.auth.tokens import CACHE_SECONDS, TokenAuthenticator
 from mail.bootstrap import peers
@@ -26,7 +28,6 @@ from mail.core.engine.runtime import Runtime
 from mail.core.engine.telemetry import Observers
 from mail.core.engine.versions import Versions
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
-from mail.core.task.callbacks import LONGEST_WAIT
 from mail.core.task.ports import TurnQueue
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import TaskKey, TaskStatus
@@ -41,8 +42,11 @@ from mail.swarms_json.load import find_source
 from mail.utils.parsing import PYTHON_PREFIX, read_python_string
 
 if TYPE_CHECKING:
+    import httpx2
+
     from mail.adapters.aws.queue import SQSQueue
     from mail.adapters.local.workers import LocalWorkers
+    from mail.auth.oidc import JWTAuthenticator
 
 type LocalSystem = System[WorkQueue]
 """The system of a server or a program, which takes wake-ups from its own queue."""
@@ -53,6 +57,9 @@ type AwsSystem = System[SQSQueue]
 PROTOCOL = Path(protocol.__file__).with_name("protocol.md")
 
 AUTH_VARIABLES = ("AUTH_ENDPOINT", "TOKEN_INFO_ENDPOINT")
+
+CLIENT_SECRET_VARIABLE = "MAIL_OIDC_CLIENT_SECRET"  # noqa: S105 - a name
+"""Names the secret of this server's page at the identity provider, if that wants one."""
 
 TURN_GRACE_SECONDS = 10.0
 """Seconds that running turns may take after the server is asked to stop; longer ones are run again after a start."""
@@ -68,6 +75,7 @@ class System[Q: TurnQueue]:
         entry: the entry that the swarm was built from, if known.
         router, webhooks: deliver to other swarms and to webhooks; a program's swarm may have neither.
         auth_endpoints: the URLs of an external authentication service; None for built-in tokens.
+        client_secret: this server's secret at the identity provider, if that wants one of its page.
         observers: measure the runtime, besides those of `telemetry`.
         on_unfinished: called by `stop` with the number of tasks that still run; None if nobody wants to know.
         stream_seconds: seconds after which a stream that its client can resume ends; None for no such limit.
@@ -90,6 +98,7 @@ class System[Q: TurnQueue]:
         router: InterswarmRouter | None = None,
         webhooks: HTTPWebhooks | None = None,
         auth_endpoints: tuple[str, str] | None = None,
+        client_secret: str = "",
         telemetry: Telemetry | None = None,
         observers: Observers = (),
         stream_seconds: float | None = None,
@@ -139,16 +148,16 @@ class System[Q: TurnQueue]:
             max_file_bytes=limits.file_bytes,
             base_url=config.interswarm.base_url.rstrip("/") or base_url,
             permits=self.permits,
-            longest_wait=LONGEST_WAIT if retention is None else min(LONGEST_WAIT, retention),
             versions=Versions(backend.documents, clock, retention=retention),
         )
         self.entry = entry
         self.on_unfinished: Callable[[int], object] | None = None
         self._backend = backend
         self._resources = AsyncExitStack()
-        known_keys = self._make_authenticator(auth_endpoints)
-        self.authenticator: Authenticator = known_keys
+        known_keys = self._known_keys(auth_endpoints)
         self.forget_keys = known_keys.forget
+        self.identity = self._make_identity(config.auth.jwt, known_keys, client_secret)
+        self.authenticator: Authenticator = self.identity or known_keys
         self._workers: LocalWorkers | None = None
         self._warming: asyncio.Task[None] | None = None
         self._is_embedded = is_embedded
@@ -293,16 +302,36 @@ class System[Q: TurnQueue]:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    def _make_authenticator(self, endpoints: tuple[str, str] | None) -> CachedAuthenticator:
+    def _known_keys(self, endpoints: tuple[str, str] | None) -> CachedAuthenticator:
+        """Return what authenticates the keys of this server, or of the external service."""
         if endpoints is None:
             return CachedAuthenticator(TokenAuthenticator(self.documents, self.clock), seconds=CACHE_SECONDS)
-        import httpx2
-
         from mail.auth.service import AuthService
+
+        return CachedAuthenticator(AuthService(self._open_client(), *endpoints))
+
+    def _make_identity(
+        self, settings: JWTSettings, others: Authenticator, client_secret: str
+    ) -> "JWTAuthenticator | None":
+        """Return what authenticates tokens of the identity provider. Raises ConfigurationError."""
+        if problem := settings.problem():
+            raise ConfigurationError(f"[server.auth.jwt]: {problem}")
+        if not settings.issuer:
+            return None
+        if find_spec("jwt") is None:
+            raise ConfigurationError("[server.auth.jwt]: pip install 'mail-serverless[oidc]'")
+        from mail.auth.oidc import JWTAuthenticator, Provider
+
+        provider = Provider(settings.issuer, self._open_client())
+        return JWTAuthenticator(settings, provider, others, client_secret)
+
+    def _open_client(self) -> "httpx2.AsyncClient":
+        """Return a client that `stop` closes."""
+        import httpx2
 
         client = httpx2.AsyncClient()
         self._resources.push_async_callback(client.aclose)
-        return CachedAuthenticator(AuthService(client, *endpoints))
+        return client
 
 
 def read_swarm(config: ServerConfig) -> tuple[SwarmCore, SwarmSpec | None]:

@@ -88,9 +88,18 @@ class MAILClient(Messaging):
         """Make a link that signs a browser in as the caller, once: its `code` is for `/ui#sign-in=CODE`."""
         return await self._ask("create_sign_in_link")
 
-    async def sign_in(self, code: str) -> JSONObject:
-        """Exchange the code of a sign-in link for a `token` that expires, and use it from now on."""
-        session = await self._ask("sign_in", code=code)
+    async def sign_in_ways(self) -> JSONObject:
+        """Return the identity `provider` at which people sign in to the page, if the server has one."""
+        return await self._ask("sign_in_ways")
+
+    async def sign_in(
+        self, code: str, verifier: str | None = None, redirect_uri: str | None = None
+    ) -> JSONObject:
+        """Exchange the code of a sign-in link for a `token` that expires, and use it from now on.
+
+        With `verifier`, the code is one that the identity provider has sent to `redirect_uri`.
+        """
+        session = await self._ask("sign_in", code=code, verifier=verifier, redirect_uri=redirect_uri)
         self.api_key = session["token"]
         return session
 

@@ -95,6 +95,7 @@ OPERATIONS = {
         Operation("get_status", "GET", "/status"),
         Operation("get_whoami", "GET", "/whoami"),
         Operation("create_sign_in_link", "POST", "/sign-in-links"),
+        Operation("sign_in_ways", "GET", "/sign-in"),
         Operation("sign_in", "POST", "/sign-in"),
         Operation("sign_out", "POST", "/sign-out"),
         Operation("get_tokens", "GET", "/tokens", for_admins=True),

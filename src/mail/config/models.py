@@ -22,8 +22,10 @@ from pydantic import (
     model_validator,
 )
 
+from mail.auth.claims import JWTSettings
 from mail.config.database import read_database
 from mail.config.tables import (
+    AuthConfig,
     ConnectionsConfig,
     InterswarmConfig,
     LimitsConfig,
@@ -49,7 +51,7 @@ OFF = "none"
 
 _CONNECTIONS = ("head_seconds", "body_seconds", "idle_seconds", "stall_seconds")
 
-_VARIABLES: Mapping[str, tuple[str, str]] = {
+_VARIABLES: Mapping[str, tuple[str, ...]] = {
     "MAIL_MAX_BODY_BYTES": ("settings", "max_body_bytes"),
     "MAIL_FAILING_CALL_LIMIT": ("settings", "failing_call_limit"),
     "MAIL_REQUESTS_PER_SECOND": ("limits", "requests_per_second"),
@@ -70,24 +72,32 @@ _VARIABLES: Mapping[str, tuple[str, str]] = {
     "MAIL_LOG_FORMAT": ("telemetry", "log_format"),
     "MAIL_UNREACHABLE_SECONDS": ("interswarm", "unreachable_seconds"),
     "MAIL_WEBHOOKS_ALLOW_PRIVATE": ("webhooks", "allow_private_addresses"),
+    "MAIL_JWT_ISSUER": ("auth", "jwt", "issuer"),
+    "MAIL_JWT_AUDIENCE": ("auth", "jwt", "audience"),
+    "MAIL_JWT_CLIENT_ID": ("auth", "jwt", "client_id"),
 }
 """The keys of `[server]` that environment variables set: their tables and names."""
 
 
 def read_environment(environ: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """Return the tables of `[server]` that the environment sets. Raises ConfigurationError, with the variable."""
-    tables: dict[str, dict[str, Any]] = {}
-    for name, (table, key) in _VARIABLES.items():
-        text = environ.get(name, "").strip().lower()
+    found: dict[str, dict[str, Any]] = {}
+    for name, (*tables, key) in _VARIABLES.items():
+        text = environ.get(name, "").strip()
         if not text:
             continue
-        model = type(ServerConfig.model_fields[table].default)
+        model: type[BaseModel] = ServerConfig
+        place = found
+        for table in tables:
+            model, place = type(model.model_fields[table].default), place.setdefault(table, {})
+        if model is not JWTSettings:  # whose texts are the provider's
+            text = text.lower()
         try:
             read = model.model_validate_strings({key: "0" if text == OFF else text})
         except ValidationError as error:
             raise ConfigurationError(f"{name}: {text!r}: {problems(error, model)[0][1]}") from None
-        tables.setdefault(table, {})[key] = getattr(read, key)
-    return tables
+        place[key] = getattr(read, key)
+    return found
 
 
 logger = logging.getLogger(__name__)
@@ -160,6 +170,7 @@ class ServerConfig(_TopTable):
     storage: StorageConfig = StorageConfig()
     interswarm: InterswarmConfig = InterswarmConfig()
     webhooks: WebhooksConfig = WebhooksConfig()
+    auth: AuthConfig = AuthConfig()
     models: dict[Annotated[str, Field(min_length=1)], ModelLimits] = Field(
         default_factory=dict,
         description="The limits of providers, by a model's name or a pattern such as `anthropic/*`.",

@@ -5,6 +5,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from mail.auth.claims import JWTSettings
 from mail.config.database import AUTO, engine_of, hide_password, read_database
 from mail.core.task.failing_calls import FAILING_CALL_LIMIT
 from mail.core.task.files import MAX_FILE_BYTES
@@ -162,6 +163,16 @@ class StorageConfig(Table):
     def shown(self) -> str:
         """The database without a password."""
         return hide_password(self.database)
+
+
+class AuthConfig(Table):
+    """`[server.auth]`: who callers are, besides those with keys of this server.
+
+    Attributes:
+        jwt: the identity provider whose tokens are accepted.
+    """
+
+    jwt: JWTSettings = JWTSettings()
 
 
 class WebhooksConfig(Table):

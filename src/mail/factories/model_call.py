@@ -65,6 +65,9 @@ async def call_model(
             attempt, ticket = attempt + turn.parked.attempts, turn.parked.ticket
     permits, provider = turn.permits, provider_of(request.llm) or request.llm
     gate = None if permits is None else permits.gate(request.llm)
+    if permits is not None and gate is None and turn.parked is not None:
+        await permits.learn_breakers(request.llm)  # the model may be refusing the calls of all processes
+        gate = permits.gate(request.llm)
     with model_call(request.llm) as call:
         if call.wants_deltas:
             request = replace(request, streams=True)
@@ -237,12 +240,12 @@ async def _permit(
         if (left := _left(until)) is not None and reply.wait >= left:
             raise CallFailed(Cause.RATE_LIMIT)
         await asyncio.sleep(reply.wait)
-    await asyncio.sleep(reply.wait)
-    before, begin = call.tokens, loop.time()
+    before, begin = call.tokens, loop.time() + reply.wait
     try:
+        await asyncio.sleep(reply.wait)
         yield
     finally:
-        await gate.end(call.tokens - before, loop.time() - begin)
+        await gate.end(call.tokens - before, max(0.0, loop.time() - begin))
 
 
 def _may_park() -> bool:

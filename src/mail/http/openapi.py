@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
 from typing import Any, get_type_hints
 
 from fastapi import APIRouter
@@ -69,8 +70,9 @@ _PROBLEM = {"application/json": {"schema": {"$ref": f"{SCHEMAS}{Problem.__name__
 
 _HEADERS = {401: _CHALLENGE, 429: _RETRY_AFTER, 503: _RETRY_AFTER}
 
-PUBLIC = (500, 503)
-PROTECTED = (401, 403, 429, *PUBLIC)
+_ALWAYS = (500, 503)
+_OF_CALLERS = (401, 403, 429)
+_OF_BODIES = (400, 413)
 
 PAGE_HEADERS: dict[str, Any] = {
     "Link": {"description": 'The next page, if any: `<…>; rel="next"`.', "schema": {"type": "string"}},
@@ -106,12 +108,23 @@ def complete(document: dict[str, Any], routes: Iterable[APIRoute]) -> None:
     schemas.update(more["$defs"])
     for operations in document["paths"].values():
         for operation in operations.values():
-            if _is_fastapis(operation["responses"].get("422", {})):
-                del operation["responses"]["422"]
+            _complete_errors(operation)
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     document["components"]["schemas"] = dict(sorted(schemas.items()))
     _describe(document)
+
+
+def _complete_errors(operation: dict[str, Any]) -> None:
+    """Document the errors that follow from what an operation takes, besides those that its route names."""
+    responses = operation["responses"]
+    if _is_fastapis(responses.get("422", {})):
+        del responses["422"]
+    of_callers = _OF_CALLERS if "security" in operation else ()
+    of_bodies = _OF_BODIES if "requestBody" in operation else ()
+    shared = problems(*_ALWAYS, *of_callers, *of_bodies)
+    everything = {**{str(status): deepcopy(docs) for status, docs in shared.items()}, **responses}
+    operation["responses"] = dict(sorted(everything.items()))
 
 
 def _bodies(endpoint: Callable[..., Any]) -> Iterator[JSONBody[Any]]:
@@ -164,8 +177,16 @@ def _operation_id(route: APIRoute) -> str:
     return route.name
 
 
+def answers(model: Any, *statuses: int) -> dict[str, Any]:
+    """Return the documentation of a route's answers: of the model, and of the errors that only some routes have."""
+    return {"response_model": model, "responses": problems(*statuses)}
+
+
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the documentation of error responses, for the `responses` of a route."""
+    """Return the documentation of error responses, for the `responses` of a route.
+
+    Every route has 500 and 503, one for callers 401, 403 and 429, and one with a body 400 and 413, without naming them.
+    """
     return {
         status: {"description": _MEANINGS[status], **_HEADERS.get(status, {}), "content": _PROBLEM}
         for status in sorted(statuses)

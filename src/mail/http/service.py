@@ -25,6 +25,7 @@ from mail.http.rates import RateLimiter
 logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
+    from mail.auth.oidc import JWTAuthenticator
     from mail.swarms_json.current import CurrentSwarm
 
 
@@ -200,6 +201,7 @@ class Service:
         stream_url: base URL of a server that streams better than this one, if there is one.
         card_key: the path of the private key that signs the agent card of A2A; empty for none.
         issues_tokens: whether the server issues its tokens itself, and not an external service.
+        identity: authenticates the tokens of an identity provider, if there is one.
         served: the runtime's swarm, if it can be dumped and replaced.
         registry: the other swarms, if this server has a registry.
         page_bytes: the size of tasks after which a page of them ends.
@@ -229,6 +231,7 @@ class Service:
     stream_url: str = ""
     card_key: str = ""
     issues_tokens: bool = True
+    identity: "JWTAuthenticator | None" = None
     served: "CurrentSwarm | None" = None
     registry: Registry | None = None
     page_bytes: int = PAGE_BYTES

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from urllib.parse import urlencode
 
 from fastapi import Request
-from pydantic import Field
+from pydantic import ConfigDict, Field, RootModel
 from pydantic_core import to_json
 
 from mail.auth.keys import Caller
@@ -265,6 +265,18 @@ class TaskRecord(TaskSummary):
         description="Only with `items`: what these events add to the conversation or change in it. An item replaces "
         "the one with its id.",
     )
+
+
+class AnyTask(RootModel[TaskRecord | TaskSummary]):
+    """A task, with or without its events and waiting messages."""
+
+    model_config = ConfigDict(defer_build=True)
+
+
+class AnyTasks(RootModel[dict[str, TaskRecord] | dict[str, TaskSummary]]):
+    """Tasks by their ids."""
+
+    model_config = ConfigDict(defer_build=True)
 
 
 async def load_task(service: Service, caller: Caller, task_id: str, whose: str | None = None) -> Task:

@@ -93,6 +93,7 @@ def make_service(
         stream_url=stream_url,
         card_key=config.interswarm.card_key,
         issues_tokens=system.issues_tokens,
+        identity=system.identity,
         served=system.served,
         registry=system.registry,
         page_bytes=PAGE_BYTES if max_answer_bytes is None else max_answer_bytes // 2,

@@ -10,6 +10,8 @@ from mail.errors import StoreUnavailable, TextGone
 
 logger = logging.getLogger(__name__)
 
+TEXT_TYPE = "application/json"
+
 
 class Blobs:
     """A bucket of texts and files."""
@@ -20,7 +22,7 @@ class Blobs:
 
     async def put(self, name: str, text: str) -> None:
         """Store a text. Raises StoreUnavailable."""
-        await self.put_bytes(name, text.encode(), "application/json")
+        await self.put_bytes(name, text.encode(), TEXT_TYPE)
 
     async def get(self, name: str) -> str:
         """Return a text. Raises TextGone, StoreUnavailable."""
@@ -42,6 +44,15 @@ class Blobs:
         """Copy an object. Raises TextGone, StoreUnavailable."""
         source = {"Bucket": self._bucket, "Key": name}
         await self._of_object("copy_object", Bucket=self._bucket, Key=new_name, CopySource=source)
+
+    async def renew(self, name: str, media_type: str = TEXT_TYPE) -> None:
+        """Copy an object onto itself, as the bucket deletes objects by age. Raises TextGone, StoreUnavailable."""
+        source = {"Bucket": self._bucket, "Key": name}
+        change = {
+            "MetadataDirective": "REPLACE",
+            "ContentType": media_type,
+        }  # S3 refuses a copy that changes nothing
+        await self._of_object("copy_object", Bucket=self._bucket, Key=name, CopySource=source, **change)
 
     async def _of_object(self, operation: str, **arguments: Any) -> dict[str, Any]:
         try:

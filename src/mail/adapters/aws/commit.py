@@ -7,13 +7,12 @@ opened.
 Texts too large for an item go to the bucket before the transaction. If there are more messages than a transaction has
 room for, the surplus is *staged*: written before it, each with the id of the commit and the key of its events. A staged
 message is valid if that item exists with that id; otherwise it is a leftover of a failed commit. The same is true of
-the histories of a fork with very many agents.
+the histories of a fork with very many agents, and of all but the last slice of a fork with much mail.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count, starmap
-from math import ceil
 from typing import Any
 
 from mail.adapters.aws.items import (
@@ -24,7 +23,6 @@ from mail.adapters.aws.items import (
     Value,
     blob_name,
     blob_of,
-    blobs_of,
     encode_counts,
     encode_dead,
     encode_identity,
@@ -47,6 +45,7 @@ from mail.adapters.aws.items import (
     task_mail_name,
     wait_key,
 )
+from mail.adapters.aws.retention import Retention
 from mail.adapters.aws.table import key_of
 from mail.adapters.shared.snapshots import encode_delivered, encode_read
 from mail.core.protocol.message import MAILMessage
@@ -82,10 +81,6 @@ TASK_MAIL_TEXT = 8_000
 _SPARSE = ("running", "due", "dead", "dead_place", "expires_at")
 """Attributes that the task may lack."""
 
-OUTLIVES_BY = 60
-"""Seconds by which a task outlives its other items, so that none of them is found after it has expired."""
-
-
 NO_LEASES: Item = {"leases": {"M": {}}}
 
 
@@ -119,8 +114,7 @@ class CommitPlan:
     JSON.
 
     Args:
-        expires_at: when the items expire, in seconds since the epoch; None for never.
-        objects_expire_at: when items with texts in the bucket expire, which deletes those, whatever the task waits for.
+        retention: says when the items expire.
         is_in_task: whether the consumed message stands in the item of the task, and has no item of its own.
         latest: when a sweep must look after the task at the latest, in seconds since the epoch.
 
@@ -128,9 +122,10 @@ class CommitPlan:
         commit_id: a unique id of this attempt.
         events_key: the sort key of the item that proves, with `commit_id`, that the commit went through.
         blobs: the texts for the bucket, by name.
-        copies: the names there of texts that a fork inherits.
+        copies: the names there of texts that a fork has inherited already, and inherits.
+        is_last: whether it is no slice of a fork that has further ones.
         staged: the items to be written before the transaction.
-        actions: the transaction; the first one changes the task.
+        actions: the transaction, if it is the last; the first one changes the task.
     """
 
     def __init__(
@@ -139,24 +134,25 @@ class CommitPlan:
         commit_id: str,
         *,
         now: float,
-        expires_at: int | None,
-        objects_expire_at: int | None = None,
+        retention: Retention,
         has_bucket: bool,
         is_in_task: bool = False,
         latest: float = NEVER,
+        copies: Iterable[str] = (),
     ) -> None:
         self._change = change
         self._partition = partition(change.key)
         self.commit_id = commit_id
         self._now = now
-        self._expires_at = expires_at
-        self._objects_expire_at = objects_expire_at
+        self._expiry, self._task_expiry = retention.expiry(), retention.task_expiry(change.task)
         self._is_in_task = is_in_task
-        self._index_keys = encode_running(change.task, now, latest) | encode_dead(change.task)
+        self._index_keys = encode_running(change.task, now, latest, retention.keep_by(change.task))
+        self._index_keys |= encode_dead(change.task)
         self.events_key = events_key(change.task.seq, change.task.version, has_events=bool(change.events))
+        self.is_last = change.last_seq == change.task.seq
         self.blobs: dict[str, str] = {}
-        self.copies: list[str] = []
-        self._numbers = count()
+        self.copies = [*copies]
+        self._numbers = count(len(self.copies))
         self._state = Text(encode_state(change.task))
         self._counts = encode_counts(change.task)
         self._mail_changes = {"delivered": encode_delivered(change), "read": encode_read(change)}
@@ -166,9 +162,8 @@ class CommitPlan:
             id(message): Text(message.model_dump_json()) for message in self._messages_with_items()
         }
         optional = (change.consumed, change.response, *change.waits)
-        room = max(
-            0, TRANSACTION_ACTIONS - 2 - len(change.also_read) - sum(each is not None for each in optional)
-        )
+        room = TRANSACTION_ACTIONS - 2 - len(change.also_read) - sum(each is not None for each in optional)
+        room = max(0, room) if self.is_last else 0
         self._direct_histories = self._histories[:room]
         self._direct = change.deliveries[: room - len(self._direct_histories)]
         if has_bucket:
@@ -182,9 +177,13 @@ class CommitPlan:
                 self._staged(self._history(*each, commit_id))
                 for each in self._histories[len(self._direct_histories) :]
             ),
+            *(() if self.is_last else (self._staged(self._batch()),)),
         ]
         self._check()
         self.staged = list(map(pack, self.staged))
+        self.actions: list[dict[str, Any]] = []
+        if not self.is_last:
+            return
         self._task_mail = self._find_task_mail()
         puts: Iterator[dict[str, Any]] = ({"Put": {"Item": pack(item)}} for item in self._puts())
         self.actions = [self._change_task(), *self._deletes(), *puts]
@@ -250,13 +249,7 @@ class CommitPlan:
     # --------------------------------------------------------------------------------------------- items
 
     def _item(self, sort_key: str, **attributes: Value) -> Item:
-        item = {**key_of((self._partition, sort_key)), **attributes}
-        if self._expires_at is not None:
-            has_objects = (self.blobs or self.copies) and blobs_of(item)
-            item["expires_at"] = number(
-                self._objects_expire_at or self._expires_at if has_objects else self._expires_at
-            )
-        return item
+        return {**key_of((self._partition, sort_key)), **attributes, **self._expiry}
 
     def _mail(self, entry: InboxEntry) -> Item:
         return self._item(inbox_key(entry), message=self._messages[id(entry.message)].attribute)
@@ -278,26 +271,23 @@ class CommitPlan:
             yield self._item(response_key(change.ended), message=message.attribute)
 
     def _wait(self, wait: Wait) -> Item:
-        due = wait.waits_until
         item = self._item(wait_key(wait.id), record=string(write_wait(wait)))
-        if self._expires_at is not None and due is not None:
-            item["expires_at"] = number(self._expires_at + max(0, ceil(due - self._now)))
-        return item if due is None else {**item, "waits": WAITS}
+        return item if wait.waits_until is None else {**item, "waits": WAITS}
 
     def _batch(self) -> Item:
         """Return the item of the events, with the state of the task after them."""
-        batch = {
-            "events": self._events.attribute,
-            "commit": string(self.commit_id),
-            "state": self._state.attribute,
-            **self._counts,
-        }
+        batch = {"events": self._events.attribute, "commit": string(self.commit_id)}
+        if self.is_last:
+            batch |= {"state": self._state.attribute, **self._counts}
         if self._moved:
             batch["messages"] = {"M": {str(seq): pointer(blob) for seq, blob in self._moved.items()}}
         for name, mail in self._mail_changes.items():
             if mail is not None:
                 batch[name] = string(mail)
-        return self._item(self.events_key, **batch)
+        if self.is_last:
+            return self._item(self.events_key, **batch)
+        sort_key = events_key(self._change.last_seq, self._change.task.version)
+        return self._item(f"{sort_key}#{self.commit_id}", **batch)
 
     def _encode_events(self) -> Text:
         """Encode the events without the messages that are in the bucket; `_moved` has their names there, by seq."""
@@ -344,9 +334,7 @@ class CommitPlan:
         values |= self._index_keys
         if self._change.expected_version == 0 or self._change.response is not None:
             values["bytes"] = number(self._change.task.stored_bytes)
-        if self._expires_at is not None and self._change.task.schedule is None:  # a schedule stays
-            values["expires_at"] = number(self._expires_at + OUTLIVES_BY)
-        return values
+        return values | self._task_expiry
 
     def _change_task(self) -> dict[str, Any]:
         if self._change.expected_version == 0:

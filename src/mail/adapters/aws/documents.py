@@ -42,7 +42,7 @@ class DynamoDBDocuments:
     async def get(self, kind: Kind, *key: str) -> Document | None:
         if not all(key):  # DynamoDB refuses empty keys
             return None
-        item = await self._table.get(_key_of(kind, key))
+        item = await self._table.get(document_key(kind, key))
         return None if item is None else _document(key, item)
 
     async def put(
@@ -62,7 +62,7 @@ class DynamoDBDocuments:
         if kind is Kind.WEBHOOK:
             caller, webhook = document.key
             return await self._put_in_map(caller, webhook, document.fields["record"], limit)
-        keys = [_key_of(kind, document.key)]
+        keys = [document_key(kind, document.key)]
         if kind is Kind.TOKEN:  # listed first: a token that can be used can be removed
             keys.insert(0, (TOKENS, document.key[0]))
         try:
@@ -80,7 +80,7 @@ class DynamoDBDocuments:
         where = where or {}
         condition = " AND ".join((ITEM_EXISTS, *(f"#{name} = :{name}" for name in where)))
         values = {f":{name}": string(value) for name, value in where.items()}
-        was_there = await self._table.delete(_key_of(kind, key), condition, values)
+        was_there = await self._table.delete(document_key(kind, key), condition, values)
         if kind is Kind.TOKEN:  # last: a token that is listed can be removed again, should this break off
             await self._table.delete_many([(TOKENS, key[0])])
         return was_there
@@ -152,7 +152,7 @@ class DynamoDBDocuments:
         return True
 
 
-def _key_of(kind: Kind, key: tuple[str, ...]) -> Key:
+def document_key(kind: Kind, key: tuple[str, ...]) -> Key:
     """Return the key of a document's item."""
     match kind, key:
         case Kind.TOKEN, (digest,):

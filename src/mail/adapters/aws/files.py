@@ -47,7 +47,7 @@ class DynamoDBFiles:
         self._retention = retention
 
     async def put_file(self, instance: str, file: FileRef, data: bytes, *, secret: str, now: float) -> None:
-        key = _key_of(instance, file.id)
+        key = file_key(instance, file.id)
         if (item := await self._find(key)) is not None and int(item["kept"]["N"]):
             return
         values = {f":{name}": value for name, value in _attributes(file).items()}
@@ -80,15 +80,15 @@ class DynamoDBFiles:
         return 0 if item is None else int(item["size"]["N"])
 
     async def find_file(self, instance: str, file_id: str) -> FileRef | None:
-        item = await self._find(_key_of(instance, file_id))
+        item = await self._find(file_key(instance, file_id))
         return None if item is None else _read(file_id, item)
 
     async def read_secret(self, instance: str, file_id: str) -> str | None:
-        item = await self._find(_key_of(instance, file_id))
+        item = await self._find(file_key(instance, file_id))
         return None if item is None else str(item["secret"]["S"])
 
     async def read_file(self, instance: str, file_id: str) -> bytes | None:
-        item = await self._find(_key_of(instance, file_id))
+        item = await self._find(file_key(instance, file_id))
         if item is None:
             return None
         if self._blobs is not None and "place" in item:
@@ -99,7 +99,7 @@ class DynamoDBFiles:
         return data
 
     async def keep_file(self, key: TaskKey, file: FileRef) -> bool:
-        of_file = _key_of(key.instance, file.id)
+        of_file = file_key(key.instance, file.id)
         item = await self._find(of_file)
         if item is None:
             return False
@@ -112,20 +112,25 @@ class DynamoDBFiles:
             except TextGone:
                 return False
         expiry = self._expiry()
+        if self._blobs is not None and "place" in item and expiry and ":place" not in values:
+            try:  # the bucket counts from when the first task got the file
+                await self._blobs.renew(place, file.type)
+            except TextGone:
+                return False
         values |= {f":{name}": value for name, value in expiry.items()}
         if set_now := [name for name in (":place", ":expires_at") if name in values]:
             changes += _setting(set_now)
         if not expiry:
             changes += " REMOVE #expires_at"
-        references = _references(key, file.id)
+        both = references(key, file.id)
         # before `kept` changes, by which a deletion notices that
-        await self._table.put_many([{**key_of(each), **_attributes(file), **expiry} for each in references])
+        await self._table.put_many([{**key_of(each), **_attributes(file), **expiry} for each in both])
         try:
             before = await self._table.update(
                 of_file, changes, "attribute_exists(#PK)", values, returning="ALL_OLD"
             )
         except ConditionFailed:
-            await self._table.delete_many(references)
+            await self._table.delete_many(both)
             return False
         now = self._clock.now().timestamp()
         if _is_unused_of(before, now):
@@ -142,9 +147,9 @@ class DynamoDBFiles:
 
     async def drop_files(self, key: TaskKey) -> None:
         for file in await self.files_of(key):
-            of_file = _key_of(key.instance, file.id)
+            of_file = file_key(key.instance, file.id)
             item = await self._find(of_file)
-            in_task, in_file = _references(key, file.id)
+            in_task, in_file = references(key, file.id)
             await self._table.delete_many([in_file])
             others = self._table.pages(of_file[0], TASK_START, TASK_END, limit=1)
             if item is not None and not [one async for page in others for one in page]:
@@ -169,7 +174,7 @@ class DynamoDBFiles:
         return {"expires_at": number(ceil(self._clock.now().timestamp()) + self._retention)}
 
 
-def _key_of(instance: str, file_id: str) -> Key:
+def file_key(instance: str, file_id: str) -> Key:
     return f"FILE#{instance}#{file_id}", FILE
 
 
@@ -186,9 +191,9 @@ def _is_unused_of(file: Item, now: float) -> bool:
     return uploaded // UNUSED_SECONDS == now // UNUSED_SECONDS
 
 
-def _references(key: TaskKey, file_id: str) -> tuple[Key, Key]:
+def references(key: TaskKey, file_id: str) -> tuple[Key, Key]:
     """Return the keys of the reference of a task: among the items of the task, and of the file."""
-    file, _ = _key_of(key.instance, file_id)
+    file, _ = file_key(key.instance, file_id)
     return (partition(key), REFERENCE_START + file_id), (file, TASK_START + key.task_id)
 
 

@@ -15,6 +15,7 @@ from mail.adapters.aws.items import (
     DEAD,
     DELETING,
     META,
+    PAUSED,
     SHARDS,
     Item,
     dead_key,
@@ -121,13 +122,17 @@ class TaskIndex:
             if not DueTask(task, decode_leases(item)).is_leased(wake_up.mailbox, now)
         ]
 
-    async def due(self, until: float) -> tuple[list[DueTask], list[str]]:
-        """Return the tasks to look after until then, and the partitions of those not deleted as a whole."""
+    async def due(self, until: float) -> tuple[list[tuple[Task, Item]], list[str]]:
+        """Return the tasks to look after until then, with their items, and the partitions of those partly deleted."""
         found = await self._running_partitions(until)
         items = await self._table.get_many((name, META) for name in found)
         tasks = await self._read(item for item in items if not self._reader.is_gone(item))
-        due = [DueTask(task, decode_leases(item)) for task, item in tasks if float(item["due"]["N"]) <= until]
+        due = [(task, item) for task, item in tasks if float(item["due"]["N"]) <= until]
         return due, [item["PK"]["S"] for item in items if DELETING in item]
+
+    async def oldest_start(self) -> float:
+        """Return 0: no index has all tasks in order, and what nobody needs here expires."""
+        return 0.0
 
     async def usage_of(self, instance: str) -> CallerUsage:
         """Return what an instance's tasks took up when they last began or stopped, by the index."""
@@ -214,7 +219,11 @@ class TaskIndex:
         return tasks
 
     async def _running_partitions(self, until: float | None) -> list[str]:
-        found = await asyncio.gather(*(self._shard(shard, until) for shard in SHARDS))
+        """Return the partitions of the tasks with work or, with `until`, of those that are due."""
+        starts = ("",) if until is None else ("", PAUSED)
+        found = await asyncio.gather(
+            *(self._shard(start + shard, until) for start in starts for shard in SHARDS)
+        )
         return list(chain.from_iterable(found))
 
     async def _shard(self, shard: str, until: float | None) -> list[str]:

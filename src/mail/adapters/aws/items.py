@@ -64,6 +64,9 @@ MAX_SORT_KEY = 1024
 SHARDS = "0123456789abcdef"
 """The partitions of the index of running tasks, so that none gets hot."""
 
+PAUSED = "paused-"
+"""The start of the names of the partitions of that index with tasks that only have to be kept."""
+
 DEAD = "1"
 """The only partition of the index of tasks with dead letters, as these are few."""
 
@@ -343,15 +346,19 @@ def encode_counts(task: Task) -> Item:
     }
 
 
-def encode_running(task: Task, now: float, latest: float = NEVER) -> Item:
+def encode_running(task: Task, now: float, latest: float = NEVER, keep_by: float = NEVER) -> Item:
     """Encode the keys of a task with work, or with approvals that expire, in the index of running tasks; else none.
 
-    It is due at `latest`, and to be checked some time after this commit while it has mail, as a wake-up may be lost.
+    It is due at `latest`, and to be checked some time after this commit while it has mail, as a wake-up may be lost. A
+    task that is only paused has keys of its own, as it must be kept from expiring, by `keep_by`.
     """
+    name = shard(partition(task.key))
     if task.deadline is None and not (task.is_running or task.has_outbound_mail):
-        return {}
+        if task.status is not TaskStatus.PAUSED or keep_by == NEVER:
+            return {}
+        return {"running": string(PAUSED + name), "due": number(keep_by)}
     due = next_due(task, {}, check_after(task, now))
-    return {"running": string(shard(partition(task.key))), "due": number(min(due, latest))}
+    return {"running": string(name), "due": number(min(due, latest, keep_by))}
 
 
 def check_after(task: Task, now: float) -> float:

@@ -23,7 +23,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from math import ceil
 from typing import Any
 
 from mail.adapters.aws.blobs import Blobs
@@ -53,6 +52,7 @@ from mail.adapters.aws.items import (
 )
 from mail.adapters.aws.live import DynamoDBLive
 from mail.adapters.aws.reader import NextMail, TaskReader
+from mail.adapters.aws.retention import Retention
 from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, key_of
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.values import value
@@ -147,7 +147,7 @@ class Leases:
         blobs: Blobs | None,
         clock: Clock,
         live: DynamoDBLive,
-        retention: int | None,
+        retention: Retention,
     ) -> None:
         self._table = table
         self._reader = reader
@@ -233,12 +233,15 @@ class Leases:
         waits = now - datetime.fromisoformat(due.task.updated).timestamp()
         check = now + AHEAD_SECONDS + min(max(waits, QUIET_SECONDS), LONGEST_QUIET)
         ended = {each.mailbox: replace(each.lease, expires=0.0) for each in expired}
-        await self._put_off(due.task, {**due.leases, **ended}, check, now)
+        keep_by = await self._retention.read_keep_by(due.task)
+        await self._put_off(due.task, {**due.leases, **ended}, check, now, keep_by)
         return [each for each, item in zip(expired, taken, strict=True) if item is not None]
 
-    async def _put_off(self, task: Task, leases: Mapping[str, Lease], check: float, now: float) -> None:
+    async def _put_off(
+        self, task: Task, leases: Mapping[str, Lease], check: float, now: float, keep_by: float
+    ) -> None:
         """Set when a task with these leases is due: not before it is to be checked, unless something must happen."""
-        due = next_due(task, leases, check)
+        due = min(next_due(task, leases, check), keep_by)
         if due <= now + AHEAD_SECONDS:  # the next sweep finds it again
             return
         with suppress(ConditionFailed):  # another commit has set it
@@ -292,7 +295,8 @@ class Leases:
                 leases = decode_leases(item)
                 if not _have_expired(leases, now):
                     task = await self._reader.task(item)
-                    await self._put_off(task, leases, check_after(task, now), now)
+                    keep_by = self._retention.keep_by(task, item)
+                    await self._put_off(task, leases, check_after(task, now), now, keep_by)
         return {turn.lease.token for turn, item in zip(turns, renewed, strict=True) if item is None}
 
     async def _set_expiry(self, turn: Claim, expires: float, condition: str, now: float = 0.0) -> Item | None:
@@ -529,8 +533,7 @@ class Leases:
         update: dict[str, Any] = {"Key": key_of((name, inbox_key(turn.entry)))}
         if may_be_task_mail(message):
             values["message"] = message.attribute
-            if self._retention is not None:
-                values["expires_at"] = number(ceil(self._reader.now()) + self._retention)
+            values |= self._retention.expiry()
         else:
             update["ConditionExpression"] = "attribute_exists(PK)"
         update["UpdateExpression"] = "SET " + ", ".join(f"{name} = :{name}" for name in values)
@@ -543,7 +546,7 @@ class Leases:
         if parked is None:
             return "#leases.#mailbox.#saves = :saves", {**values, ":saves": number(saves)}
         check = check_after(turn.task, self._reader.now())
-        due = next_due(turn.task, {turn.mailbox: parked}, check)
+        due = min(next_due(turn.task, {turn.mailbox: parked}, check), self._retention.keep_by(turn.task))
         values |= {":park": encode_lease(parked), ":parked": string(parked.token), ":due": number(due)}
         return "#leases.#mailbox = :park, #due = :due", values
 

@@ -34,7 +34,7 @@ from mail.adapters.aws.items import (
     unpack,
 )
 from mail.adapters.aws.table import DynamoDBTable
-from mail.adapters.shared.codec import decode_events, decode_portion, upto_bytes
+from mail.adapters.shared.codec import decode_portion, decoding, upto_bytes
 from mail.adapters.shared.snapshots import (
     Waiting,
     check_snapshot,
@@ -42,6 +42,7 @@ from mail.adapters.shared.snapshots import (
     follow_mail,
     take_snapshot,
 )
+from mail.core.engine.pacing import Pacer, in_slices
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.values import value
@@ -83,6 +84,7 @@ class TaskReader:
         self._table = table
         self._blobs = blobs
         self._clock = clock
+        self.pacer = Pacer()
 
     def now(self) -> float:
         """Return the present time, in seconds since the epoch."""
@@ -172,11 +174,10 @@ class TaskReader:
     async def read_commit(self, key: TaskKey, at: int) -> Commit:
         """Return the commit with an event. Raises TaskNotFound, BadRequest, SnapshotExpired."""
         item = await self._commit_at(key, at)
-        events = await self._batch(item)
-        if events[0].seq > at:
-            raise SnapshotExpired
+        task, events = await self.task(item), await self._batch(item)
+        _check_begin(task, events, at)
         read = item["read"]["S"] if "read" in item else None
-        return Commit(await self.task(item), events, decode_read(read))
+        return Commit(task, events, decode_read(read))
 
     async def _commit_at(self, key: TaskKey, at: int) -> Item:
         """Return the first commit that ends at an event or after it, as an item of the task; raises as `commit`."""
@@ -190,9 +191,8 @@ class TaskReader:
     async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:
         """Return the task as it was. Raises TaskNotFound, BadRequest, SnapshotExpired."""
         commit = await self._commit_at(key, at)
-        if (await self._batch(commit))[0].seq > at:
-            raise SnapshotExpired
         task = await self.task(commit)
+        _check_begin(task, await self._batch(commit), at)
         [first, *_] = await self._events(key, 0, 1, None)
         waiting: Waiting = {}
         if any(map(sum, task.pending.values())):
@@ -321,7 +321,7 @@ class TaskReader:
         pages = self._table.pages(partition(key), low, high, limit=limit)
         async with aclosing(pages):
             async for page in pages:
-                items += [item for item in page if not self.is_gone(item)]
+                items += await self._proven([item for item in page if not self.is_gone(item)])
                 if limit is not None and len(items) >= limit:
                     break
                 size += 0 if max_bytes is None else sum(map(item_size, page))
@@ -358,11 +358,11 @@ class TaskReader:
                 await self._table.delete(key, "#commit = :commit", {":commit": item["commit"]})
 
     async def _commit_of(self, key: TaskKey, seq: int) -> Item | None:
-        """Return the commit of an event, or the next one that exists."""
+        """Return the commit of an event, or the next one that exists; of a fork's first one, the last slice."""
         pages = self._table.pages(partition(key), events_after(seq - 1), EVENTS_END, limit=1)
         async with aclosing(pages):
             async for item in (item async for page in pages for item in page):
-                if not self.is_gone(item):
+                if "proof" not in item and not self.is_gone(item):
                     return item
         return None
 
@@ -394,13 +394,19 @@ class TaskReader:
 
     async def _batch(self, item: Item) -> tuple[Event, ...]:
         """Return the events of a commit, with the messages that are in the bucket."""
-        events = decode_events(await self.text(item["events"]))
+        events = tuple(await in_slices(decoding([await self.text(item["events"])]), self.pacer))
         moved = item.get("messages", {"M": {}})["M"]
         if not moved:
             return events
         texts = await self.texts(moved.values())
         messages = {int(seq): read_message(text) for seq, text in zip(moved, texts, strict=True)}
         return tuple(event._replace(message=messages.get(event.seq, event.message)) for event in events)
+
+
+def _check_begin(task: Task, events: Sequence[Event], at: int) -> None:
+    """Raise SnapshotExpired if the commit of an event is no longer stored, but a later one is."""
+    if events[0].seq > at and task.version > 1:  # the first commit of a fork may have further items
+        raise SnapshotExpired
 
 
 def _not_found(key: TaskKey) -> TaskNotFound:

@@ -6,9 +6,9 @@ nothing. Leases outlive the process that took them.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing, suppress
-from math import ceil
+from functools import partial
 from operator import attrgetter
 from time import monotonic
 
@@ -38,8 +38,11 @@ from mail.adapters.aws.items import (
 from mail.adapters.aws.leases import Leases
 from mail.adapters.aws.live import DynamoDBLive
 from mail.adapters.aws.reader import TaskReader
+from mail.adapters.aws.retention import Retention
 from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, key_of
+from mail.adapters.shared.snapshots import fork_slices
 from mail.adapters.shared.waiters import Waiters
+from mail.core.engine.watch import read_message
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import Inheritance, TaskChange, Turn
@@ -52,6 +55,7 @@ from mail.core.task.turn_state import Checkpoint
 from mail.core.task.waits import Wait
 from mail.errors import (
     LeaseLost,
+    MAILError,
     PayloadTooLarge,
     StoreError,
     StoreUnavailable,
@@ -83,7 +87,7 @@ class DynamoDBStore:
 
     Args:
         blobs: stores texts that are too large for the table; without it, such changes raise PayloadTooLarge.
-        retention_days: days after which items are deleted; those of a task, after its last commit.
+        retention_days: days after which items are deleted; those of a task, after it was open last.
 
     Attributes:
         live: carries live events through the table.
@@ -100,7 +104,8 @@ class DynamoDBStore:
     ) -> None:
         self._table = DynamoDBTable(client, table)
         self._blobs = blobs
-        self._retention = None if retention_days is None else retention_days * SECONDS_PER_DAY
+        seconds = None if retention_days is None else retention_days * SECONDS_PER_DAY
+        self._retention = Retention(self._table, blobs, clock, seconds)
         self._clock = clock
         self._reader = TaskReader(self._table, blobs, clock)
         self.live = DynamoDBLive(self._table, clock)
@@ -114,7 +119,7 @@ class DynamoDBStore:
         self.read_inbox, self.read_events = reader.read_inbox, reader.read_events
         self.list_tasks, self.list_dead, self.list_ready = index.list_tasks, index.list_dead, index.list_ready
         self.count_running, self.usage_of = index.count_running, index.usage_of
-        self.count_active_instances = index.count_active_instances
+        self.count_active_instances, self.oldest_start = index.count_active_instances, index.oldest_start
 
     async def load(self, key: TaskKey) -> Task | None:
         item = await self._reader.find(key)
@@ -153,7 +158,7 @@ class DynamoDBStore:
     async def commit(self, change: TaskChange) -> None:
         if change.turn is not None and self._turns.may_be_behind(change.turn):
             await self._check_version(change)
-        plan = self._plan(change)
+        plan = self._plan(change) if change.inherits is None else await self._stage(change, change.inherits)
         await self._write(change, plan)
         if change.turn is not None:
             await self._turns.end(change.turn, is_read=change.consumed is not None)
@@ -169,13 +174,11 @@ class DynamoDBStore:
         if self._blobs is not None and content.size > INLINE_BYTES:
             content.blob = blob_name(name, sort_key.removeprefix(content_key("")), 0)
             await self._blobs.put(content.blob, text)
-        item = pack({**key_of((name, sort_key)), "content": content.attribute})
+        item = pack({**key_of((name, sort_key)), "content": content.attribute, **self._retention.expiry()})
         if item_size(item) > ITEM_BYTES:
             raise PayloadTooLarge(
                 f"a text of {content.size} bytes can't be stored without a bucket (MAIL_BUCKET)"
             )
-        if self._retention is not None:
-            item["expires_at"] = number(ceil(self._reader.now()) + self._retention)
         await self._table.put_many([item])
 
     async def read_content(
@@ -191,13 +194,10 @@ class DynamoDBStore:
         return text[offset : offset + length], len(text)
 
     async def put_wait(self, key: TaskKey, wait: Wait, *, instead_of: Wait | None = None) -> bool:
-        due, values = wait.waits_until, {":record": string(write_wait(wait))}
-        update = "SET #record = :record"
-        expires_at = self._expires_at(self._reader.now(), due or wait.due)
-        if expires_at is not None:
-            update += ", #expires_at = :expires"
-            values[":expires"] = number(expires_at)
-        if due is None:
+        changed = {"record": string(write_wait(wait)), **self._retention.expiry()}
+        update = "SET " + ", ".join(f"#{name} = :{name}" for name in changed)
+        values = {f":{name}": value for name, value in changed.items()}
+        if wait.waits_until is None:
             update += " REMOVE #waits"
         else:
             update += ", #waits = :waits"
@@ -240,10 +240,6 @@ class DynamoDBStore:
                     break
         return found
 
-    def _expires_at(self, now: float, wanted_at: float | None) -> int | None:
-        """Return when what is written now expires, if ever; not before it has been wanted."""
-        return None if self._retention is None else ceil(max(now, wanted_at or now)) + self._retention
-
     async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
         response = await self._reader.response(key, generation)
         if response is None:
@@ -272,7 +268,8 @@ class DynamoDBStore:
         due, half_deleted = await self._index.due(until)
         for name in half_deleted:
             await self._delete_items(name)
-        return due
+        await self._retention.keep(due, until)
+        return [DueTask(task, decode_leases(item)) for task, item in due]
 
     async def delete(self, task: Task) -> None:
         name, condition = partition(task.key), f"#version = :version AND attribute_not_exists(#{DELETING})"
@@ -313,17 +310,35 @@ class DynamoDBStore:
         self.live.take(key, task, items, checkpoints)
         return int(task["seq"]["N"])
 
-    def _plan(self, change: TaskChange) -> CommitPlan:
-        now = self._reader.now()
+    async def _stage(self, change: TaskChange, inherits: Inheritance) -> CommitPlan:
+        """Write the first commit of a fork but for its last slice; return the plan of that one."""
+        commit_id, blobs, plan = self._clock.new_id(), list[str](), None
+        try:
+            read = partial(read_message, self, inherits.key)
+            async for part in fork_slices(change, inherits, read, self._reader.pacer):
+                plan = self._plan(part, commit_id, blobs)
+                if not plan.is_last:
+                    blobs += plan.blobs
+                    await self._prepare(plan)
+        except MAILError:
+            if plan is not None:
+                await self._clean_up(change, plan)
+            raise
+        assert plan is not None
+        return plan
+
+    def _plan(
+        self, change: TaskChange, commit_id: str | None = None, copies: Iterable[str] = ()
+    ) -> CommitPlan:
         return CommitPlan(
             change,
-            self._clock.new_id(),
-            now=now,
-            expires_at=self._expires_at(now, change.task.waits.due),
-            objects_expire_at=self._expires_at(now, None),
+            commit_id or self._clock.new_id(),
+            now=self._reader.now(),
+            retention=self._retention,
             has_bucket=self._blobs is not None,
             is_in_task=self._turns.reads_task_mail(change),
             latest=self._turns.latest_check(change.turn),
+            copies=copies,
         )
 
     async def _write(self, change: TaskChange, plan: CommitPlan) -> None:
@@ -384,8 +399,8 @@ class DynamoDBStore:
             await self._blobs.discard([*plan.blobs, *plan.copies])
 
     async def _delete_copies(self, name: str, commit_id: str) -> None:
-        """Delete the histories that a failed fork has copied."""
-        async with aclosing(self._table.pages(name, "A", "B")) as pages:
+        """Delete what a failed fork has copied."""
+        async with aclosing(self._table.pages(name, "A", "F")) as pages:
             async for page in pages:
                 await self._table.delete_many(
                     (name, item["SK"]["S"]) for item in page if item.get("commit") == string(commit_id)

@@ -136,6 +136,29 @@ SELECT is_done, (SELECT state FROM mail.tasks WHERE id = %(task)s AND NOT is_don
 FROM (SELECT EXISTS (SELECT FROM deleted) AS is_done) AS outcome
 """
 
+FIND_MAIL: LiteralString = """
+SELECT events FROM mail.commits WHERE task = %(source)s AND seq >= %(sent)s ORDER BY seq LIMIT 1
+"""
+"""Selects the events of the commit that has sent a message."""
+
+ADD_SLICE: LiteralString = """
+WITH delivered AS (
+    INSERT INTO mail.inbox (task, mailbox, tier, seq, message)
+    SELECT %(task)s, mail.* FROM unnest(
+        %(mailboxes)s::text[], %(tiers)s::smallint[], %(seqs)s::integer[], %(messages)s::text[]
+    ) AS mail ON CONFLICT DO NOTHING
+), written AS (
+    INSERT INTO mail.commits (task, seq, agent, n, events, history, state)
+    SELECT %(task)s, early.*, '' FROM unnest(
+        %(row_seqs)s::integer[], %(row_agents)s::text[], %(row_ns)s::integer[], %(row_events)s::text[],
+        %(row_histories)s::text[]
+    ) AS early ON CONFLICT DO NOTHING
+)
+INSERT INTO mail.commits (task, seq, agent, n, delivered, state, events, history)
+VALUES (%(task)s, %(seq)s, %(agent)s, %(n)s, %(delivered)s, '', %(events)s, %(history)s) ON CONFLICT DO NOTHING
+"""
+"""Adds a slice of a fork's first commit, in the transaction of the last one."""
+
 INHERIT: LiteralString = """
 WITH copied AS (
     INSERT INTO mail.commits (task, seq, agent, n, state, events, history)
@@ -183,7 +206,7 @@ def commit_values(
         "delivering": task.has_outbound_mail,
         "dead": bool(task.dead_letters),
         "updated": task.updated,
-        "seq": task.seq,
+        "seq": change.last_seq,
         "clock": now,
         "version": task.version,
         "bytes": task.stored_bytes,

@@ -11,16 +11,21 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from math import inf
 from time import time
-from typing import LiteralString
+from typing import Any, LiteralString
+
+from psycopg import Rollback
 
 from mail.adapters.postgres.ahead import FRESH_SECONDS, Ahead
 from mail.adapters.postgres.commit import (
+    ADD_SLICE,
     AMEND_TASK,
     BEGIN_TASK,
     BEGIN_TASK_WITH_WAITS,
     DELETE_TASK,
+    FIND_MAIL,
     FIND_WRITTEN,
     INHERIT,
     MOVE_TASK,
@@ -32,18 +37,20 @@ from mail.adapters.postgres.leases import LOCK_TASK, NOW, PARK_IS_OVER, Leases, 
 from mail.adapters.postgres.notifier import Notifier, change_topic, ending_topic
 from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
 from mail.adapters.postgres.schema import task_number
-from mail.adapters.shared.codec import decode_events, decode_portion, read_tasks
+from mail.adapters.shared.codec import decode_events, decode_portion, decoding, read_tasks
 from mail.adapters.shared.cursors import make_page, read_cursor
 from mail.adapters.shared.snapshots import (
     Waiting,
     check_snapshot,
     decode_read,
     follow_mail,
+    fork_slices,
+    message_of,
     take_snapshot,
 )
-from mail.core.engine.pacing import Pacer
+from mail.core.engine.pacing import Pacer, in_slices
 from mail.core.protocol.message import MAILMessage, Tier
-from mail.core.task.change import Commit, InboxEntry, Snapshot, TaskChange, Turn
+from mail.core.task.change import Commit, InboxEntry, Inheritance, Snapshot, TaskChange, Turn
 from mail.core.task.context import Portion
 from mail.core.task.events import Event
 from mail.core.task.leases import Claim, DueTask, ExpiredLease, Lease, WebhookClaim
@@ -137,28 +144,23 @@ class PostgresStore:
         await self.turns.release(turn.task.key, turn.mailbox, turn.lease, left=left)
 
     async def commit(self, change: TaskChange) -> None:
-        openings = self.ahead.plan(change)
+        openings = self.ahead.plan(change) if change.inherits is None else []
         values = commit_values(change, openings, owner=self.turns.owner, now=self.turns.clock())
 
         async def work(connection: Connection, is_retry: bool) -> Row:
-            async def write(statement: LiteralString) -> Row:
-                row = await (await connection.execute(statement, values)).fetchone()
-                assert row is not None
-                return row
-
-            if change.expected_version:
-                async with transaction(connection):
-                    await connection.execute(LOCK_TASK, values)
-                    outcome = await connection.execute(_statement(change), values)
-                row = await outcome.fetchone()
-                assert row is not None
-            elif change.inherits is not None:
-                async with connection.transaction():  # reads the first outcome before the second statement
-                    row = await write(BEGIN_TASK)
-                    if row[0] and await write(INHERIT) != (sum(change.inherits.portions.values()),):
-                        raise TaskNotFound(f"task {change.inherits.key.task_id!r} was deleted")
+            row: Row | None
+            if change.inherits is not None:
+                row = await self._fork(connection, change, change.inherits, values)
             else:
-                row = await write(BEGIN_TASK_WITH_WAITS if change.waits else BEGIN_TASK)
+                if change.expected_version:
+                    async with transaction(connection):
+                        await connection.execute(LOCK_TASK, values)
+                        outcome = await connection.execute(_statement(change), values)
+                else:
+                    begin = BEGIN_TASK_WITH_WAITS if change.waits else BEGIN_TASK
+                    outcome = await connection.execute(begin, values)
+                row = await outcome.fetchone()
+            assert row is not None
             if is_retry and not row[0]:
                 return await (await connection.execute(FIND_WRITTEN, values)).fetchone() or row
             return row
@@ -185,6 +187,37 @@ class PostgresStore:
                 with suppress(StoreUnavailable):
                     await self.release(turn)
         self._notify(change)
+
+    async def _fork(
+        self, connection: Connection, change: TaskChange, inherits: Inheritance, values: dict[str, Any]
+    ) -> Row:
+        """Begin a fork and copy what it inherits, slice by slice; return the outcome of its first commit.
+
+        `values` become those of the last slice.
+        """
+        gone = TaskNotFound(f"task {inherits.key.task_id!r} was deleted")
+
+        async def read(seq: int) -> MAILMessage:
+            where = {"source": task_number(inherits.key), "sent": seq}
+            row = await (await connection.execute(FIND_MAIL, where)).fetchone()
+            message = None if row is None else message_of(decode_events(row[0]), seq)
+            if message is None:
+                raise gone
+            return message
+
+        async with connection.transaction() as fork:
+            async for part in fork_slices(change, inherits, read, self._pacer):
+                values |= commit_values(part, (), owner=self.turns.owner, now=self.turns.clock())
+                is_last = part.last_seq == change.task.seq
+                outcome = await connection.execute(BEGIN_TASK if is_last else ADD_SLICE, values)
+            row = await outcome.fetchone()
+            assert row is not None
+            if not row[0]:
+                raise Rollback(fork)
+            copied = await (await connection.execute(INHERIT, values)).fetchone()
+            if copied != (sum(inherits.portions.values()),):
+                raise gone
+        return row
 
     def _notify(self, change: TaskChange) -> None:
         """Hand a commit to who waits for it here, and notify the others."""
@@ -251,7 +284,8 @@ class PostgresStore:
         await self._check_snapshot(key, at)
         ((state, events, read),) = await self._rows(
             key,
-            "SELECT state, events, read FROM mail.commits WHERE task = %s AND seq >= %s ORDER BY seq LIMIT 1",
+            "SELECT state, events, read FROM mail.commits WHERE task = %s AND seq >= %s AND state <> '' ORDER BY seq"
+            " LIMIT 1",
             at,
         )
         return Commit(read_task(state), decode_events(events), decode_read(read))
@@ -259,7 +293,9 @@ class PostgresStore:
     async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:
         await self._check_snapshot(key, at)
         ((state,),) = await self._rows(
-            key, "SELECT state FROM mail.commits WHERE task = %s AND seq >= %s ORDER BY seq LIMIT 1", at
+            key,
+            "SELECT state FROM mail.commits WHERE task = %s AND seq >= %s AND state <> '' ORDER BY seq LIMIT 1",
+            at,
         )
         task = read_task(state)
         [first] = await self.read_events(key, limit=1)
@@ -313,7 +349,8 @@ class PostgresStore:
                 COMMITS_PER_SLICE if limit is None else min(limit, COMMITS_PER_SLICE),
                 max_bytes,
             )
-        return [event for (events,) in rows for event in decode_events(events) if event.seq > after][:limit]
+        found = await in_slices(decoding(events for (events,) in rows), self._pacer)
+        return [event for event in found if event.seq > after][:limit]
 
     async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
         rows = await self._sql.fetch(
@@ -416,6 +453,13 @@ class PostgresStore:
             "SELECT count(DISTINCT instance) FROM mail.tasks WHERE status = 'running'"
         )
         return int(count)
+
+    async def oldest_start(self) -> float:
+        rows = await self._sql.fetch(
+            "SELECT born, state FROM mail.tasks WHERE position(':' IN instance) > 0 ORDER BY born LIMIT 1"
+        )
+        tasks = (await self._page(rows, 1)).tasks
+        return datetime.fromisoformat(tasks[0].started).timestamp() if tasks else inf
 
     async def usage_of(self, instance: str) -> CallerUsage:
         ((stored, asleep),) = await self._sql.fetch(

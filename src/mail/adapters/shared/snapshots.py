@@ -7,15 +7,19 @@ A commit without events has no seq of its own. It changes the state after the la
 it.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic_core import from_json, to_json
 
+from mail.core.engine.pacing import Paced
+from mail.core.engine.watch import SLICE_BYTES
 from mail.core.protocol.message import MAILMessage, Tier
-from mail.core.task.change import HistoryRecord, Snapshot, TaskChange
+from mail.core.task.change import HistoryRecord, InboxEntry, Inheritance, Snapshot, TaskChange
 from mail.core.task.events import Event, encode_events
+from mail.core.task.size import event_size
 from mail.core.task.task import Task
 from mail.errors import BadRequest, SnapshotExpired
 
@@ -30,14 +34,57 @@ def rows_of(change: TaskChange) -> list[tuple[int, HistoryRecord | None, bytes]]
     all but the last row have one of the first events. What a fork inherits is copied to further rows.
     """
     if len(change.histories) < 2:
-        return [(change.task.seq, change.histories[0] if change.histories else None, change.encoded_events)]
+        return [(change.last_seq, change.histories[0] if change.histories else None, change.encoded_events)]
     *early, last = change.histories
     assert len(change.events) > len(early)
     rows = [
         (event.seq, record, encode_events([event]))
         for event, record in zip(change.events, early, strict=False)
     ]
-    return [*rows, (change.task.seq, last, encode_events(change.events[len(early) :]))]
+    return [*rows, (change.last_seq, last, encode_events(change.events[len(early) :]))]
+
+
+async def fork_slices(
+    change: TaskChange,
+    inherits: Inheritance,
+    read: Callable[[int], Awaitable[MAILMessage]],
+    pacer: Paced,
+) -> AsyncGenerator[TaskChange]:
+    """Yield the first commit of a fork in slices, so that one of them is in memory at a time.
+
+    `read` returns a message of the first task by its seq there. The slice with the last event makes the task complete;
+    usually it is the only one.
+    """
+    entries: defaultdict[int, list[InboxEntry]] = defaultdict(list)
+    for entry in change.deliveries:
+        entries[entry.seq].append(entry)
+    events, deliveries, histories, size = list[Event](), list[InboxEntry](), change.histories, 0
+
+    def part() -> TaskChange:
+        return replace(
+            change,
+            events=tuple(events),
+            encoded_events=encode_events(events),
+            deliveries=tuple(deliveries),
+            histories=histories,
+        )
+
+    for event in change.events:
+        if event.message is not None and event.seq in inherits.mail:
+            if size > SLICE_BYTES:
+                yield part()
+                events, deliveries, histories, size = [], [], (), 0
+            found = await read(inherits.mail[event.seq])
+            message = found.copied_to(change.task.task_id, new_id=event.message.id)
+            events.append(event._replace(message=message))
+            deliveries += (replace(entry, message=message) for entry in entries[event.seq])
+        else:
+            events.append(event)
+            deliveries += entries[event.seq]
+        added = event_size(events[-1])
+        await pacer.pause(added)
+        size += added
+    yield part()
 
 
 def encode_delivered(change: TaskChange) -> str | None:

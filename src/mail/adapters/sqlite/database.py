@@ -20,7 +20,8 @@ SCHEMA_VERSION = 1
 
 # A commit is one row, with the task's state after it: so a turn costs one statement, and a task can be read as it was
 # after any commit. Only an imported task, with the histories of several agents, has a row for each, with the first
-# events; and a fork has a row, with a negative seq, for each portion of a history that it has inherited. `tasks` has
+# events; and a fork has a row, with a negative seq, for each portion of a history that it has inherited, and rows
+# without a state for all but the last slice of the mail that it has taken over. `tasks` has
 # only the columns that tasks are looked up by; it changes when a task starts, stops or is due at another time.
 # `delivered` has the mail that was delivered, [[mailbox, tier, seq], …], and `read_mailbox` and `read_seq` the mail
 # that was consumed; the messages themselves are in the events of their commits. `read_seq` is a JSON list if several
@@ -124,7 +125,8 @@ CREATE TABLE permits (
 );
 CREATE TABLE swarm_versions (
     digest TEXT PRIMARY KEY,
-    specification TEXT NOT NULL
+    specification TEXT NOT NULL,
+    used TEXT
 );
 CREATE TABLE webhooks (
     caller TEXT NOT NULL,

@@ -24,6 +24,7 @@ from mail.core.task.extras import ForkExtra, HistoryExtra
 from mail.core.task.interswarm import OpenRequest, UnreadQuestion
 from mail.core.task.limits import NO_BUDGET, Budget
 from mail.core.task.mailboxes import peer_of
+from mail.core.task.size import message_size
 from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import ForkActions, Generation, Task, TaskStatus
 from mail.core.task.turn_state import Breakpoint
@@ -50,6 +51,8 @@ def fork(
     ceiling: Budget = NO_BUDGET,
 ) -> TaskChange:
     """Make a task for the caller from a snapshot and its mail; the agents' histories at that time are `inherited`.
+
+    The mail may come without its texts (`InboxEntry.without_texts`): the store copies it.
 
     With `run` it runs immediately, within the caller's `ceiling`. `actions` defaults to what the first task has.
     Raises BadRequest if the task was not running then, and BadClientTools if its client tools clash with the swarm's.
@@ -155,8 +158,7 @@ class _Fork:
                 actions="" if draft.before.actions is ForkActions.RUN else draft.before.actions.value,
             ),
         )
-        if inherited.portions:
-            draft.inherit(inherited)
+        draft.inherit(inherited)
         for agent, portions in inherited.portions.items():
             draft.emit(
                 EventKind.HISTORY_INHERITED,
@@ -171,6 +173,7 @@ class _Fork:
         for agent in filter(self._swarm.has, {**old.waits.calls, **old.waits.reminders}):
             self._leave(agent, f"what was to come to you later ({old.waits.of(agent)})")
         seqs = self._send_mail()
+        draft.inherit(replace(inherited, mail={new: old for old, new in seqs.items()}))
         self._keep_requests(seqs)
         draft.unread_questions = tuple(
             UnreadQuestion(mailbox=question.mailbox, seq=seqs[question.seq])
@@ -208,8 +211,10 @@ class _Fork:
                 waiting.setdefault(entry.seq, []).append(entry)
         seqs = {}
         for seq, entries in waiting.items():
-            self._draft.put(self._readdressed(entries[0].message), [entry.mailbox for entry in entries])
-            seqs[seq] = self._draft.last_seq
+            first, draft = entries[0], self._draft
+            draft.put(self._readdressed(first.message), [entry.mailbox for entry in entries])
+            draft.stored_bytes += first.size - message_size(first.message)
+            seqs[seq] = draft.last_seq
         return seqs
 
     def _is_taken(self, entry: InboxEntry) -> bool:

@@ -14,7 +14,14 @@ from itertools import accumulate
 from typing import Literal
 
 from mail.core.decisions.submit import resume
-from mail.core.decisions.turn import AgentFailure, Settlement, TurnOutput, text_alone
+from mail.core.decisions.turn import (
+    NO_BACKGROUND,
+    AgentFailure,
+    Background,
+    Settlement,
+    TurnOutput,
+    text_alone,
+)
 from mail.core.protocol.address import EVERYONE, create_agent_address
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.clock import Clock
@@ -32,7 +39,6 @@ from mail.core.protocol.mail_tools import (
 from mail.core.protocol.message import MAILMessage, MAILRequest
 from mail.core.protocol.values import value
 from mail.core.protocol.xml import STEP, Markup, render_by_audience
-from mail.core.task.callbacks import LONGEST_WAIT
 from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
@@ -40,7 +46,6 @@ from mail.core.task.extras import Extra
 from mail.core.task.limits import MAIL_PER_READING, READING_BYTES
 from mail.core.task.swarm import FormResult, History, SwarmCore
 from mail.core.task.task import Task, TaskStatus
-from mail.core.task.timers import Timer
 from mail.core.task.turn_state import Checkpoint
 from mail.errors import BadRequest, Subject
 
@@ -269,9 +274,7 @@ def settle_step(
     turn: StepTurn,
     output: TurnOutput,
     clock: Clock,
-    mail: Sequence[MAILMessage] = (),
-    reminders: Sequence[Timer] = (),
-    longest_wait: float = LONGEST_WAIT,
+    background: Background = NO_BACKGROUND,
 ) -> tuple[TaskChange, StepPolicy]:
     """Decide the effect of a step's turn, and return with it what the step has brought.
 
@@ -280,7 +283,7 @@ def settle_step(
     if isinstance(output, AgentFailure):
         turn = replace(turn, also_read=())
     policy = StepPolicy(turn)
-    change = Settlement(task, swarm, turn, clock, policy, mail, reminders, longest_wait).settle(output)
+    change = Settlement(task, swarm, turn, clock, policy, background).settle(output)
     if change.task.status is TaskStatus.PAUSED:
         policy.said = change.response
     return change, policy

@@ -25,6 +25,9 @@ FORGOTTEN_SECONDS = 3_600.0
 HOLD_SECONDS = 600.0
 """Seconds after which the calls of a process that says nothing more count as ended."""
 
+LEAST_HOLD = 10.0
+"""The least of these seconds for a function, which says nothing when a call ends."""
+
 FULL_SECONDS = 3.0
 """The least wait for one of the concurrent calls to end."""
 
@@ -50,31 +53,45 @@ def decide(
     now: float,
     *,
     block: int = 0,
+    freezes: bool = False,
 ) -> Decision:
-    """Decide on calls of a process that want to begin; it would like a block of permits besides."""
+    """Decide on calls of a process that want to begin; it would like a block of permits besides.
+
+    One that `freezes` after a call, as a function does, says with its next call that the last one has ended. Until
+    then its place counts as taken for as long as calls usually take, doubled.
+    """
     shared = _Shared(permits, limits, now)
     shared.settle(report)
-    tickets = [shared.enter(each) if each.waits else 0 for each in asks]
+    tickets = [shared.enter(each) if each.waits and shared.is_metered else 0 for each in asks]
     shared.call_up()
     room = shared.room(process) - report.running
     replies = []
     for each, ticket in zip(asks, tickets, strict=True):
-        if not each.waits:
-            reply = shared.pass_by() if room > 0 else Reply(may_begin=False, wait=FULL_SECONDS)
-            room -= reply.may_begin
-            replies.append(reply)
-            continue
-        wait = shared.wait(each.caller, ticket)
+        wait = shared.wait(each.caller, ticket) if ticket else 0.0
         if wait > 0:
-            replies.append(Reply(may_begin=False, wait=wait, ticket=ticket))
+            reply = Reply(may_begin=False, wait=wait, ticket=ticket)
         elif room <= 0:
-            replies.append(Reply(may_begin=False, wait=max(FULL_SECONDS, shared.seconds), ticket=ticket))
+            reply = Reply(may_begin=False, wait=max(FULL_SECONDS, shared.seconds), ticket=ticket)
+        elif ticket:
+            reply = Reply(may_begin=True, wait=shared.delay(each.caller, ticket), ticket=ticket)
         else:
-            room -= 1
-            replies.append(Reply(may_begin=True, wait=shared.delay(each.caller, ticket), ticket=ticket))
+            reply = shared.pass_by()
+        room -= reply.may_begin
+        replies.append(reply)
     began = sum(reply.may_begin for reply in replies)
     spare = shared.take_block(block)
-    return Decision(shared.sealed(process, report.running + began), tuple(replies), spare)
+    hold = hold_of(shared.seconds) if freezes else HOLD_SECONDS
+    return Decision(shared.sealed(process, report.running + began, now + hold), tuple(replies), spare)
+
+
+def hold_of(seconds: float) -> float:
+    """Return for how many seconds a function holds the place of a call, if calls take so long on average."""
+    return min(max(LEAST_HOLD, 2 * seconds), HOLD_SECONDS)
+
+
+def prolonged(permits: Permits, process: str, running: int, until: float) -> Permits:
+    """Return the document after a process has said that its calls still run."""
+    return replace(permits, running={**permits.running, process: Running(running, until)})
 
 
 def refused(permits: Permits, learnt: ModelLimits, now: float, seconds: float) -> Permits:
@@ -108,6 +125,11 @@ class _Shared:
         if limits.tokens_per_minute is not None:
             rates.append(limits.tokens_per_minute * USED / 60 / self._tokens)
         return min(rates)
+
+    @property
+    def is_metered(self) -> bool:
+        """Whether calls wait for slots, and so in a line."""
+        return self._rate < inf
 
     def settle(self, report: Report) -> None:
         """Take unused permits back, learn what calls take, and earn slots up to now."""
@@ -189,13 +211,13 @@ class _Shared:
         self._slots -= block
         return block
 
-    def sealed(self, process: str, running: int) -> Permits:
-        """Return the document."""
+    def sealed(self, process: str, running: int, until: float) -> Permits:
+        """Return the document, with so many calls of a process, which count until a time."""
         now = self._now
         others = {name: each for name, each in self._permits.running.items() if each.until > now}
         others.pop(process, None)
         if running and self._limits.concurrent is not None:
-            others[process] = Running(calls=running, until=now + HOLD_SECONDS)
+            others[process] = Running(calls=running, until=until)
         return replace(
             self._permits,
             at=max(now, self._permits.at),

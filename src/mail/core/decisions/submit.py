@@ -51,7 +51,7 @@ from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.message import MAILMessage, TaskId
 from mail.core.protocol.output_schema import check_schema
 from mail.core.protocol.values import Value
-from mail.core.task.callbacks import longest_in_words
+from mail.core.task.callbacks import LONGEST_IN_WORDS, LONGEST_WAIT
 from mail.core.task.change import TaskChange
 from mail.core.task.client_tools import ClientTools
 from mail.core.task.draft import Draft
@@ -293,10 +293,10 @@ def _begins(task: Task) -> bool:
     return task.waits.messages > 0 and not (task.pending or task.histories or task.generation.turns)
 
 
-def check_time(submission: Submission, now: float, longest: float) -> None:
-    """Raise BadRequest if a message is to be posted later than `longest` seconds from now."""
-    if submission.is_later(now + longest):
-        raise BadRequest(f"not_before may be {longest_in_words(longest, ' ahead')}")
+def check_time(submission: Submission, now: float) -> None:
+    """Raise BadRequest if a message is to be posted too far ahead."""
+    if submission.is_later(now + LONGEST_WAIT):
+        raise BadRequest(f"not_before may be {LONGEST_IN_WORDS} ahead at most")
 
 
 def _post_later(draft: Draft, caller: Principal, submission: Submission) -> None:

@@ -38,7 +38,7 @@ from mail.core.protocol.mail_tools import (
 )
 from mail.core.protocol.message import MAILMessage, MAILRequest
 from mail.core.protocol.output_schema import fit
-from mail.core.task.callbacks import LONGEST_WAIT, longest_in_words
+from mail.core.task.callbacks import LONGEST_IN_WORDS, LONGEST_WAIT
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.extras import AwaitExtra, Extra, TimerExtra
@@ -91,7 +91,6 @@ class ToolExecutor:
         agent: AgentCore,
         incoming: MAILMessage,
         reminders: Sequence[Timer] = (),
-        longest_wait: float = LONGEST_WAIT,
         *,
         is_late: bool,
     ) -> None:
@@ -101,7 +100,6 @@ class ToolExecutor:
         self.incoming = incoming
         self.is_late = is_late
         self.reminders = list(reminders)
-        self._longest_wait = longest_wait
         self._result = NOTHING
 
     @property
@@ -279,8 +277,8 @@ class ToolExecutor:
             )
         except ValueError as error:
             raise ToolCallFault(f"{name} must be {error}") from error
-        if not due <= self.draft.time_in(longest := self._longest_wait):
-            raise ToolCallFault(f"{name} may be {longest_in_words(longest, ' ahead')}, not {given}")
+        if not due <= self.draft.time_in(LONGEST_WAIT):
+            raise ToolCallFault(f"{name} may be {LONGEST_IN_WORDS} ahead at most, not {given}")
         return max(due, self.draft.time_in(0.0))
 
     def _cancel_reminder(self, timer_id: str) -> str:

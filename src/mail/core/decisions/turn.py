@@ -30,7 +30,6 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.output_schema import written
 from mail.core.protocol.values import value
 from mail.core.protocol.xml import render_message
-from mail.core.task.callbacks import LONGEST_WAIT
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.context import UNKNOWN, AgentContext, Preparation
 from mail.core.task.costs import NO_MODELS, NO_USAGE, Usage
@@ -97,26 +96,36 @@ TurnOutput = Checkpoint | AgentFailure
 """The outcome of running an agent: its output with the receipts of all actions, or its failure."""
 
 
+@value(kw_only=True)
+class Background:
+    """What settling a turn reads besides its task and output.
+
+    Attributes:
+        mail: the task's messages so far, for forms that read them.
+        kept: the stored checkpoint, if any.
+        reminders: the first of the agent, and those that it cancels (`mail.core.decisions.tools.reminders_asked`).
+    """
+
+    mail: Sequence[MAILMessage] = ()
+    kept: Checkpoint | None = None
+    reminders: Sequence[Timer] = ()
+
+
+NO_BACKGROUND = Background()
+
+
 def settle(
     task: Task,
     swarm: SwarmCore,
     turn: Turn,
     output: TurnOutput,
     clock: Clock,
-    mail: Sequence[MAILMessage] = (),
-    kept: Checkpoint | None = None,
-    reminders: Sequence[Timer] = (),
-    longest_wait: float = LONGEST_WAIT,
+    background: Background = NO_BACKGROUND,
 ) -> TaskChange:
-    """Decide the effect of a turn on the task as it is now, which may have changed since the turn began.
-
-    `mail` is the task's messages so far, for forms that read them; `kept` is the stored checkpoint, if any;
-    `reminders` are the first of the agent, and those that it cancels (`mail.core.decisions.tools.reminders_asked`);
-    `longest_wait` is how many seconds ahead it may set another.
-    """
+    """Decide the effect of a turn on the task as it is now, which may have changed since the turn began."""
     if is_discarded(task, turn):
-        return discard(task, swarm, turn, output.usage, output.models, clock, kept)
-    return Settlement(task, swarm, turn, clock, AUTOMATIC, mail, reminders, longest_wait).settle(output)
+        return discard(task, swarm, turn, output.usage, output.models, clock, background.kept)
+    return Settlement(task, swarm, turn, clock, AUTOMATIC, background).settle(output)
 
 
 def on_limit_reached(
@@ -444,7 +453,7 @@ class Settlement:
     failed_call: str | None = None
     _faults = 0
     _first_fault = ""
-    _text: str | None = None
+    _output: Checkpoint
     _last_reasoning: str | None = None
 
     def __init__(
@@ -454,9 +463,7 @@ class Settlement:
         turn: Turn,
         clock: Clock,
         policy: SettlementPolicy,
-        mail: Sequence[MAILMessage] = (),
-        reminders: Sequence[Timer] = (),
-        longest_wait: float = LONGEST_WAIT,
+        background: Background = NO_BACKGROUND,
     ) -> None:
         self.task = task
         self.swarm = swarm
@@ -469,12 +476,16 @@ class Settlement:
         self.is_late = turn.task.generation.number != task.generation.number
         read = turn.entry.message
         self.tools = ToolExecutor(
-            self.draft, self.name, self.agent, read, reminders, longest_wait, is_late=self.is_late
+            self.draft,
+            self.name,
+            self.agent,
+            read,
+            background.reminders,
+            is_late=self.is_late,
         )
         self._policy = policy
-        self._mail = mail
+        self._mail = background.mail
         self._client_tools = None if task.generation.client_tools is None else task.client_tools_of(self.name)
-        self._user_has_tools = self._client_tools is not None or bool(swarm.breakpoint_tools)
         self._questions: dict[str, UserQuestion] = {}
         self._held: dict[str, float | None] = {}
         self._failing_calls = task.generation.failing_calls
@@ -485,20 +496,19 @@ class Settlement:
         self.charge(output.usage, output.models)
         if output.timing is not None:
             self._unannounced["timing"] = output.timing
-        match output:
-            case AgentFailure(reason, attempts=attempts):
-                self._emit(EventKind.AGENT_ERROR, f"agent '{self.name}' failed: {reason}")
-                self._dead_letter(reason, attempts)
-                self._policy.agent_failed(self, reason)
-                if output.preparation is not None:
-                    self._learn_window(output.preparation.context)
-            case Checkpoint():
-                self.draft.files = output.files
-                if output.switch is not None:
-                    self._switch(output.switch)
-                self._process(output)
-                if output.preparation is not None:
-                    self._prepare(output.preparation)
+        if isinstance(output, Checkpoint):
+            self.draft.files = output.files
+            if output.switch is not None:
+                self._switch(output.switch)
+            self._process(output)
+            if output.preparation is not None:
+                self._prepare(output.preparation)
+        else:
+            self._emit(EventKind.AGENT_ERROR, f"agent '{self.name}' failed: {output.reason}")
+            self._dead_letter(output.reason, output.attempts)
+            self._policy.agent_failed(self, output.reason)
+            if output.preparation is not None:
+                self._learn_window(output.preparation.context)
         if self.agent.context is not None and any(
             entry.message.stays for entry in (self.turn.entry, *self.turn.also_read)
         ):
@@ -581,14 +591,15 @@ class Settlement:
         history: History = self.turn.prompts
         said: History = []
         self.tools.acts = any(output.receipts)
-        self._text = self._policy.text_of(output)
+        self._output = output
+        user_has_tools = self._client_tools is not None or self.swarm.breakpoint_tools
         breakpoints: list[AgentToolCall] = []
         for call, receipt in zip(output.calls, output.receipts, strict=True):
             if (turns := call.turns) != said:  # calls of one completion share it; their results follow it
                 said = turns
                 history += said
             self._emit_call(call)
-            may_wait = receipt is not None or self._user_has_tools
+            may_wait = receipt is not None or user_has_tools
             if may_wait and self._waits_for_the_user(call, receipt) and not self.tools.is_finished:
                 breakpoints.append(call)
                 continue
@@ -599,15 +610,16 @@ class Settlement:
             if result is not None:
                 history.append(call.create_response_msg(result))
         if not output.calls:
-            if self._text is None:
+            text = self._policy.text_of(output)
+            if text is None:
                 self._fault(
                     ToolCallFault(
                         "the model returned an empty reply, but every turn must call at least one tool"
                     )
                 )
             else:
-                history.append({"role": "assistant", "content": self._text})
-                self._policy.take_text(self, self._text, self._text)
+                history.append({"role": "assistant", "content": text})
+                self._policy.take_text(self, text, text)
         if breakpoints:
             history += self._pause(breakpoints)
         if not (self.tools.forgets and len(output.calls) == 1):
@@ -616,25 +628,24 @@ class Settlement:
 
     def seal(self) -> TaskChange:
         """Return the complete change."""
-        generation, calls = self.draft.generation, self.draft.waits
-        if calls.early:  # of calls that this turn has lost
-            early = tuple(each for each in calls.early if each[1] != self.turn.entry.seq)
-            self.draft.waits = replace(calls, early=early)
-        faults = generation.faults
+        draft, faults = self.draft, self.draft.generation.faults
+        if draft.waits.early:  # of calls that this turn has lost
+            early = tuple(each for each in draft.waits.early if each[1] != self.turn.entry.seq)
+            draft.waits = replace(draft.waits, early=early)
         count = faults.get(self.name, 0) + 1 if self._faults else 0
-        gave_up = count >= FAULTS_IN_A_ROW and self.draft.is_running and self._policy.may_give_up(self)
+        gave_up = count >= FAULTS_IN_A_ROW and draft.is_running and self._policy.may_give_up(self)
         if count and not gave_up:
             faults = {**faults, self.name: count}
         elif self.name in faults:
             faults = {agent: count for agent, count in faults.items() if agent != self.name}
-        self.draft.generation = generation.on(self.swarm.digest).after_turn(
+        draft.generation = draft.generation.on(self.swarm.digest).after_turn(
             is_step=is_step(self.turn.entry.message, self.swarm),
             faults=faults,
             failing_calls=self._failing_calls,
         )
-        if self.draft.is_running:
+        if draft.is_running:
             self._policy.end_turn(self, gave_up=gave_up)
-        return self.draft.seal()
+        return draft.seal()
 
     def fail_after_faults(self) -> None:
         """Report the agent's failure after too many faulty turns in a row, and make its message a dead letter."""
@@ -675,7 +686,8 @@ class Settlement:
             self._emit(EventKind.BUILTIN_TOOL_CALL, f"agent {self.name} used builtin tool {tool}")
             return None
         if tool == TEXT_OUTPUT:
-            self._policy.take_text(self, self._text, str(call.tool_args.get("content", "")))
+            text = self._policy.text_of(self._output)
+            self._policy.take_text(self, text, str(call.tool_args.get("content", "")))
             return None
         try:
             return self._policy.perform(self, call, self._read(call))

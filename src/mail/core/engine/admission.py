@@ -88,7 +88,7 @@ class Admission:
         or RateLimited if it can't be accepted; then nothing is stored.
         """
         wiring = self._wiring
-        check_time(submission, wiring.now(), wiring.longest_wait)
+        check_time(submission, wiring.now())
         if submission.task_id is None and submission.resume_from is not None:
             raise BadRequest("task_id is missing: say which task to resume")
         is_new = submission.task_id is None
@@ -322,7 +322,7 @@ class Admission:
 
         `actions` says whether its actions run, and defaults to what the first task has. `new_id` is the id of the
         fork; if there is such a task, it is the fork that the same request has made before. Before waiting mail is
-        read, `hold` is called with an upper limit of its bytes, and may refuse them. Raises TaskNotFound, BadRequest,
+        read, `hold` is called with an upper limit of its bytes, and may refuse it. Raises TaskNotFound, BadRequest,
         SnapshotExpired, TooManyTasks; then there is no new task.
         """
         wiring = self._wiring
@@ -337,7 +337,10 @@ class Admission:
         inherited = Inheritance(key, portions, snapshot.task.history_bytes)
         if snapshot.waiting and hold is not None:
             hold(snapshot.task.stored_bytes - snapshot.task.history_bytes)
-        mail = [entry async for entry in read_waiting(wiring.store, snapshot)]
+        mail = []
+        async for entry in read_waiting(wiring.store, snapshot):
+            mail.append(entry.without_texts())
+            await wiring.pacer.pause(entry.size)
         await self._keep_version()
 
         def decide(existing: Task | None) -> TaskChange | None:

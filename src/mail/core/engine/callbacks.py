@@ -26,7 +26,6 @@ from mail.core.task.callbacks import (
     CallState,
     LaterCall,
     digest_of,
-    longest_in_words,
     new_token,
     task_of,
 )
@@ -52,7 +51,6 @@ class TurnCallbacks:
         self._store = store
         self._clock = clock
         self._base_url = wiring.base_url
-        self._longest = wiring.longest_wait
         self._tokens: dict[str, str] = {}
 
     def refusal(
@@ -62,7 +60,7 @@ class TurnCallbacks:
         call: AgentToolCall,
         about_to_begin: Sequence[ActionCore],
     ) -> Receipt | None:
-        """Return the receipt of a call that can't begin: too many wait, or it would wait too long or store too much."""
+        """Return the receipt of a call that can't begin: too many wait, or it would store too much."""
         begun = sum(receipt is not None and receipt.callback is not None for receipt in checkpoint.receipts)
         begun += sum(action.finish_within is not None for action in about_to_begin)
         if begun >= MAX_CALLS_IN_A_TURN:
@@ -71,8 +69,6 @@ class TurnCallbacks:
             why = f"{MAX_OPEN_CALLS} calls of this task wait for their results; await some of them first"
         elif action.on_cancel is not None and (size := json_size(call.tool_args)) > MAX_ARGUMENTS:
             why = f"its arguments have {size} bytes, and may have {MAX_ARGUMENTS}"
-        elif (seconds := action.finish_within or 0.0) > self._longest:
-            why = f"it waits {seconds / 86_400:g} days for its result, and may wait {longest_in_words(self._longest)}"
         else:
             return None
         return Receipt(state=Receipt.State.FAILED, content=f"it was not run: {why}")

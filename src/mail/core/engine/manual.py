@@ -1,11 +1,11 @@
 """Steps of manual mode: runs and commits, turn by turn, what `mail.core.decisions.manual` decides."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
 from mail.core.decisions.manual import Step, StepTurn, begin_step, portion, read_ahead, settle_step
-from mail.core.decisions.turn import TurnOutput
+from mail.core.decisions.turn import Background, TurnOutput
 from mail.core.engine.commit import Committer
 from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.turn import AgentTurn, TurnPolicy
@@ -17,8 +17,6 @@ from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.context import Context
 from mail.core.task.swarm import AgentFunction, SwarmCore
 from mail.core.task.task import Task, TaskKey
-from mail.core.task.timers import Timer
-from mail.core.task.turn_state import Checkpoint
 from mail.core.turns.context import CURRENT_TASK
 from mail.errors import StepFailed, TaskNotFound
 
@@ -58,13 +56,10 @@ class StepResult:
         turn: StepTurn,
         output: TurnOutput,
         clock: Clock,
-        mail: Sequence[MAILMessage],
-        kept: Checkpoint | None,
-        reminders: Sequence[Timer],
-        longest_wait: float,
+        background: Background,
     ) -> TaskChange:
         """Decide what the turn's output does, and keep what it has brought."""
-        change, result = settle_step(task, swarm, turn, output, clock, mail, reminders, longest_wait)
+        change, result = settle_step(task, swarm, turn, output, clock, background)
         self.said, self.failed = result.said, result.failed
         return change
 

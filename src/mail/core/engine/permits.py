@@ -1,7 +1,8 @@
 """Permits for model calls: asks the document that all processes share, for many calls at once.
 
 A server asks at most once a second. Calls that want to begin meanwhile use the block of permits that it got the last
-time, or wait for the next one. A function asks for each call, as it may be frozen after it.
+time, or wait for the next one. A function asks for each call, as it may be frozen after it, and says with the next one
+that the last one has ended.
 """
 
 import asyncio
@@ -9,9 +10,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import partial
 from math import inf
 
-from mail.core.decisions.permits import decide, refused
+from mail.core.decisions.permits import HOLD_SECONDS, Decision, decide, hold_of, prolonged, refused
 from mail.core.protocol.clock import Clock
 from mail.core.task.documents import Document, Kind, PutIf
 from mail.core.task.fallback import Breaker, BreakerChange
@@ -35,6 +37,9 @@ PAUSE_SECONDS = 1.0
 LEARNT_SECONDS = 600.0
 """Seconds for which a model without configured limits asks for permits, after its provider has refused a call."""
 
+HELD = 0.8
+"""The part of the time for which a place is held after which it is held for longer."""
+
 BREAKER_SECONDS = 5.0
 """Seconds for which a process relies on the breakers that it has read."""
 
@@ -44,7 +49,7 @@ class ModelPermits:
 
     Args:
         limits: by the pattern of the models that share them, such as `anthropic/*`.
-        pause: seconds between two requests for permits; 0 asks for each call.
+        pause: seconds between two requests for permits; 0 asks for each call, in a process that freezes after it.
     """
 
     def __init__(
@@ -113,7 +118,9 @@ class ModelPermits:
         gate = self._gates.get(name)
         if gate is None:
             limits = self._limits.get(name, NO_LIMITS)
-            gate = self._gates[name] = Gate(name, limits, self._documents, self._clock, self._pause)
+            gate = self._gates[name] = Gate(
+                name, limits, self._documents, self._clock, self._pause, freezes=not self._pause
+            )
         return gate
 
 
@@ -125,7 +132,14 @@ class Gate:
     """
 
     def __init__(
-        self, name: str, limits: ModelLimits, documents: Documents, clock: Clock, pause: float
+        self,
+        name: str,
+        limits: ModelLimits,
+        documents: Documents,
+        clock: Clock,
+        pause: float,
+        *,
+        freezes: bool = False,
     ) -> None:
         self.permits = Permits()
         self._name = name
@@ -133,9 +147,11 @@ class Gate:
         self._documents = documents
         self._clock = clock
         self._pause = pause
+        self._freezes = freezes
         self._process = ""
         self._waiting: list[tuple[Ask, asyncio.Future[Reply]]] = []
         self._asking: asyncio.Task[None] | None = None
+        self._holding: asyncio.Task[None] | None = None
         self._asked = self._read = -inf
         self._must_report = False
         self._block = 0
@@ -155,6 +171,8 @@ class Gate:
             _ = self._ask_soon()
             reply = await answer
         self._running += reply.may_begin
+        if reply.may_begin and self._freezes and self._is_concurrent and self._holding is None:
+            self._holding = asyncio.get_running_loop().create_task(self._hold())
         return reply
 
     async def end(self, tokens: int, seconds: float) -> None:
@@ -163,11 +181,28 @@ class Gate:
         self._ended += 1
         self._tokens += tokens
         self._seconds += seconds
-        if self._limits.concurrent is not None or self.permits.learnt.concurrent is not None:
+        if self._holding is not None and not self._running:
+            self._holding.cancel()
+            self._holding = None
+        if self._is_concurrent and not self._freezes:
             self._must_report = True
             asking = self._ask_soon()
             if not self._pause:
                 await asyncio.shield(asking)
+
+    @property
+    def _is_concurrent(self) -> bool:
+        return self._limits.concurrent is not None or self.permits.learnt.concurrent is not None
+
+    async def _hold(self) -> None:
+        """Hold the places of calls that last longer than usual, each time for as long again."""
+        leave_task()
+        seconds = hold_of(self.permits.seconds)
+        while True:
+            await asyncio.sleep(seconds * HELD)
+            seconds = min(2 * seconds, HOLD_SECONDS)
+            until = self._clock.now().timestamp() + seconds
+            await self.change(partial(prolonged, process=self._process, running=self._running, until=until))
 
     async def read(self) -> tuple[Permits, str]:
         """Read the document, and its version; empty if there is none."""
@@ -266,20 +301,36 @@ class Gate:
             permits, version = await self.read()
             limits = permits.learnt if self._limits == NO_LIMITS else self._limits
             now = self._clock.now().timestamp()
-            decision = decide(permits, limits, asks, self._process, report, now, block=wanted)
-            is_told = not (decision.block or report.unused) and all(
-                ask.ticket or not (ask.waits or reply.may_begin)
-                for ask, reply in zip(asks, decision.replies, strict=True)
-            )
-            needs = limits.concurrent is not None or (limits.tokens_per_minute is not None and report.ended)
-            if (is_told and not needs) or await self._write(decision.permits, version):
-                self._block = decision.block
+            process, freezes = self._process, self._freezes
+            decision = decide(permits, limits, asks, process, report, now, block=wanted, freezes=freezes)
+            is_written = self._must_write(permits, limits, report, asks, decision)
+            if is_written and not await self._write(decision.permits, version):
+                await _pause(n)
+                continue
+            self._block = decision.block
+            if is_written:
                 self._ended -= report.ended
                 self._tokens -= report.tokens
                 self._seconds -= report.seconds
-                return decision.replies
-            await _pause(n)
+            return decision.replies
         return []
+
+    def _must_write(
+        self, before: Permits, limits: ModelLimits, report: Report, asks: Sequence[Ask], decision: Decision
+    ) -> bool:
+        """Return whether other processes must know of a decision. What it leaves unsaid goes with the next one."""
+        is_new = any(
+            not ask.ticket and (reply.ticket or reply.may_begin)
+            for ask, reply in zip(asks, decision.replies, strict=True)
+        )
+        has_spent = limits.tokens_per_minute is not None and report.ended > 0
+        if is_new or has_spent or decision.block or report.unused:
+            return True
+        if limits.concurrent is None:
+            return False
+        known, runs = (each.running.get(self._process) for each in (before, decision.permits))
+        has_ended = not self._freezes and known is not None and (runs is None or runs.calls < known.calls)
+        return has_ended or any(reply.may_begin for reply in decision.replies)
 
 
 async def _pause(n: int) -> None:

@@ -13,6 +13,7 @@ from mail.core.decisions.park import may_park, park, parked_before
 from mail.core.decisions.tools import MOST_LISTED, reminders_asked
 from mail.core.decisions.turn import (
     AgentFailure,
+    Background,
     TurnOutput,
     expire,
     find_used_up,
@@ -92,20 +93,7 @@ class TurnPolicy[T: Turn]:
     find_used_up: Callable[[Task, SwarmCore, T, float], str | None]
     messages: Callable[[T, History, History], History]
     tool_choice: Callable[[T], ToolChoice]
-    settle: Callable[
-        [
-            Task,
-            SwarmCore,
-            T,
-            TurnOutput,
-            Clock,
-            Sequence[MAILMessage],
-            Checkpoint | None,
-            Sequence[Timer],
-            float,
-        ],
-        TaskChange,
-    ]
+    settle: Callable[[Task, SwarmCore, T, TurnOutput, Clock, Background], TaskChange]
     text_recipient: Callable[[Task, SwarmCore, T, Clock], str] | None = None
     parks: bool = False
 
@@ -194,23 +182,18 @@ class AgentTurn[T: Turn](LeasedTurn):
             else AgentWindow(turn, agent, agent.context, wiring.store, self._keep_preparation)
         )
         self._meter = UsageMeter(earlier.usage, earlier.models) if earlier else UsageMeter()
-        lease, timing = turn.lease, earlier.timing if earlier else None
-        self.activity = TurnActivity(
-            turn.task.key,
-            turn.mailbox,
-            lease.token,
-            clock,
-            live,
-            asyncio.get_running_loop().time,
-            lease.attempt,
-            timing,
-            turn.replaced,
-            policy.text_recipient and partial(policy.text_recipient, turn.task, swarm, turn, clock),
-        )
+        time = asyncio.get_running_loop().time
+        timing = earlier.timing if earlier else None
+        self.activity = TurnActivity(turn, clock, live, time, timing, self._text_recipient)
+
+    def _text_recipient(self) -> str:
+        """Return who receives text without a tool call, for live events; empty if that is not known."""
+        find = self._policy.text_recipient
+        return find(self.turn.task, self._swarm, self.turn, self._clock) if find else ""
 
     def context(self, seconds: float) -> TurnContext:
         """Return what the turn lends to the code that it calls, if it lasts so long at most."""
-        turn, task = self.turn, self.turn.task
+        turn, task, wiring = self.turn, self.turn.task, self._wiring
         parked = None if turn.replaced is None else parked_before(turn)
         return TurnContext(
             agent=turn.mailbox,
@@ -221,12 +204,12 @@ class AgentTurn[T: Turn](LeasedTurn):
             tools=task.turn_tools(turn.mailbox),
             meter=self._meter,
             activity=self.activity,
-            tracer=None if self._wiring.tracer is NO_TRACER else self._wiring.tracer,
+            tracer=None if wiring.tracer is NO_TRACER else wiring.tracer,
             traceparent=task.traceparent,
-            switch=task.switches.get(agent_of(turn.mailbox)),
+            switch=task.switches.get(agent_of(turn.mailbox)) if task.switches else None,
             may_park=self._policy.parks and (parked is None or may_park(turn, self._clock)),
             parked=parked,
-            permits=self._wiring.permits,
+            permits=wiring.permits,
             may_cut=self._window is not None,
             files=self._files,
         )
@@ -335,7 +318,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         return AgentFailure(reason, self._meter.spent, self._meter.spent_by_model, attempts)
 
     async def _settle(self, output: TurnOutput) -> TaskChange | None:
-        activity = self.activity
+        turn, activity = self.turn, self.activity
         if activity.spans or output.timing is not None or activity.time() - activity.begin >= NOTABLE_SECONDS:
             output = replace(output, timing=activity.timing())
         if self._files is not None and isinstance(output, Checkpoint) and (refs := mentions(output)):
@@ -346,25 +329,23 @@ class AgentTurn[T: Turn](LeasedTurn):
             )
             return await self.commit(
                 lambda task: self._within_limit(
-                    task, settle_approved(task, self._swarm, self.turn, reached, failure, self._clock)
+                    task, settle_approved(task, self._swarm, turn, reached, failure, self._clock)
                 )
             )
         mail = await self._mail() if self._agent.actions and self._reads_mail(output) else ()
-        asked = reminders_asked(output.calls) if isinstance(output, Checkpoint) else None
-        reminders: Sequence[Timer] = ()
+        background = Background(mail=mail, kept=self._kept)
+        asked: set[str] | None = None
+        if turn.mailbox in turn.task.waits.reminders and isinstance(output, Checkpoint):
+            asked = reminders_asked(output.calls)
 
         async def reload() -> Task:
-            nonlocal reminders
-            task = await load_task(self._store, self.turn.task.key)
-            reminders = await self._reminders(task, asked or ())
+            nonlocal background
+            task = await load_task(self._store, turn.task.key)
+            background = replace(background, reminders=await self._reminders(task, asked or ()))
             return task
 
         def decide(task: Task) -> TaskChange | None:
-            settle = self._policy.settle
-            longest = self._wiring.longest_wait
-            change = settle(
-                task, self._swarm, self.turn, output, self._clock, mail, self._kept, reminders, longest
-            )
+            change = self._policy.settle(task, self._swarm, turn, output, self._clock, background)
             return self._within_limit(task, change)
 
         try:

@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from itertools import count
-from math import inf
 
 from mail.core.decisions.cancel import is_discarded
 from mail.core.decisions.turn import end_unreadable
@@ -333,7 +332,7 @@ class Turns:
         wiring = self._wiring
         is_outbound = goes_out(mailbox)
         if attempt is None:
-            attempt = 0 if is_sent(mailbox) else 1
+            attempt = 0 if is_outbound and is_sent(mailbox) else 1
         if is_outbound and has_no_messages(mailbox):
             return await self._claim(key, mailbox, lease_seconds, attempt)
         opened = await self.lease(key, mailbox, lease_seconds, attempt, seq)
@@ -410,10 +409,12 @@ class Turns:
         on_renewal: OnRenewal | None,
     ) -> TurnReport:
         turn, activity, wiring = leased.turn, leased.activity, self._wiring
-        time_left = inf if seconds is None else max(seconds - COMMIT_SECONDS, seconds / 2)
-        limit = min(wiring.turn_seconds, time_left)
+        limit, longest = wiring.turn_seconds, wiring.turn_seconds + LEASE_MARGIN
+        if seconds is not None:
+            time_left = max(seconds - COMMIT_SECONDS, seconds / 2)
+            limit, longest = min(limit, time_left), min(longest, time_left)
         TURN.set(leased.context(limit))
-        leased.until = asyncio.get_running_loop().time() + min(wiring.turn_seconds + LEASE_MARGIN, time_left)
+        leased.until = asyncio.get_running_loop().time() + longest
         key, outcome = turn.task.key, TurnReport.Outcome.FAILED
         if activity is not None and self.live.watched:
             activity.start()
@@ -445,18 +446,17 @@ class Turns:
             if activity is not None and self.live.watched and activity.is_watched:
                 activity.end(outcome, done if isinstance(done, Lease) else None)
                 await self.live.flush(key)
-        match done:
-            case None:
-                await self._release(turn)
-            case Lease():
-                await self._wake_later(turn, done)
-            case _:
-                if wiring.observers:
-                    wiring.observe(done)
-                woken = after_turn(done)
-                if done.waits:
-                    woken += looks(done.task, wiring.now())
-                await publish(wiring.queue, woken)
+        if isinstance(done, TaskChange):
+            if wiring.observers:
+                wiring.observe(done)
+            woken = after_turn(done)
+            if done.waits:
+                woken += looks(done.task, wiring.now())
+            await publish(wiring.queue, woken)
+        elif done is None:
+            await self._release(turn)
+        else:
+            await self._wake_later(turn, done)
         return leased.report(outcome)
 
     async def _wake_later(self, turn: Claim, parked: Lease) -> None:
@@ -492,13 +492,9 @@ class Turns:
 
 
 def _outcome(done: TaskChange | Lease | None) -> TurnReport.Outcome:
-    match done:
-        case None:
-            return TurnReport.Outcome.HANDED_BACK
-        case Lease():
-            return TurnReport.Outcome.PARKED
-        case _:
-            return TurnReport.Outcome.COMMITTED
+    if isinstance(done, TaskChange):
+        return TurnReport.Outcome.COMMITTED
+    return TurnReport.Outcome.HANDED_BACK if done is None else TurnReport.Outcome.PARKED
 
 
 async def _nothing(_: float) -> None:

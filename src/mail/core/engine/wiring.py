@@ -12,7 +12,6 @@ from mail.core.engine.telemetry import NO_TRACER, Observers, Tracer, is_remarkab
 from mail.core.engine.versions import Versions
 from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import Clock
-from mail.core.task.callbacks import LONGEST_WAIT
 from mail.core.task.change import TaskChange
 from mail.core.task.files import MAX_FILE_BYTES
 from mail.core.task.limits import NO_BUDGET, UNREACHABLE_SECONDS, Budget
@@ -45,7 +44,6 @@ class Wiring:
         live_link: carries live events between processes.
         files: store files; without them, messages have none.
         max_file_bytes: the most bytes of a file.
-        longest_wait: seconds that a call or a timer may wait at most.
         base_url: the URL by which callers reach the server, for callbacks; empty without one.
         permits: keep the limits of models; without them, providers refuse what is too much.
         versions: keep the versions of the swarm; without them, nobody can look up an earlier one.
@@ -73,7 +71,6 @@ class Wiring:
     live_link: LiveLink | None = None
     permits: PermitSource | None = None
     versions: Versions | None = None
-    longest_wait: float = LONGEST_WAIT
     base_url: str = ""
     files: Files | None = None
     max_file_bytes: int = MAX_FILE_BYTES

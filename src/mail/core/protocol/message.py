@@ -86,6 +86,10 @@ class _Payload(Value):
         """Return the payload as one of another task."""
         return type(self)(**{**self, "task_id": task_id})
 
+    def without_texts(self) -> Self:
+        """Return the payload without what may be long."""
+        return type(self)(**{**self, "subject": "", "body": "", "routing_info": None})
+
     def routed(self, routing_info: dict[str, Any]) -> Self:
         """Return the payload with its `routing_info`. Raises ValidationError."""
         return type(self)(**{**self, "routing_info": routing_info})

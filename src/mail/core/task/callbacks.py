@@ -22,7 +22,9 @@ MAX_CALLS_IN_A_TURN = 32
 """How many of them one turn may begin, so that its commit stays small."""
 
 LONGEST_WAIT = 366 * 86_400.0
-"""Seconds that a result may take, or a timer may be ahead, at most; where data expires, no longer than it is kept."""
+"""Seconds that a result may take, or a timer may be ahead, at most."""
+
+LONGEST_IN_WORDS = f"{LONGEST_WAIT / 86_400:g} days"
 
 MAX_PROGRESS = 1_000
 """Characters of a report on the progress of a call."""
@@ -186,12 +188,6 @@ def task_of(token: str) -> tuple[str, str] | None:
     except (Error, ValueError):
         return None
     return (instance, task_id) if secret and instance and task_id else None
-
-
-def longest_in_words(seconds: float, ahead: str = "") -> str:
-    """Return how long a wait may be in this deployment: `366 days at most`, or fewer, with the reason."""
-    most = f"{seconds / 86_400:g} day{'' if seconds == 86_400 else 's'}{ahead} at most"
-    return most if seconds == LONGEST_WAIT else f"{most} (RetentionDays: then stored data is deleted)"
 
 
 def digest_of(text: str) -> str:

@@ -1,7 +1,7 @@
 """The change that one commit makes to a task, as data: pure functions decide it, a store applies it as a whole."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
 
@@ -43,6 +43,13 @@ class InboxEntry:
     def __post_init__(self) -> None:
         self.size = message_size(self.message)  # type: ignore[misc]  # while it is made
 
+    def without_texts(self) -> "InboxEntry":
+        """Return the entry without the texts of its message; its size stays that of the whole one."""
+        fields = {**self.message, "message": self.message.message.without_texts()}
+        light = replace(self, message=MAILMessage(**fields))
+        light.size = self.size  # type: ignore[misc]  # while it is made
+        return light
+
     @cached_property
     def prompt(self) -> dict[str, Any]:
         """The user turn that shows the message to its reader's model."""
@@ -51,18 +58,23 @@ class InboxEntry:
         return with_files(shown, files_in(routing_info)) if routing_info else shown
 
 
-@value(slots=False)
+@value
 class HistoryRecord:
-    """Entries that one commit appends to an agent's history: the agent's `n`-th such portion, counted from 1."""
+    """Entries that one commit appends to an agent's history: the agent's `n`-th such portion, counted from 1.
+
+    Raises ValueError for entries that are not JSON.
+
+    Attributes:
+        encoded: its entries as JSON, as stores keep them.
+    """
 
     agent: str
     n: int
     entries: History
+    encoded: bytes = field(init=False, repr=False, compare=False)
 
-    @cached_property
-    def encoded(self) -> bytes:
-        """Its entries as JSON, as stores keep them. Raises ValueError for entries that are not JSON."""
-        return to_json(self.entries)
+    def __post_init__(self) -> None:
+        self.encoded = to_json(self.entries)  # type: ignore[misc]  # while it is made
 
 
 @value
@@ -118,17 +130,20 @@ class Turn:
 
 @value
 class Inheritance:
-    """The portions of histories that a new task takes over from another one, under their numbers.
+    """What a new task takes over from another one: portions of histories, under their numbers, and waiting mail.
 
     Attributes:
         key: the other task.
         portions: the number of the last portion of each agent that has any.
         size: the bytes of all the other task's histories at that time.
+        mail: the seqs of messages in the other task, by their seqs in the new one. In the change, these messages may
+            lack their texts.
     """
 
     key: TaskKey
     portions: Mapping[str, int]
     size: int
+    mail: Mapping[int, int] = field(default_factory=dict)
 
 
 @value
@@ -146,7 +161,8 @@ class TaskChange:
         deliveries: the messages that enter mailboxes.
         histories: additions to the history of the turn's agent; a new task may have one for each agent, and at least
             as many events.
-        inherits: for a new task, the histories that the store copies; nobody sees the task before it has all of them.
+        inherits: for a new task, the histories and the mail that the store copies; nobody sees the task before it has
+            all of them.
         encoded_events: the events as stores keep them.
         waits: the calls that finish later and the timers whose records change.
         response: the finishing message, if this commit ends the generation with the number `ended`.
@@ -170,6 +186,11 @@ class TaskChange:
     def key(self) -> TaskKey:
         """The task it changes."""
         return self.task.key
+
+    @property
+    def last_seq(self) -> int:
+        """The seq of its last event, or of the task if it has none."""
+        return self.events[-1].seq if self.events else self.task.seq
 
     @property
     def stored_waits(self) -> list[Wait]:

@@ -462,9 +462,9 @@ class Draft:
         self.contexts = {**self.contexts, agent: context}
 
     def inherit(self, inheritance: Inheritance) -> None:
-        """Take over the histories of another task, which the store copies."""
+        """Take over histories and mail of another task, which the store copies."""
         self._inherits = inheritance
-        self._histories |= inheritance.portions
+        self._histories = {**inheritance.portions, **self._histories}
 
     def portions(self, agent: str) -> int:
         """Return how many portions the history of an agent has."""

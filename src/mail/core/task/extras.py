@@ -3,8 +3,9 @@
 In JSON, a field without a default always stands; any other only if it differs from its default.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields
+from itertools import filterfalse
 from typing import Any, Literal, NamedTuple
 
 from mail.core.protocol.values import value
@@ -30,10 +31,7 @@ class Extra:
 
     def as_json(self) -> dict[str, Any]:
         """Return the data as clients receive it and stores keep it."""
-        data = vars(self).copy()
-        for name, default in shape_of(type(self)).defaults:
-            if data[name] == default:
-                del data[name]
+        data = dict(filterfalse(shape_of(type(self)).is_default, vars(self).items()))
         if self.usage is not None:
             data["usage"] = asdict(data.pop("usage"))
         if self.timing is not None:
@@ -289,10 +287,10 @@ class EndExtra(Extra):
 
 
 class Shape(NamedTuple):
-    """The fields of a class, by their keys in JSON; the defaults of those that may be absent, by their names."""
+    """The fields of a class, by their keys in JSON; whether a field, with its value, may be absent."""
 
     keys: Mapping[str, str]
-    defaults: Sequence[tuple[str, object]]
+    is_default: Callable[[tuple[str, object]], bool]
     required: frozenset[str]
 
 
@@ -304,5 +302,5 @@ def shape_of(cls: type[Extra]) -> Shape:
     if cls not in _shapes:
         keys = {each.name.removesuffix("_"): each.name for each in fields(cls) if each.name != "more"}
         defaults = {each.name: each.default for each in fields(cls) if each.default is not MISSING}
-        _shapes[cls] = Shape(keys, tuple(defaults.items()), frozenset(keys).difference(defaults))
+        _shapes[cls] = Shape(keys, defaults.items().__contains__, frozenset(keys).difference(defaults))
     return _shapes[cls]

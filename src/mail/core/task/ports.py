@@ -212,7 +212,7 @@ class Store(Contents, WaitRecords, Protocol):
         """
 
     async def commit(self, change: TaskChange) -> None:
-        """Apply the change as a whole. Histories that it inherits are copied before, piece by piece.
+        """Apply the change as a whole. Histories and mail that it inherits are copied before, piece by piece.
 
         Raises VersionConflict if the task is not at `expected_version`, and LeaseLost if another worker has the turn's
         lease; then nothing is written.
@@ -311,6 +311,12 @@ class Store(Contents, WaitRecords, Protocol):
 
     async def count_active_instances(self) -> int:
         """Return how many instances have a running task."""
+
+    async def oldest_start(self) -> float:
+        """Return a time before which no task of a caller began, in seconds since the epoch; infinity without tasks.
+
+        A store that doesn't know returns 0.
+        """
 
     async def usage_of(self, instance: str) -> CallerUsage:
         """Return what the tasks of an instance take up; it may be slightly out of date."""

@@ -10,7 +10,7 @@ from mail.core.protocol.clock import format_time
 from mail.core.task.callbacks import MAX_PROGRESS, CallResult, CallState
 from mail.errors import BadRequest, CallbackNotFound
 from mail.http.bodies import JSON, Answered, Given, JSONBody
-from mail.http.openapi import PUBLIC, make_router, problems
+from mail.http.openapi import answers, make_router
 from mail.http.service import address_of, service_of
 
 
@@ -56,12 +56,7 @@ async def _known_token(request: Request, token: str) -> str:
     return token
 
 
-@router.post(
-    "/callbacks/{token}",
-    summary="Finish a call",
-    response_model=CalledBack,
-    responses=problems(400, 404, 409, 413, 429, *PUBLIC),
-)
+@router.post("/callbacks/{token}", summary="Finish a call", **answers(CalledBack, 404, 409, 429))
 async def post_callback(
     request: Request,
     token: Annotated[str, Depends(_known_token)],

@@ -13,7 +13,7 @@ from mail.core.task.task import Task
 from mail.http.access import OTHER_OWNER, AdminOrUser, named_instance
 from mail.http.audit import Act, audited
 from mail.http.bodies import JSON, Answered, Given, JSONBody
-from mail.http.openapi import PROTECTED, make_router, problems
+from mail.http.openapi import make_router, problems
 from mail.http.preferences import PREFER, read_preference
 from mail.http.service import Service, service_of
 
@@ -69,7 +69,7 @@ _body = JSONBody(PostCancel)
             "model": CancelledTask,
             "description": "It is cancelled, but has not stopped completely. Send the same request again for progress.",
         },
-        **problems(400, 404, 413, *PROTECTED),
+        **problems(404),
     },
     openapi_extra={"parameters": [PREFER]},
 )

@@ -15,10 +15,10 @@ from mail.core.protocol.message import TaskId
 from mail.core.protocol.values import fill
 from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import BadRequest
-from mail.http.access import AdminOrUser, chosen_instance, named_instance
+from mail.http.access import AdminOrUser, NextCursor, chosen_instance, named_instance
 from mail.http.audit import Act, audited
 from mail.http.bodies import JSON, Answered, Given, JSONBody
-from mail.http.openapi import PAGE_HEADERS, PROTECTED, make_router, problems
+from mail.http.openapi import PAGE_HEADERS, answers, make_router, problems
 from mail.http.service import service_of
 from mail.http.task_json import load_task, page_headers
 
@@ -132,7 +132,7 @@ Work = Callable[[dead_letters.DeadLetters, Principal, TaskKey, int | None], Coro
             "description": "Dead letters, those of the newest task first, and of a task the newest first.",
             "headers": PAGE_HEADERS,
         },
-        **problems(400, 404, *PROTECTED),
+        **problems(400, 404),
     },
 )
 async def get_dead_letters(
@@ -141,7 +141,7 @@ async def get_dead_letters(
     limit: Annotated[
         int, Query(ge=1, le=MAX_PAGE, description="Dead letters on a page; those of one task stay together.")
     ] = PAGE,
-    cursor: Annotated[str | None, Query(description="The previous page's next cursor.")] = None,
+    cursor: NextCursor = None,
     task_id: Annotated[
         TaskId | None,
         Query(description="Only those of this task, all on one page: the caller's own, or `caller`'s."),
@@ -180,12 +180,7 @@ def _line(listed: ListedDeadLetter) -> dict[str, Any]:
     return fill(DeadLetterLine, letter, **_of_task(letter.key), task_status=listed.status)
 
 
-@router.post(
-    "/dead-letters/redrive",
-    summary="Redrive dead letters",
-    response_model=RedrivenLetters,
-    responses=problems(400, 404, 413, *PROTECTED),
-)
+@router.post("/dead-letters/redrive", summary="Redrive dead letters", **answers(RedrivenLetters, 404))
 async def redrive_dead_letters(
     request: Request, caller: AdminOrUser, body: Annotated[PostDeadLetters, Depends(_body)]
 ) -> JSON:
@@ -207,12 +202,7 @@ async def redrive_dead_letters(
     return JSON({"redriven": redriven, "failed": failed, "next_cursor": done.cursor})
 
 
-@router.post(
-    "/dead-letters/discard",
-    summary="Discard dead letters",
-    response_model=Discarded,
-    responses=problems(400, 404, 413, *PROTECTED),
-)
+@router.post("/dead-letters/discard", summary="Discard dead letters", **answers(Discarded, 404))
 async def discard_dead_letters(
     request: Request, caller: AdminOrUser, body: Annotated[PostDeadLetters, Depends(_body)]
 ) -> JSON:

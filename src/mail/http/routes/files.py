@@ -12,7 +12,7 @@ from mail.core.task.files import MAX_NAME, File, FileRef
 from mail.errors import AnswerTooLarge, FileNotFound
 from mail.http.access import AdminOrUser
 from mail.http.bodies import JSON, Answered, chunks, read_body
-from mail.http.openapi import PROTECTED, make_router, problems
+from mail.http.openapi import make_router, problems
 from mail.http.service import header, service_of
 
 SHOWN = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
@@ -52,7 +52,6 @@ router = make_router("files")
     summary="Upload a file",
     status_code=201,
     response_model=StoredFile,
-    responses=problems(400, 413, *PROTECTED),
     openapi_extra={"requestBody": {"required": True, "content": {"*/*": BYTES}}},
 )
 async def upload_file(
@@ -80,7 +79,7 @@ async def upload_file(
     response_class=Response,
     responses={
         200: {"description": "The bytes of the file.", "content": {"*/*": BYTES}},
-        **problems(404, 413, *PROTECTED),
+        **problems(404, 413),
     },
 )
 async def get_file(request: Request, caller: AdminOrUser, file_id: str) -> Response:

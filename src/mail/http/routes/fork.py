@@ -12,7 +12,7 @@ from mail.core.task.task import ForkActions, TaskKey, TaskStatus
 from mail.http.access import AdminOrUser
 from mail.http.account import WIDE_FACTOR
 from mail.http.bodies import JSON, Answered, Given, JSONBody
-from mail.http.openapi import PROTECTED, make_router, problems
+from mail.http.openapi import answers, make_router
 from mail.http.service import service_of
 from mail.http.submission import IDEMPOTENCY_KEY, TRACE_CONTEXT, claimed, follow_trace
 from mail.http.task_json import reading
@@ -63,8 +63,7 @@ _body = JSONBody(PostFork)
     "/task/fork",
     status_code=201,
     summary="Fork a task at an event",
-    response_model=ForkedTask,
-    responses=problems(400, 404, 409, 410, 413, 422, *PROTECTED),
+    **answers(ForkedTask, 404, 409, 410, 422),
     openapi_extra={"parameters": [IDEMPOTENCY_KEY, TRACE_CONTEXT]},
 )
 async def fork_task(request: Request, caller: AdminOrUser, body: Annotated[PostFork, Depends(_body)]) -> JSON:
@@ -81,8 +80,8 @@ async def fork_task(request: Request, caller: AdminOrUser, body: Annotated[PostF
     if original is not None:
         reading(service, request, original)
 
-    def hold(size: int) -> None:  # the store copies the histories, but not the mail
-        service.holding(request).hold(size * WIDE_FACTOR)
+    def hold(size: int) -> None:  # the mail is copied message by message
+        service.holding(request).hold(min(size, service.max_body_bytes) * WIDE_FACTOR)
 
     async with claimed(request, principal, body) as claim:
         new_id = None if claim is None else claim.task_id

@@ -10,7 +10,7 @@ from mail.core.protocol.values import fill
 from mail.http.access import Admin
 from mail.http.audit import Act, audited, refuse_session
 from mail.http.bodies import JSON, Answered, Given, JSONBody
-from mail.http.openapi import PROTECTED, PUBLIC, make_router, problems
+from mail.http.openapi import make_router
 from mail.http.service import Service, service_of
 
 DEFAULT_HEALTH = "healthy"
@@ -64,7 +64,7 @@ router = make_router("server")
 _health_body = JSONBody(PostHealth)
 
 
-@router.get("/", summary="Identify the service", response_model=Root, responses=problems(*PUBLIC))
+@router.get("/", summary="Identify the service", response_model=Root)
 async def get_root(request: Request) -> JSON:
     """Return name, protocol version and swarm of this server. Needs no key."""
     service = service_of(request)
@@ -80,25 +80,20 @@ async def get_root(request: Request) -> JSON:
     )
 
 
-@router.get("/live", summary="Liveness of the process", response_model=Live, responses=problems(*PUBLIC))
+@router.get("/live", summary="Liveness of the process", response_model=Live)
 async def get_live() -> JSON:
     """Return that the process answers requests. Needs no key and no database, and no place among the connections."""
     return JSON(LIVE)
 
 
-@router.get("/health", summary="Health of the swarm", response_model=Health, responses=problems(*PUBLIC))
+@router.get("/health", summary="Health of the swarm", response_model=Health)
 async def get_health(request: Request) -> JSON:
     """Return the status that an admin has set, `healthy` by default. Needs no key."""
     service = service_of(request)
     return _health(service, await service.documents.health() or DEFAULT_HEALTH)
 
 
-@router.post(
-    "/health",
-    summary="Set the health status",
-    response_model=Health,
-    responses=problems(400, 413, *PROTECTED),
-)
+@router.post("/health", summary="Set the health status", response_model=Health)
 async def post_health(
     request: Request, caller: Admin, body: Annotated[PostHealth, Depends(_health_body)]
 ) -> JSON:

@@ -15,7 +15,7 @@ from mail.core.protocol.message import MAILMessage, TaskId
 from mail.core.protocol.values import is_none
 from mail.http.access import AdminOrUser, Agent
 from mail.http.bodies import JSON, Answered, Given, JSONBody
-from mail.http.openapi import PROTECTED, make_router, problems
+from mail.http.openapi import answers, make_router
 from mail.http.preferences import PREFER, read_preference
 from mail.http.routes.message import RESPONSES, accepted, answer_with_events, await_answer, task_headers
 from mail.http.service import service_of
@@ -111,13 +111,9 @@ class InterswarmAnswer(Answered):
 router = make_router("interswarm")
 _delivery = JSONBody(PostInterswarm)
 _message = JSONBody(PostInterswarmMessage)
-_delivery_docs: dict[str, Any] = {
-    "response_model": Delivered,
-    "responses": problems(400, 404, 413, *PROTECTED),
-}
 
 
-@router.post("/interswarm/forward", summary="Deliver a new task to the swarm", **_delivery_docs)
+@router.post("/interswarm/forward", summary="Deliver a new task to the swarm", **answers(Delivered, 404))
 async def forward(
     request: Request, caller: Agent, body: Annotated[PostInterswarm, Depends(_delivery)]
 ) -> JSON:
@@ -128,7 +124,7 @@ async def forward(
     return await _receive(request, caller, body, back=False)
 
 
-@router.post("/interswarm/back", summary="Deliver a message for a known task", **_delivery_docs)
+@router.post("/interswarm/back", summary="Deliver a message for a known task", **answers(Delivered, 404))
 async def back(request: Request, caller: Agent, body: Annotated[PostInterswarm, Depends(_delivery)]) -> JSON:
     """Deliver an answer, a message or the completion of a task in which this swarm takes part. Only for swarms."""
     return await _receive(request, caller, body, back=True)

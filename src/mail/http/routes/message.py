@@ -26,7 +26,7 @@ from mail.http.access import AdminOrUser
 from mail.http.answers import answer
 from mail.http.audit import refuse_session
 from mail.http.bodies import JSON, Answered, Given, GivenWebhook, JSONBody, Problem, ignored_fields
-from mail.http.openapi import PROTECTED, make_router, problems
+from mail.http.openapi import make_router, problems
 from mail.http.preferences import PREFER, Preference, read_preference
 from mail.http.service import Service, service_of
 from mail.http.sse import EVENT_STREAM, stream_events
@@ -313,7 +313,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
         "headers": TASK_HEADERS,
     },
     202: ACCEPTED,
-    **problems(400, 404, 412, 413, 422, *PROTECTED),
+    **problems(404, 412, 422),
     409: OPEN_QUESTION,
 }
 """Documentation of the responses to a message."""

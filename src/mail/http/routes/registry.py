@@ -9,7 +9,7 @@ from mail.errors import SwarmNotFound
 from mail.http.access import Admin, RoleGate
 from mail.http.audit import Act, audited, refuse_session
 from mail.http.bodies import JSON, Answered, Given, JSONBody
-from mail.http.openapi import PROTECTED, make_router, problems
+from mail.http.openapi import answers, make_router
 from mail.http.service import Registry, Service, base_url, service_of
 
 
@@ -98,12 +98,7 @@ _register_body = JSONBody(PostSwarms)
 _all_gate = RoleGate("admin")
 
 
-@router.get(
-    "/swarms",
-    summary="List the public swarms",
-    response_model=Swarms,
-    responses=problems(400, *PROTECTED),
-)
+@router.get("/swarms", summary="List the public swarms", **answers(Swarms, 400, 401, 403, 429))
 async def get_swarms(
     request: Request,
     every: Annotated[
@@ -137,12 +132,7 @@ def _own(service: Service, request: Request) -> dict[str, Any]:
     }
 
 
-@router.post(
-    "/swarms",
-    summary="Register another swarm",
-    response_model=SwarmRegistered,
-    responses=problems(400, 404, 413, *PROTECTED),
-)
+@router.post("/swarms", summary="Register another swarm", **answers(SwarmRegistered, 404))
 async def post_swarms(
     request: Request, caller: Admin, body: Annotated[PostSwarms, Depends(_register_body)]
 ) -> JSON:
@@ -165,12 +155,7 @@ async def post_swarms(
     return JSON({"status": "registered", "swarm_name": body.name, "notes": done["notes"]})
 
 
-@router.delete(
-    "/swarms/{name:path}",
-    summary="Remove another swarm",
-    response_model=SwarmUnregistered,
-    responses=problems(400, 404, *PROTECTED),
-)
+@router.delete("/swarms/{name:path}", summary="Remove another swarm", **answers(SwarmUnregistered, 400, 404))
 async def delete_swarm(
     request: Request, caller: Admin, name: Annotated[str, Path(description="The name of the swarm.")]
 ) -> JSON:

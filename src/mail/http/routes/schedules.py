@@ -13,7 +13,7 @@ from mail.errors import BadRequest, ScheduleNotFound
 from mail.http.access import AdminOrUser, named_instance
 from mail.http.audit import Act, audited, refuse_session
 from mail.http.bodies import JSON, Answered, Given, JSONBody
-from mail.http.openapi import PROTECTED, make_router, problems
+from mail.http.openapi import answers, make_router
 from mail.http.service import Service, service_of
 
 _FIELDS = Schedule.model_fields
@@ -124,12 +124,7 @@ async def _visible(service: Service, caller: Caller, name: str) -> ScheduleState
     return state
 
 
-@router.get(
-    "/schedules",
-    summary="List schedules",
-    response_model=ScheduleList,
-    responses=problems(*PROTECTED),
-)
+@router.get("/schedules", summary="List schedules", response_model=ScheduleList)
 async def get_schedules(request: Request, caller: AdminOrUser) -> JSON:
     """Return the caller's schedules; for admins, those of all callers."""
     runtime = service_of(request).runtime
@@ -140,24 +135,13 @@ async def get_schedules(request: Request, caller: AdminOrUser) -> JSON:
     return JSON({"schedules": [describe(state) for state in found]})
 
 
-@router.get(
-    "/schedules/{name}",
-    summary="Look at a schedule",
-    response_model=DescribedSchedule,
-    responses=problems(404, *PROTECTED),
-)
+@router.get("/schedules/{name}", summary="Look at a schedule", **answers(DescribedSchedule, 404))
 async def get_schedule(request: Request, caller: AdminOrUser, name: _Name) -> JSON:
     """Return a schedule with its last runs."""
     return JSON(describe(await _visible(service_of(request), caller, name)))
 
 
-@router.post(
-    "/schedules",
-    summary="Create a schedule",
-    status_code=201,
-    response_model=DescribedSchedule,
-    responses=problems(400, 409, 413, *PROTECTED),
-)
+@router.post("/schedules", summary="Create a schedule", status_code=201, **answers(DescribedSchedule, 409))
 async def post_schedule(
     request: Request, caller: AdminOrUser, body: Annotated[NewSchedule, Depends(_new)]
 ) -> JSON:
@@ -179,8 +163,7 @@ async def post_schedule(
 @router.post(
     "/schedules/{name}",
     summary="Change, disable or enable a schedule",
-    response_model=DescribedSchedule,
-    responses=problems(400, 404, 409, 413, *PROTECTED),
+    **answers(DescribedSchedule, 404, 409),
 )
 async def change_schedule(
     request: Request, caller: AdminOrUser, name: _Name, body: Annotated[ScheduleChanges, Depends(_changes)]
@@ -202,12 +185,7 @@ async def change_schedule(
     return JSON(describe(state))
 
 
-@router.delete(
-    "/schedules/{name}",
-    summary="Delete a schedule",
-    response_model=ScheduleDeleted,
-    responses=problems(404, 409, *PROTECTED),
-)
+@router.delete("/schedules/{name}", summary="Delete a schedule", **answers(ScheduleDeleted, 404, 409))
 async def delete_schedule(request: Request, caller: AdminOrUser, name: _Name) -> JSON:
     """Delete a schedule. The tasks of its runs stay, and continue."""
     service = service_of(request)
@@ -217,13 +195,7 @@ async def delete_schedule(request: Request, caller: AdminOrUser, name: _Name) ->
     return JSON({"status": "deleted", "name": name})
 
 
-@router.post(
-    "/schedules/{name}/run",
-    summary="Run a schedule now",
-    status_code=202,
-    response_model=Run,
-    responses=problems(404, *PROTECTED),
-)
+@router.post("/schedules/{name}/run", summary="Run a schedule now", status_code=202, **answers(Run, 404))
 async def run_schedule(request: Request, caller: AdminOrUser, name: _Name) -> JSON:
     """Begin a run now, whether or not the schedule is enabled or its last run has ended; its times stay.
 

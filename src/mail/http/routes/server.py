@@ -13,7 +13,7 @@ from mail.core.task.task import TaskStatus
 from mail.errors import MetricsOff
 from mail.http.access import AdminOrUser, RoleGate
 from mail.http.bodies import JSON, Answered
-from mail.http.openapi import PROTECTED, make_router, problems
+from mail.http.openapi import make_router, problems
 from mail.http.service import service_of
 from mail.http.task_json import WaitingFor, WorkingAgent, queued, waiting_for
 
@@ -68,18 +68,13 @@ class MetricsGate(RoleGate):
         return None if is_public else await super().__call__(request)
 
 
-@router.get("/whoami", summary="Identify the caller", response_model=Whoami, responses=problems(*PROTECTED))
+@router.get("/whoami", summary="Identify the caller", response_model=Whoami)
 async def get_whoami(caller: AdminOrUser) -> JSON:
     """Return the id and role of the caller's key."""
     return JSON({"id": caller.id, "role": caller.role})
 
 
-@router.get(
-    "/status",
-    summary="Activity on the server and of the caller",
-    response_model=Status,
-    responses=problems(*PROTECTED),
-)
+@router.get("/status", summary="Activity on the server and of the caller", response_model=Status)
 async def get_status(request: Request, caller: AdminOrUser) -> JSON:
     """Return whether the swarm is ready, how many callers have running tasks, and whether this one has."""
     runtime = service_of(request).runtime
@@ -115,7 +110,7 @@ async def get_status(request: Request, caller: AdminOrUser) -> JSON:
             "description": "Counters, gauges and histograms in Prometheus' text format.",
             "content": {"text/plain": {"schema": {"type": "string"}}},
         },
-        **problems(404, *PROTECTED),
+        **problems(404),
     },
 )
 async def get_metrics(

@@ -7,7 +7,7 @@ from fastapi.responses import Response
 
 from mail.core.task.files import FileRef
 from mail.errors import FileNotFound
-from mail.http.openapi import PUBLIC, make_router, problems
+from mail.http.openapi import make_router, problems
 from mail.http.routes.files import BYTES, answer_file
 from mail.http.service import address_of, service_of
 
@@ -31,7 +31,7 @@ async def _linked(request: Request, link: str) -> tuple[str, FileRef]:
     response_class=Response,
     responses={
         200: {"description": "The bytes of the file.", "content": {"*/*": BYTES}},
-        **problems(404, 413, 429, *PUBLIC),
+        **problems(404, 413, 429),
     },
 )
 async def get_shared_file(

@@ -10,7 +10,7 @@ from mail.errors import ConfigurationError, Forbidden, SwarmFixed, SwarmInvalid
 from mail.http.access import Admin, AdminOrUser
 from mail.http.audit import Act, audited, refuse_session
 from mail.http.bodies import JSON, Answered, Given, JSONBody
-from mail.http.openapi import PROTECTED, make_router, problems
+from mail.http.openapi import answers, make_router
 from mail.http.service import service_of
 from mail.swarms_json.current import CurrentSwarm
 from mail.swarms_json.secrets import without_secrets
@@ -115,9 +115,7 @@ router = make_router("swarms")
 _load_body = JSONBody(PostSwarmsLoad)
 
 
-@router.get(
-    "/swarm", summary="Describe the swarm", response_model=SwarmAgents, responses=problems(400, *PROTECTED)
-)
+@router.get("/swarm", summary="Describe the swarm", **answers(SwarmAgents, 400))
 async def get_swarm(
     request: Request,
     caller: AdminOrUser,
@@ -169,12 +167,7 @@ def _describe(swarm: SwarmCore, *, system_prompts: bool) -> dict[str, object]:
     }
 
 
-@router.get(
-    "/swarms/dump",
-    summary="Write the swarm to the log",
-    response_model=SwarmDump,
-    responses=problems(404, *PROTECTED),
-)
+@router.get("/swarms/dump", summary="Write the swarm to the log", **answers(SwarmDump, 404))
 async def dump_swarm(request: Request, caller: Admin) -> JSON:
     """Log the running swarm, without values that look like secrets, and return it. Only for admins."""
     served = _served(request)
@@ -184,12 +177,7 @@ async def dump_swarm(request: Request, caller: Admin) -> JSON:
     return JSON({"status": "dumped", "swarm_name": served.entry.name, "swarm": swarm})
 
 
-@router.post(
-    "/swarms/check",
-    summary="Check a swarm",
-    response_model=SwarmChecked,
-    responses=problems(400, 404, 413, *PROTECTED),
-)
+@router.post("/swarms/check", summary="Check a swarm", **answers(SwarmChecked, 404))
 async def check_swarm(
     request: Request, caller: Admin, body: Annotated[PostSwarmsLoad, Depends(_load_body)]
 ) -> JSON:
@@ -209,12 +197,7 @@ async def check_swarm(
     return JSON({"valid": False, "problems": found, "agents": []})
 
 
-@router.post(
-    "/swarms/load",
-    summary="Replace the running swarm",
-    response_model=SwarmLoaded,
-    responses=problems(400, 404, 413, *PROTECTED),
-)
+@router.post("/swarms/load", summary="Replace the running swarm", **answers(SwarmLoaded, 404))
 async def load_swarm(
     request: Request, caller: Admin, body: Annotated[PostSwarmsLoad, Depends(_load_body)]
 ) -> JSON:

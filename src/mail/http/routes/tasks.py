@@ -13,13 +13,13 @@ from mail.http.account import BODY_FACTOR
 from mail.http.answers import answer
 from mail.http.audit import Act, audited
 from mail.http.bodies import JSON, Given, JSONBody
-from mail.http.openapi import ETAG, PAGE_HEADERS, PROTECTED, make_router, problems
+from mail.http.openapi import ETAG, PAGE_HEADERS, make_router, problems
 from mail.http.service import service_of
 from mail.http.sse import EVENT_STREAM, stream_events
 from mail.http.submission import etag
 from mail.http.task_json import (
-    TaskRecord,
-    TaskSummary,
+    AnyTask,
+    AnyTasks,
     event_page,
     load_task,
     page_headers,
@@ -67,10 +67,10 @@ EventId = Annotated[int | None, Query(ge=0, le=MAX_SEQ, description="As `Last-Ev
 @router.get(
     "/tasks",
     summary="List the caller's tasks",
-    response_model=dict[str, TaskRecord] | dict[str, TaskSummary],
+    response_model=AnyTasks,
     responses={
         200: {"description": "Tasks by task id, newest first.", "headers": PAGE_HEADERS},
-        **problems(400, 413, *PROTECTED),
+        **problems(400, 413),
     },
 )
 async def get_tasks(
@@ -131,10 +131,10 @@ async def get_tasks(
 @router.get(
     "/task",
     summary="Get a task",
-    response_model=TaskRecord | TaskSummary,
+    response_model=AnyTask,
     responses={
         200: {"description": "The task.", "headers": {"ETag": ETAG, **PAGE_HEADERS}},
-        **problems(400, 404, 409, 410, 413, *PROTECTED),
+        **problems(404, 409, 410),
     },
 )
 async def get_task(
@@ -198,7 +198,7 @@ async def get_task(
     responses={
         200: {"description": "The events, to the end of the task.", "content": EVENT_STREAM},
         204: {"description": "The task has stopped, and the caller has seen every event: don't reconnect."},
-        **problems(400, 404, *PROTECTED),
+        **problems(400, 404),
     },
 )
 async def stream_task(

@@ -32,10 +32,10 @@ from mail.core.protocol.values import fill
 from mail.core.task.ports import Store
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import BadRequest, ThreadNotFound
-from mail.http.access import AdminOrUser
+from mail.http.access import AdminOrUser, NextCursor
 from mail.http.account import BODY_FACTOR
 from mail.http.answers import answer, array_pieces, each, object_pieces
-from mail.http.openapi import PAGE_HEADERS, PROTECTED, make_router, problems
+from mail.http.openapi import PAGE_HEADERS, answers, make_router, problems
 from mail.http.service import service_of
 from mail.http.task_json import in_portions, load_task, page_headers
 
@@ -131,7 +131,7 @@ _TASK_ID = TypeAdapter[str](TaskId, config=LATER)
     response_model=Threads,
     responses={
         200: {"description": "Threads, those of the newest task first.", "headers": PAGE_HEADERS},
-        **problems(400, 404, 413, *PROTECTED),
+        **problems(400, 404, 413),
     },
 )
 async def get_threads(
@@ -143,7 +143,7 @@ async def get_threads(
             ge=1, le=MAX_TASKS, description="Threads on a page, which are read from as many tasks at most."
         ),
     ] = THREADS,
-    cursor: Annotated[str | None, Query(description="The previous page's next cursor.")] = None,
+    cursor: NextCursor = None,
     task_id: OnlyTask = None,
     bead: Annotated[str | None, Query(description="Only threads with messages about this bead.")] = None,
     pending: Annotated[bool, Query(description="Only threads with messages to be acknowledged.")] = False,
@@ -236,12 +236,7 @@ async def tasks_from(
     return tasks, write_cursor(PageStart(start.cursor, ids[end])) if end < len(ids) else page.cursor
 
 
-@router.get(
-    "/threads/{thread_id:path}",
-    summary="Get a thread",
-    response_model=ThreadRecord,
-    responses=problems(400, 404, 413, *PROTECTED),
-)
+@router.get("/threads/{thread_id:path}", summary="Get a thread", **answers(ThreadRecord, 400, 404, 413))
 async def get_thread(
     request: Request,
     caller: AdminOrUser,

@@ -12,7 +12,7 @@ from mail.errors import TokensElsewhere
 from mail.http.access import Admin
 from mail.http.audit import Act, audited, refuse_session
 from mail.http.bodies import JSON, Answered, Given, JSONBody
-from mail.http.openapi import PROTECTED, make_router, problems
+from mail.http.openapi import answers, make_router
 from mail.http.service import Service, service_of
 
 LONGEST_LIFE = 3650 * 24 * 3600
@@ -71,7 +71,7 @@ router = make_router("tokens")
 _body = JSONBody(PostTokens)
 
 
-@router.get("/tokens", summary="List tokens", response_model=Tokens, responses=problems(404, *PROTECTED))
+@router.get("/tokens", summary="List tokens", **answers(Tokens, 404))
 async def get_tokens(request: Request, caller: Admin) -> JSON:
     """Return the tokens of all callers that can be used, the oldest first. Only for admins."""
     service = issuing_service(request)
@@ -92,13 +92,7 @@ def _describe(token: StoredToken, mine: str) -> dict[str, object]:
     }
 
 
-@router.post(
-    "/tokens",
-    summary="Create a token",
-    status_code=201,
-    response_model=NewToken,
-    responses=problems(400, 404, 413, *PROTECTED),
-)
+@router.post("/tokens", summary="Create a token", status_code=201, **answers(NewToken, 404))
 async def post_token(request: Request, caller: Admin, body: Annotated[PostTokens, Depends(_body)]) -> JSON:
     """Create a token for any caller. The answer is the only place where its text is shown. Only for admins.
 
@@ -116,12 +110,7 @@ async def post_token(request: Request, caller: Admin, body: Annotated[PostTokens
     return JSON({**_describe(issued.stored, ""), "token": issued.text}, status_code=201, headers=NO_STORE)
 
 
-@router.delete(
-    "/tokens/{number}",
-    summary="Revoke a token",
-    response_model=TokenRevoked,
-    responses=problems(404, *PROTECTED),
-)
+@router.delete("/tokens/{number}", summary="Revoke a token", **answers(TokenRevoked, 404))
 async def delete_token(
     request: Request, caller: Admin, number: Annotated[str, Path(description="The token's number.")]
 ) -> JSON:

@@ -22,7 +22,7 @@ from mail.errors import BadRequest, TaskNotFound
 from mail.http.access import AdminOrUser, chosen_instance
 from mail.http.audit import Act, log
 from mail.http.bodies import JSON, Answered
-from mail.http.openapi import PROTECTED, make_router, problems
+from mail.http.openapi import answers, make_router
 from mail.http.service import Service, service_of
 
 MAX_TASKS = 1000
@@ -71,12 +71,7 @@ class UsageReport(Answered):
 router = make_router("tasks")
 
 
-@router.get(
-    "/usage",
-    summary="Tokens and cost of tasks",
-    response_model=UsageReport,
-    responses=problems(400, 404, *PROTECTED),
-)
+@router.get("/usage", summary="Tokens and cost of tasks", **answers(UsageReport, 400, 404))
 async def get_usage(
     request: Request,
     caller: AdminOrUser,

@@ -15,7 +15,7 @@ from mail.core.task.task import Task, TaskStatus
 from mail.errors import BadRequest
 from mail.http.access import Admin
 from mail.http.bodies import JSON, Answered
-from mail.http.openapi import PROTECTED, make_router, problems
+from mail.http.openapi import answers, make_router
 from mail.http.service import service_of
 
 MAX_TASKS = 1000
@@ -82,12 +82,7 @@ class SwarmVersions(Answered):
 router = make_router("swarms")
 
 
-@router.get(
-    "/swarms/versions",
-    summary="List the versions of the swarm",
-    response_model=SwarmVersions,
-    responses=problems(400, *PROTECTED),
-)
+@router.get("/swarms/versions", summary="List the versions of the swarm", **answers(SwarmVersions, 400))
 async def get_versions(
     request: Request,
     caller: Admin,

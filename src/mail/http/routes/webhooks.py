@@ -14,7 +14,7 @@ from mail.errors import BadRequest, Forbidden, WebhookNotFound
 from mail.http.access import AdminOrUser, named_instance
 from mail.http.audit import Act, audited, refuse_session
 from mail.http.bodies import EVERY, JSON, Answered, GivenWebhook, JSONBody
-from mail.http.openapi import PROTECTED, make_router, problems
+from mail.http.openapi import answers, make_router
 from mail.http.service import Service, service_of
 from mail.http.task_json import load_task
 
@@ -83,12 +83,7 @@ _body = JSONBody(GivenWebhook)
 _ID = re.compile("[0-9a-f]{16}")
 
 
-@router.get(
-    "/webhooks",
-    summary="List the caller's webhooks",
-    response_model=Webhooks,
-    responses=problems(400, 404, *PROTECTED),
-)
+@router.get("/webhooks", summary="List the caller's webhooks", **answers(Webhooks, 400, 404))
 async def get_webhooks(
     request: Request,
     caller: AdminOrUser,
@@ -174,13 +169,7 @@ def _describe(webhook_id: str, webhook: Webhook | TaskWebhook) -> dict[str, Any]
     }
 
 
-@router.post(
-    "/webhooks",
-    summary="Register a webhook",
-    status_code=201,
-    response_model=RegisteredWebhook,
-    responses=problems(400, 413, *PROTECTED),
-)
+@router.post("/webhooks", summary="Register a webhook", status_code=201, response_model=RegisteredWebhook)
 async def post_webhook(
     request: Request, caller: AdminOrUser, body: Annotated[GivenWebhook, Depends(_body)]
 ) -> JSON:
@@ -208,12 +197,7 @@ async def post_webhook(
     return JSON(_describe_registered(registered), status_code=201)
 
 
-@router.delete(
-    "/webhooks/{webhook_id}",
-    summary="Delete a webhook",
-    response_model=WebhookDeleted,
-    responses=problems(400, 404, *PROTECTED),
-)
+@router.delete("/webhooks/{webhook_id}", summary="Delete a webhook", **answers(WebhookDeleted, 400, 404))
 async def delete_webhook(
     request: Request,
     caller: AdminOrUser,

@@ -125,9 +125,15 @@ export async function signIn(bearer) {
   return { caller: { ...caller, isAdmin }, swarm: await read("swarm", {}, { bearer }) };
 }
 
-/** Exchange the code of a sign-in link, which works once, for a token, and keep it; a session that it replaces ends. */
-export async function redeem(code) {
-  const { token: bearer, admin_token: admin } = await post("sign-in", { code }, { bearer: null });
+/** Return the identity provider at which people sign in; null for none. */
+export const identityProvider = async () => (await read("sign-in", {}, { bearer: null })).provider;
+
+/**
+ * Exchange a code, which works once, for a token, and keep it; a session that it replaces ends. `given` has the `code`
+ * of a sign-in link, or one of the identity provider with its `verifier` and `redirect_uri`.
+ */
+export async function redeem(given) {
+  const { token: bearer, admin_token: admin } = await post("sign-in", given, { bearer: null });
   signOut();
   token.keep(bearer, { isSession: true, admin });
 }

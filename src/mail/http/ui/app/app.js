@@ -2,6 +2,7 @@
 
 import { Admin } from "../admin/admin.js";
 import * as api from "../api/api.js";
+import * as oidc from "../api/oidc.js";
 import { assignHues } from "../components/agent.js";
 import { Guard, Loading } from "../components/notice.js";
 import { visible } from "../components/visible.js";
@@ -126,17 +127,18 @@ function App() {
     setEntered(null);
     setNotice(why);
   };
-  /** Exchange the code of a link if the address has one; it stays there until the server has decided on it. */
+  /** Exchange the code in the address, if it has one; it stays there until the server has decided on it. */
   const redeem = async () => {
     const { code } = parseRoute(location.hash);
-    if (!code) return;
+    if (!code && !oidc.isBack()) return;
     try {
-      await api.redeem(code);
+      await api.redeem(code ? { code } : oidc.answer());
     } catch (problem) {
       if (!problem.permanent) throw problem;
-      setNotice("This sign-in link was used already or has expired.");
+      setNotice(code ? "This sign-in link was used already or has expired." : problem.message);
     }
-    navigate({ view: "tasks" }, { replace: true });
+    if (code) navigate({ view: "tasks" }, { replace: true });
+    else navigate(parseRoute(oidc.end()), { replace: true });
   };
   const isResuming = useRef(false);
   const resume = async () => {

@@ -1,13 +1,18 @@
-// The form for a token.
+// The form for a token, and the way to the identity provider.
 
-import { html, useRef, useState } from "../html.js";
+import { identityProvider } from "../api/api.js";
+import { begin } from "../api/oidc.js";
+import { html, useEffect, useRef, useState } from "../html.js";
 
 /** `onToken(token)` rejects with a `Problem`; `notice` says why one has to sign in (again). */
 export function SignIn({ notice, onToken }) {
   const [token, setToken] = useState("");
   const [problem, setProblem] = useState("");
   const [isBusy, setBusy] = useState(false);
+  const [provider, setProvider] = useState(null);
   const field = useRef();
+  useEffect(() => void identityProvider().then(setProvider, ({ message }) => setProblem(message)), []);
+  const onProvider = () => begin(provider).catch(({ message }) => setProblem(message));
   const onSubmit = async (event) => {
     event.preventDefault();
     if (isBusy) return;
@@ -26,6 +31,15 @@ export function SignIn({ notice, onToken }) {
     <main id="main" class="sign-in" tabindex="-1">
       <form class="card" aria-labelledby="sign-in-title" autocomplete="off" onSubmit=${onSubmit}>
         <h2 id="sign-in-title">Sign in</h2>
+        ${
+          provider &&
+          html`
+            <button type="button" class="button primary" onClick=${onProvider}>
+              Sign in at ${new URL(provider.authorization_endpoint).host}
+            </button>
+            <p class="quiet">Or with a token:</p>
+          `
+        }
         <div class="field">
           <label for="token">Token</label>
           <input
