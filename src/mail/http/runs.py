@@ -21,6 +21,7 @@ from mail.core.task.live import LiveEvent
 from mail.core.task.task import Generation, Task, TaskKey, TaskStatus
 from mail.errors import TaskNotFound
 from mail.http.account import CALLER
+from mail.http.audit import Act, audited
 from mail.http.service import Service, base_url, service_of
 from mail.http.sse import read_batches
 from mail.http.task_json import load_task, reading
@@ -175,6 +176,12 @@ class Runs:
     async def load(self, task_id: str) -> Task:
         """Return a task of the caller. Raises TaskNotFound."""
         return await load_task(self.service, self.caller, task_id)
+
+    async def cancel(self, task_id: str, reason: str = "") -> Task:
+        """Cancel a task of the caller, and return it. Raises NotCancellable and TaskNotFound."""
+        instance = str(self.principal)
+        with audited(self.request, self.caller, Act.CANCEL_TASK, task_id, owner=instance):
+            return await self.runtime.cancel(self.principal, task_id, reason, instance=instance)
 
     @staticmethod
     def progress(task: Task, *, number: int | None = None, of: int | None = None) -> Progress:
