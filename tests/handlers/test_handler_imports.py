@@ -26,6 +26,7 @@ OURS_ALONE = 736
 
 NEVER = {
     "a2a",
+    "ag_ui",
     "google",
     "mcp",
     "litellm",

@@ -110,3 +110,30 @@ def test_the_card_names_the_url_of_the_function(url: str) -> None:
 def test_nothing_else_is_served_here(stage: Stage, url: str, path: str) -> None:
     headers = {"authorization": stage.event("protocols")["headers"]["authorization"]}
     assert httpx2.post(f"{url}{path}", json={}, headers=headers, timeout=TIMEOUT).status_code == 404
+
+
+def test_a_run_of_ag_ui_is_streamed_to_its_end(stage: Stage, url: str) -> None:
+    event = stage.event("protocols")
+    message = {"id": "m", "role": "user", "content": json.loads(event["body"])["input"]}
+    asked = {
+        "threadId": "by-ag-ui",
+        "runId": "r",
+        "state": {},
+        "tools": [],
+        "context": [],
+        "forwardedProps": {},
+    }
+    headers = {"authorization": event["headers"]["authorization"], "accept": "text/event-stream"}
+    send = {"method": "POST", "url": f"{url}/ag-ui", "headers": headers, "timeout": TIMEOUT}
+    with httpx2.stream(**send, json={**asked, "messages": [message]}) as response:
+        assert response.status_code == 200
+        events = (
+            json.loads(line.removeprefix("data: "))
+            for line in response.iter_lines()
+            if line.startswith("data: ")
+        )
+        assert next(events)["type"] == "RUN_STARTED"
+        stage.work_off()
+        rest = list(events)
+    assert rest[-1]["type"] == "RUN_FINISHED"
+    assert "1024" in "".join(each.get("delta", "") for each in rest if each["type"] == "TEXT_MESSAGE_CONTENT")

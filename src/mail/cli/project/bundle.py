@@ -21,7 +21,7 @@ NO_FUNCTION = {"awslambdaric", "click", "prompt-toolkit", "python-dotenv", "pyya
 ONLY_API = {"fastapi", "sse-starlette", "uvicorn"}
 """What no turn imports; turns need the room for language models."""
 
-PROTOCOLS = ("a2a", "mcp")
+PROTOCOLS = ("a2a", "agui", "mcp")
 """The extras of the function that speaks these protocols."""
 
 LEFT_OUT = (
