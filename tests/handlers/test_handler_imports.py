@@ -15,7 +15,7 @@ from support.processes.projects import entry, supervisor, write_project
 from bench.imports import HANDLER_FLOOR
 from mail.local_aws.processes import system_environment
 
-MORE_THAN_FLOOR = 346
+MORE_THAN_FLOOR = 347
 """Modules of all these handlers beside those of one with a single route.
 
 At the time of writing, 306 are of MAIL and Powertools.
