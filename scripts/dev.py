@@ -47,7 +47,7 @@ NAME = "mail-serverless"
 REQUIREMENTS = {"run": ROOT / "requirements" / "run.txt", "dev": ROOT / "requirements" / "dev.txt"}
 LOWEST_REQUIREMENTS = ROOT / "requirements" / "lowest.txt"
 BUILD_REQUIREMENTS = ROOT / "requirements" / "build.txt"
-EXTRAS = ("a2a", "aws", "bedrock", "llm", "mcp", "metrics", "oidc", "openai", "otel", "postgres")
+EXTRAS = ("a2a", "agui", "aws", "bedrock", "llm", "mcp", "metrics", "oidc", "openai", "otel", "postgres")
 EXTRA_REQUIREMENTS = {name: ROOT / "requirements" / f"extra-{name}.txt" for name in EXTRAS}
 """What the image installs for each of the package's extras."""
 

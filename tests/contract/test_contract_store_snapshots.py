@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.engines.adapters import StoreAdapter
+from support.engines.adapters import StoreAdapter, count_rows
 from support.plugins.tiers import sized
 
-from mail.adapters.aws.store import DynamoDBStore
 from mail.adapters.local.queue import LocalQueue
-from mail.adapters.postgres.store import PostgresStore
 from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.decisions.fork import fork
 from mail.core.decisions.submit import Submission
 from mail.core.engine.admission import Forked
+from mail.core.engine.pacing import Pacer
 from mail.core.engine.past_turn import read_turn
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.watch import read_waiting
@@ -92,36 +91,6 @@ class Recorded:
         self.moments.append(Moment(task, await self._store.read_inbox(change.key), histories))
 
 
-def count_rows(store: Any, monkeypatch: pytest.MonkeyPatch) -> list[None]:
-    """Return a list that grows by an element for each row or item (SQLite: each step) that a store reads."""
-    read: list[None] = []
-    match getattr(store, "_store", store):
-        case SQLiteStore() as sqlite:
-            sqlite._sql.set_progress_handler(lambda: read.append(None), 1)
-        case PostgresStore() as postgres:
-            fetch = postgres._sql.fetch
-
-            async def counting(*args: Any) -> list[Any]:
-                rows = await fetch(*args)
-                read.extend([None] * len(rows))
-                return rows
-
-            monkeypatch.setattr(postgres._sql, "fetch", counting)
-        case DynamoDBStore() as dynamodb:
-            client = dynamodb._table._client
-            call = client.call
-
-            async def counting_items(*args: Any, **kwargs: Any) -> Any:
-                answer = await call(*args, **kwargs)
-                read.extend([None] * len(answer.get("Items", [answer.get("Item")])))
-                return answer
-
-            monkeypatch.setattr(client, "call", counting_items)
-        case unknown:
-            raise TypeError(unknown)
-    return read
-
-
 def runtime_on(store: Any, swarm: SwarmCore = SWARM) -> Runtime:
     return Runtime(swarm, store, LocalQueue(), FakeClock())
 
@@ -189,6 +158,22 @@ class TestLook:
                 n = snapshot.task.histories.get(agent, 0)
                 assert await read_history(store, KEY, agent, upto=n) == then.histories[agent]
 
+    async def test_a_long_commit_is_read_in_slices(
+        self, store: Store, make: Maker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        change = await committed(store, make.begin(KEY, *(Mail("alpha", body="ä" * 200) for _ in range(300))))
+        pauses: list[int] = []
+        pause = Pacer.pause
+
+        async def noting(pacer: Pacer, size: int) -> None:
+            pauses.append(size)
+            await pause(pacer, size)
+
+        monkeypatch.setattr(Pacer, "pause", noting)
+        assert await store.read_events(KEY) == list(change.events)
+        assert len(pauses) == 2
+        assert await store.read_events(KEY, after=200, limit=50) == list(change.events[200:250])
+
     async def test_the_present_is_the_last_moment(self, lived: tuple[Runtime, list[Moment]]) -> None:
         store, last = lived[0].store, lived[1][-1].task
         snapshot = await store.read_snapshot(KEY, last.seq)
@@ -231,9 +216,9 @@ class TestTurns:
         for before, after in pairwise(moments):
             if before.task.generation.number < after.task.generation.number:  # a person has written
                 with pytest.raises(BadRequest, match="not part of a turn"):
-                    await read_turn(runtime.store, SWARM, KEY, after.task.seq)
+                    await read_turn(runtime.store, SWARM, KEY, after.task.seq, Pacer())
                 continue
-            turn = await read_turn(runtime.store, SWARM, KEY, before.task.seq + 1)
+            turn = await read_turn(runtime.store, SWARM, KEY, before.task.seq + 1, Pacer())
             assert (turn.first, turn.last) == (before.task.seq + 1, after.task.seq)
             assert [*turn.history, *(turn.output or [])] == after.histories[turn.agent]
             gone = {(entry.mailbox, entry.seq) for entry in before.mail} - {
@@ -243,7 +228,7 @@ class TestTurns:
             agents.append(turn.agent)
         assert set(agents) == SWARM.agents.keys()
         with pytest.raises(BadRequest, match="not part of a turn"):
-            await read_turn(runtime.store, SWARM, KEY, 1)
+            await read_turn(runtime.store, SWARM, KEY, 1, Pacer())
 
     @pytest.mark.full(on="dynamodb-moto")
     async def test_what_is_read_does_not_grow_with_the_task(
@@ -259,7 +244,7 @@ class TestTurns:
         counts = []
         for n in (15, 25):
             read.clear()
-            turn = await read_turn(store, swarm, KEY, last[n - 1], limit=2)
+            turn = await read_turn(store, swarm, KEY, last[n - 1], Pacer(), limit=2)
             counts.append(len(read))
             assert "question" in str(turn.history)
             assert turn.output is not None
@@ -267,7 +252,7 @@ class TestTurns:
             assert len(turn.history) == 2
             assert n - 2 < turn.omitted < len(await read_history(store, KEY, "supervisor"))
         assert 0 < counts[1] <= counts[0]
-        whole = await read_turn(store, swarm, KEY, last[-1])
+        whole = await read_turn(store, swarm, KEY, last[-1], Pacer())
         assert whole.omitted == 0
         assert [*whole.history, *(whole.output or [])] == await read_history(store, KEY, "supervisor")
 

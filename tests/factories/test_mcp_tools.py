@@ -8,6 +8,7 @@ from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import mcp_crash
@@ -27,6 +28,7 @@ from mail.core.engine.telemetry import NO_TRACER
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.task.live import LiveEvent, LiveKind
+from mail.core.task.change import Turn
 from mail.core.task.task import ForkActions, TaskKey
 from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.core.task.usage import UsageMeter
@@ -214,7 +216,10 @@ async def test_a_running_task_keeps_its_tools(stub: LLMStub, monkeypatch: pytest
     monkeypatch.setattr(sessions, "LISTING_SECONDS", -1.0)
     stub.script(*[reply(call("task_complete", finish_message="Done."))] * 4)
     desk = mcp_desk.desk()
-    async with mcp_desk.serving(desk) as url, Swarm(Agent("lead", "You work.", model=MODEL, mcp=[url])) as swarm:
+    async with (
+        mcp_desk.serving(desk) as url,
+        Swarm(Agent("lead", "You work.", model=MODEL, mcp=[url])) as swarm,
+    ):
         await swarm.aask("Work", task_id="long")
         desk.add_tool(lambda: "bloom", name="flower", description="Bloom.")
         await swarm.aask("Work", task_id="long")
@@ -520,6 +525,7 @@ async def test_a_call_of_a_tool_that_is_gone_after_a_crash() -> None:
         kept.append(checkpoint)
 
     loop = asyncio.get_running_loop()
+    turn = SimpleNamespace(task=SimpleNamespace(key=TaskKey("ann", "t")), mailbox="lead")
     runner = ActionRunner(
         lambda _: None,
         keep,
@@ -531,9 +537,7 @@ async def test_a_call_of_a_tool_that_is_gone_after_a_crash() -> None:
         meter=UsageMeter(),
         tracer=NO_TRACER,
         activity=TurnActivity(
-            TaskKey("ann", "t"),
-            "lead",
-            "1",
+            cast(Turn, turn),
             SYSTEM_CLOCK,
             LiveHub(lambda _: ()),  # type: ignore[return-value]
             loop.time,  # type: ignore[return-value]

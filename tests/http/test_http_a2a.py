@@ -461,7 +461,8 @@ async def test_a_client_of_0_3_is_answered(server: HTTPServer, path: str) -> Non
 
 
 async def test_limits_are_http_statuses(gate: Gate) -> None:
-    async with HTTPServer(desk_swarm(gate), max_body_bytes=1000) as server:
+    async with HTTPServer(desk_swarm(gate), max_body_bytes=600) as server:
+        server.rig.runtime.caller_files.max_bytes = 300
         post = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {"x": "y" * 1000}}
         assert (await server.client.post("/a2a", json=post)).status_code == 413
 

@@ -7,6 +7,7 @@ from typing import Any
 import httpx2
 import jwt
 import pytest
+from mcp.shared.auth import ProtectedResourceMetadata
 from support.processes.http_server import HTTPServer
 from support.services.identity_provider import AUDIENCE, CLIENT, IdentityProvider, identity_provider, make_key
 
@@ -196,7 +197,21 @@ async def test_one_that_the_provider_refuses_is_none(
 
 async def test_a_server_without_a_provider_says_so() -> None:
     async with HTTPServer(build_swarm({"supervisor": lambda _: [complete()]})) as server:
+        assert (await server.client.get("/.well-known/oauth-protected-resource/mcp")).status_code == 404
         assert (await server.client.get("/sign-in")).json() == {"provider": None}
         given = {"code": "c", "verifier": VERIFIER}
         answer = await server.client.post("/sign-in", json=given)
         assert (answer.status_code, "server.auth.jwt" in answer.json()["detail"]) == (400, True)
+
+
+async def test_foreign_clients_learn_where_to_get_tokens(
+    server: HTTPServer, issuer: IdentityProvider
+) -> None:
+    card = (await server.client.get("/.well-known/agent-card.json")).json()
+    url = f"{issuer.issuer}/.well-known/openid-configuration"
+    assert card["securitySchemes"]["oidc"]["openIdConnectSecurityScheme"]["openIdConnectUrl"] == url
+    assert [list(way["schemes"]) for way in card["securityRequirements"]] == [["bearer"], ["oidc"]]
+    resource = (await server.client.get("/.well-known/oauth-protected-resource/mcp")).json()
+    (found,) = ProtectedResourceMetadata.model_validate(resource).authorization_servers
+    assert str(found) == issuer.issuer
+    assert resource["resource"] == f"{server.uvicorn.url}/mcp"

@@ -291,3 +291,22 @@ async def test_the_items_of_the_past_come_in_pieces(large: HTTPServer) -> None:
     assert (await large.client.get("/task", params=query)).status_code == 429
     del query["items"]
     assert (await large.client.get("/task", params=query)).status_code == 200
+
+
+async def test_a_turn_holds_what_is_read_of_it(large: HTTPServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much that is: 8 MiB are held for any large task."""
+    body = "x" * (READ_BYTES // PIECE_FACTOR)
+    await large.ask(body=body, task_id="t")
+    account, most = large.service.account, 0
+    count = account.count
+
+    def counting(caller: Caller | None, size: int, pieces: int, streams: int) -> None:
+        nonlocal most
+        count(caller, size, pieces, streams)
+        most = max(most, account._bytes.total())
+
+    monkeypatch.setattr(account, "count", counting)
+    turn = await large.client.get("/task/turn", params={"task_id": "t", "seq": "2"})
+    assert len(turn.json()["mail"][0]["message"]["message"]["body"]) == len(body)
+    assert most >= 2 * len(body) * PIECE_FACTOR, "the message, and the portion of the history with it"
+    assert account.is_empty

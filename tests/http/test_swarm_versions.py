@@ -15,6 +15,7 @@ from mail.bootstrap.system import LocalSystem
 from mail.config import ServerConfig
 from mail.core.decisions.approvals import GivenApproval
 from mail.core.decisions.submit import ResumeFrom, Submission
+from mail.core.engine.pacing import Pacer
 from mail.core.engine.past_turn import read_turn, summarize_turns
 from mail.core.engine.versions import MOST_VERSIONS
 from mail.core.protocol.address import Principal
@@ -137,7 +138,9 @@ async def read(system: LocalSystem, task_id: str) -> tuple[Task, str | None, set
     response = await system.store.read_response(key, task.generation.number)
     versions = set()
     for turn in summarize_turns(await system.store.read_events(key)):
-        past = await read_turn(system.store, system.swarm, key, turn.first, versions=system.runtime.versions)
+        past = await read_turn(
+            system.store, system.swarm, key, turn.first, Pacer(), versions=system.runtime.versions
+        )
         assert past.setup is not None
         assert past.setup.version is not None
         versions.add(str(past.setup.agent.options["mark"]))

@@ -13,6 +13,7 @@ from mail.core.decisions.copies import hand_over
 from mail.core.decisions.items import Mail, fold
 from mail.core.decisions.items import Turn as TurnItem
 from mail.core.decisions.turn import settle
+from mail.core.engine.pacing import Pacer
 from mail.core.engine.past_turn import read_turn
 from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import SystemClock
@@ -299,7 +300,7 @@ async def test_a_copy_that_waits_for_an_answer_gets_no_other_request_meanwhile()
             assert read[1].startswith(f"sum for {question} is ")
         assert len(seen) == 6
         turns = [each for each in outcome.events if each.extra.agent == "researcher~1"]
-        past = await read_turn(rig.store, rig.swarm, outcome.key, turns[-1].seq)
+        past = await read_turn(rig.store, rig.swarm, outcome.key, turns[-1].seq, Pacer())
         shown = [entry["content"] for entry in past.history if entry.get("role") == "user"]
         assert len(shown) == 2
         assert past.setup is not None

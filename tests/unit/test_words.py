@@ -77,7 +77,7 @@ WORDS = [
 ]
 """Names that this project used to have for things that have a standard one."""
 
-FOREIGN = {"mail/http/a2a": "parts", "mail/net": "parts"}
+FOREIGN = {"mail/http/a2a": "parts", "mail/http/agui": "parts", "mail/net": "parts"}
 """What a protocol calls a thing, in the folder that speaks it."""
 
 PHRASES = ("whoever", "anew", "of old", "is told", "are told", "goes on", "whose key", "is no such")

@@ -8,12 +8,14 @@ from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import field
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
-from pydantic.json_schema import PydanticJsonSchemaWarning
+from pydantic.json_schema import GenerateJsonSchema, PydanticJsonSchemaWarning
 from pydantic_core import PydanticUndefined, SchemaError
+from pydantic_core.core_schema import CoreSchema, StringSchema
 
+from mail.core.protocol.json_schema import bounded_check
 from mail.core.protocol.values import value
 from mail.core.turns.context import ActionContext
 from mail.errors import ConfigurationError
@@ -23,10 +25,8 @@ Parameter = inspect.Parameter
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.VAR_POSITIONAL)
 
 
-_PLAIN = (
-    "give it as text, without re.compile, regex_engine='python-re', look-around and backreferences; check what it "
-    "can't express in the function"
-)
+UNCHECKED = "unchecked_pattern"
+"""Metadata of the schema of a text: a pattern that can't be checked in bounded time."""
 
 
 @value
@@ -134,16 +134,59 @@ class TypedArguments:
         return args, kwargs
 
 
+def _bounded(schema: Any) -> Any:
+    """Return a core schema of pydantic without the patterns that Rust's `regex` doesn't support."""
+    if type(schema) in (list, tuple):
+        return type(schema)(map(_bounded, schema))
+    if type(schema) is not dict:
+        return schema
+    schema = {name: _bounded(part) for name, part in schema.items()}
+    pattern = schema.get("pattern") if schema.get("type") == "str" else None
+    if isinstance(pattern, str) and bounded_check(pattern) is None:
+        schema["metadata"] = {**schema.get("metadata", {}), UNCHECKED: schema.pop("pattern")}
+    return schema
+
+
+class _Shown(GenerateJsonSchema):
+    """Generator of JSON Schema that shows the patterns that are not checked, too."""
+
+    def str_schema(self, schema: StringSchema) -> dict[str, Any]:
+        pattern = schema.get("metadata", {}).get(UNCHECKED)
+        return super().str_schema(schema) | ({} if pattern is None else {"pattern": pattern})
+
+
+class _Arguments(BaseModel):
+    """Base class of the arguments of functions. A pattern that can't be checked in bounded time isn't checked."""
+
+    model_config = ConfigDict(extra="forbid", serialize_by_alias=True)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema: CoreSchema = _bounded(handler(source))
+        return schema
+
+    @classmethod
+    def model_json_schema(cls, *args: Any, **options: Any) -> dict[str, Any]:
+        """Return the JSON Schema of the arguments, with all patterns."""
+        return super().model_json_schema(*args, **{"schema_generator": _Shown, **options})
+
+
+class _AnyArguments(_Arguments):
+    """Arguments, and others with any name."""
+
+    model_config = ConfigDict(extra="allow")
+
+
 def typed_arguments(name: str, function: Callable[..., Any], signature: Signature) -> TypedArguments:
     """Return the arguments of the action `name`. Raises ConfigurationError for types without a JSON Schema."""
     where = f"action {name!r}"
     text, documented = read_docstring(function, {parameter.name for parameter in signature.parameters})
     fields: dict[str, Parameter] = {}
     definitions: dict[str, Any] = {}
-    extra: Any = "forbid"
+    base = _Arguments
     for parameter in signature.parameters:
         if parameter.kind is Parameter.VAR_KEYWORD:
-            extra = "allow"
+            base = _AnyArguments
             continue
         if parameter.kind is Parameter.VAR_POSITIONAL:
             raise ConfigurationError(f"{where}: agents can't use *{parameter.name}; take a list instead")
@@ -162,15 +205,9 @@ def typed_arguments(name: str, function: Callable[..., Any], signature: Signatur
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PydanticJsonSchemaWarning)  # defaults that JSON can't express
-            model = create_model(
-                "Arguments", __config__=ConfigDict(extra=extra, serialize_by_alias=True), **definitions
-            )
+            model = create_model("Arguments", __base__=base, **definitions)
             model.model_json_schema()
     except (PydanticUserError, SchemaError, TypeError) as error:
-        if "regex parse error" in str(error):
-            raise ConfigurationError(
-                f"{where}: a pattern of its arguments can't be checked: {_PLAIN}"
-            ) from error
         problem = str(error).partition("\n")[0]
         raise ConfigurationError(f"{where}: its arguments have no JSON Schema: {problem}") from error
     refuse_python_patterns(name, model)
@@ -194,7 +231,8 @@ def refuse_python_patterns(name: str, model: type[BaseModel]) -> None:
             if isinstance(pattern, re.Pattern) or (pattern and engine == "python-re"):
                 raise ConfigurationError(
                     f"action {name!r}: the pattern {getattr(pattern, 'pattern', pattern)!r} of its arguments would be "
-                    f"checked by Python's `re`, which may take forever: {_PLAIN}"
+                    "checked by Python's `re`, which may take forever: give it as text, without re.compile and "
+                    "regex_engine='python-re'"
                 )
             unseen += [(part, engine) for part in schema.values()]
 

@@ -23,6 +23,11 @@ def read_issuer(text: str) -> str:
     return text
 
 
+def metadata_url(issuer: str) -> str:
+    """Return where a provider publishes its metadata (OpenID Connect Discovery 1.0, section 4)."""
+    return issuer.rstrip("/") + "/.well-known/openid-configuration"
+
+
 class JWTSettings(Value):
     """`[server.auth.jwt]`: the identity provider whose tokens name callers, and which claims do.
 

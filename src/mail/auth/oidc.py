@@ -10,7 +10,7 @@ import httpx2
 import jwt
 from pydantic import AfterValidator, BaseModel, ValidationError
 
-from mail.auth.claims import JWTSettings, read_issuer
+from mail.auth.claims import JWTSettings, metadata_url, read_issuer
 from mail.auth.keys import Authenticator, Caller
 from mail.errors import AuthServiceUnavailable, Unauthenticated
 
@@ -18,8 +18,6 @@ logger = logging.getLogger(__name__)
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 """Signatures by private keys; those by a shared secret could be forged with what a provider publishes."""
-
-METADATA_PATH = "/.well-known/openid-configuration"
 
 TIMEOUT_SECONDS = 10.0
 
@@ -84,7 +82,7 @@ class Provider:
     async def metadata(self) -> Metadata:
         """Return the provider's metadata. Raises AuthServiceUnavailable."""
         if self._metadata is None:
-            found = await self._ask(Metadata, "GET", self.issuer.rstrip("/") + METADATA_PATH)
+            found = await self._ask(Metadata, "GET", metadata_url(self.issuer))
             if found.issuer != self.issuer:
                 raise AuthServiceUnavailable(
                     f"the identity provider calls itself {found.issuer!r}: this server's operator has to set exactly "

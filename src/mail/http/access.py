@@ -2,13 +2,14 @@
 
 from typing import Annotated
 
-from fastapi import Depends, Request
+from fastapi import Depends, Query, Request
 from fastapi.openapi.models import HTTPBearer
 from fastapi.security.base import SecurityBase
 
 from mail.auth.fastapi import check_role, identify
 from mail.auth.keys import Caller
 from mail.core.protocol.address import Principal
+from mail.core.protocol.message import TaskId
 from mail.core.task.documents import CallerRole
 from mail.errors import BadRequest, Forbidden, RateLimited
 from mail.http.account import CALLER
@@ -17,6 +18,9 @@ from mail.http.service import service_of
 OTHER_OWNER = "The owner of the task, `role:id` or `role:id@swarm`, if it is another one; for admins."
 """Documentation of a parameter with which admins name the task of another caller."""
 
+OtherOwner = Annotated[str | None, Query(alias="caller", description=OTHER_OWNER)]
+GivenTask = Annotated[TaskId, Query(description="The task.")]
+NextCursor = Annotated[str | None, Query(description="The previous page's next cursor.")]
 
 RESERVED = "mail.reserved"
 """A function in the scope of requests on connections that are kept for callers with few: it returns how many of a

@@ -1,6 +1,6 @@
 """The runs of a caller's tasks, for protocols that show each of them: they are read, followed and answered here."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from copy import copy
 from typing import Any, NamedTuple
@@ -16,11 +16,13 @@ from mail.core.decisions.submit import ResumeFrom, Submission
 from mail.core.engine.watch import read_timeline
 from mail.core.protocol.values import Value, value
 from mail.core.task.events import Event
+from mail.core.task.files import FileRef
 from mail.core.task.live import LiveEvent
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import TaskNotFound
 from mail.http.account import CALLER
-from mail.http.service import Service, service_of
+from mail.http.audit import Act, audited
+from mail.http.service import Service, base_url, service_of
 from mail.http.sse import read_batches
 from mail.http.task_json import load_task, reading
 
@@ -147,10 +149,27 @@ class Runs:
         self.runtime = self.service.runtime
         self.caller = request.scope[CALLER]
         self.principal = self.caller.principal(self.runtime.swarm.name)
+        self._links: dict[str, str] = {}
+
+    async def link(self, file: Mapping[str, Any]) -> str:
+        """Return a URL that fetches a file of the caller for a week, without a key; else one that needs the key."""
+        known, ref = self._links.get(file["id"]), FileRef.read(file)
+        if known is None:
+            base, files = base_url(self.request), self.runtime.caller_files
+            [linked] = await files.link(str(self.principal), [ref], self.runtime.swarm.name)
+            path = f"/files/shared/{linked.link}" if linked.link and not ref.link else f"/files/{ref.id}"
+            known = self._links[ref.id] = base + path
+        return known
 
     async def load(self, task_id: str) -> Task:
         """Return a task of the caller. Raises TaskNotFound."""
         return await load_task(self.service, self.caller, task_id)
+
+    async def cancel(self, task_id: str, reason: str = "") -> Task:
+        """Cancel a task of the caller, and return it. Raises NotCancellable and TaskNotFound."""
+        instance = str(self.principal)
+        with audited(self.request, self.caller, Act.CANCEL_TASK, task_id, owner=instance):
+            return await self.runtime.cancel(self.principal, task_id, reason, instance=instance)
 
     async def read(self, task: Task, *, number: int | None = None, of: int | None = None) -> Progress:
         """Read a run of a task, as `Progress` names it, as far as the task was when it was loaded.
@@ -176,21 +195,54 @@ class Runs:
         def watch(after: int) -> AsyncGenerator[list[Event] | list[LiveEvent]]:
             return self.runtime.watch(key, after=after, heartbeat=self.service.heartbeat)
 
-        has_begun = False
+        async with aclosing(self._follow(progress, watch, upto, seconds)) as steps:
+            async for step in steps:
+                if not isinstance(step, LiveEvent):
+                    yield step
+
+    async def follow_live(
+        self, key: TaskKey, progress: Progress, *, upto: int, deltas: bool
+    ) -> AsyncGenerator[Step | LiveEvent | None]:
+        """Yield what `follow` does and, once the run is reached, live events; with `deltas`, text among them."""
+
+        def watch(after: int) -> AsyncGenerator[list[Event] | list[LiveEvent]]:
+            events = self.runtime.watch(key, after=after, heartbeat=self.service.heartbeat)
+            return self.runtime.with_live(key, events, deltas=deltas)
+
+        async with aclosing(self._follow(progress, watch, upto, None)) as steps:
+            async for step in steps:
+                yield step
+
+    async def _follow(
+        self,
+        progress: Progress,
+        watch: Callable[[int], AsyncGenerator[list[Event] | list[LiveEvent]]],
+        upto: int,
+        seconds: float | None,
+    ) -> AsyncGenerator[Step | LiveEvent | None]:
+        has_begun, early = False, list[LiveEvent]()
         bearer, service = find_bearer(self.request.headers), self.service
         async with (
             service.open_streams.watched(service.authenticator, bearer) as refused,
             aclosing(read_batches(self.request, refused, watch, 0, seconds)) as batches,
         ):
             async for batch in batches:
-                events = [event for event in batch if isinstance(event, Event)]
-                for event in events:
-                    before, changes = progress.run, progress.read(event)
+                last = None
+                for event in batch:
+                    if isinstance(event, LiveEvent):
+                        if has_begun:
+                            yield event
+                        else:
+                            early.append(event)
+                        continue
+                    last, before, changes = event.seq, progress.run, progress.read(event)
                     if has_begun and before is not None:
                         yield Step(before, changes)
-                if not has_begun and events and progress.is_reached and events[-1].seq >= upto:
+                if not has_begun and last is not None and progress.is_reached and last >= upto:
                     has_begun = True
                     yield None
+                    for live in early:
+                        yield live
                 if has_begun and (progress.is_settled or not progress.is_last):
                     return
 

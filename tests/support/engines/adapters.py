@@ -6,7 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+import pytest
+
+from mail.adapters.aws.store import DynamoDBStore
 from mail.adapters.local.queue import LocalQueue
+from mail.adapters.postgres.store import PostgresStore
 from mail.adapters.sqlite.backend import SQLiteDocuments
 from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.files import SQLiteFiles
@@ -143,3 +147,33 @@ QUEUES: dict[str, Callable[[], QueueAdapter]] = {
     **({"postgres": PostgresQueueAdapter} if has_postgres() else {}),
     **{f"sqs-{engine}": partial(SQSQueueAdapter, engine) for engine in sqs_engines()},
 }
+
+
+def count_rows(store: Any, monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """Return a list that grows by an element for each row or item (SQLite: each step) that a store reads."""
+    read: list[None] = []
+    match getattr(store, "_store", store):
+        case SQLiteStore() as sqlite:
+            sqlite._sql.set_progress_handler(lambda: read.append(None), 1)
+        case PostgresStore() as postgres:
+            fetch = postgres._sql.fetch
+
+            async def counting(*args: Any) -> list[Any]:
+                rows = await fetch(*args)
+                read.extend([None] * len(rows))
+                return rows
+
+            monkeypatch.setattr(postgres._sql, "fetch", counting)
+        case DynamoDBStore() as dynamodb:
+            client = dynamodb._table._client
+            call = client.call
+
+            async def counting_items(*args: Any, **kwargs: Any) -> Any:
+                answer = await call(*args, **kwargs)
+                read.extend([None] * len(answer.get("Items", [answer.get("Item")])))
+                return answer
+
+            monkeypatch.setattr(client, "call", counting_items)
+        case unknown:
+            raise TypeError(unknown)
+    return read

@@ -34,7 +34,7 @@ from mail.adapters.aws.items import (
     unpack,
 )
 from mail.adapters.aws.table import DynamoDBTable
-from mail.adapters.shared.codec import decode_events, decode_portion, upto_bytes
+from mail.adapters.shared.codec import decode_portion, decoding, upto_bytes
 from mail.adapters.shared.snapshots import (
     Waiting,
     check_snapshot,
@@ -42,6 +42,7 @@ from mail.adapters.shared.snapshots import (
     follow_mail,
     take_snapshot,
 )
+from mail.core.engine.pacing import Pacer, in_slices
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.values import value
@@ -83,6 +84,7 @@ class TaskReader:
         self._table = table
         self._blobs = blobs
         self._clock = clock
+        self.pacer = Pacer()
 
     def now(self) -> float:
         """Return the present time, in seconds since the epoch."""
@@ -392,7 +394,7 @@ class TaskReader:
 
     async def _batch(self, item: Item) -> tuple[Event, ...]:
         """Return the events of a commit, with the messages that are in the bucket."""
-        events = decode_events(await self.text(item["events"]))
+        events = tuple(await in_slices(decoding([await self.text(item["events"])]), self.pacer))
         moved = item.get("messages", {"M": {}})["M"]
         if not moved:
             return events

@@ -42,7 +42,6 @@ from mail.adapters.aws.retention import Retention
 from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, key_of
 from mail.adapters.shared.snapshots import fork_slices
 from mail.adapters.shared.waiters import Waiters
-from mail.core.engine.pacing import Pacer
 from mail.core.engine.watch import read_message
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.protocol.message import MAILMessage
@@ -108,7 +107,6 @@ class DynamoDBStore:
         seconds = None if retention_days is None else retention_days * SECONDS_PER_DAY
         self._retention = Retention(self._table, blobs, clock, seconds)
         self._clock = clock
-        self._pacer = Pacer()
         self._reader = TaskReader(self._table, blobs, clock)
         self.live = DynamoDBLive(self._table, clock)
         self._turns = Leases(self._table, self._reader, blobs, clock, self.live, self._retention)
@@ -121,7 +119,7 @@ class DynamoDBStore:
         self.read_inbox, self.read_events = reader.read_inbox, reader.read_events
         self.list_tasks, self.list_dead, self.list_ready = index.list_tasks, index.list_dead, index.list_ready
         self.count_running, self.usage_of = index.count_running, index.usage_of
-        self.count_active_instances = index.count_active_instances
+        self.count_active_instances, self.oldest_start = index.count_active_instances, index.oldest_start
 
     async def load(self, key: TaskKey) -> Task | None:
         item = await self._reader.find(key)
@@ -317,7 +315,7 @@ class DynamoDBStore:
         commit_id, blobs, plan = self._clock.new_id(), list[str](), None
         try:
             read = partial(read_message, self, inherits.key)
-            async for part in fork_slices(change, inherits, read, self._pacer):
+            async for part in fork_slices(change, inherits, read, self._reader.pacer):
                 plan = self._plan(part, commit_id, blobs)
                 if not plan.is_last:
                     blobs += plan.blobs

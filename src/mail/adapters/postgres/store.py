@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from math import inf
 from time import time
 from typing import Any, LiteralString
@@ -36,7 +37,7 @@ from mail.adapters.postgres.leases import LOCK_TASK, NOW, PARK_IS_OVER, Leases, 
 from mail.adapters.postgres.notifier import Notifier, change_topic, ending_topic
 from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
 from mail.adapters.postgres.schema import task_number
-from mail.adapters.shared.codec import decode_events, decode_portion, read_tasks
+from mail.adapters.shared.codec import decode_events, decode_portion, decoding, read_tasks
 from mail.adapters.shared.cursors import make_page, read_cursor
 from mail.adapters.shared.snapshots import (
     Waiting,
@@ -47,7 +48,7 @@ from mail.adapters.shared.snapshots import (
     message_of,
     take_snapshot,
 )
-from mail.core.engine.pacing import Pacer
+from mail.core.engine.pacing import Pacer, in_slices
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import Commit, InboxEntry, Inheritance, Snapshot, TaskChange, Turn
 from mail.core.task.context import Portion
@@ -348,7 +349,8 @@ class PostgresStore:
                 COMMITS_PER_SLICE if limit is None else min(limit, COMMITS_PER_SLICE),
                 max_bytes,
             )
-        return [event for (events,) in rows for event in decode_events(events) if event.seq > after][:limit]
+        found = await in_slices(decoding(events for (events,) in rows), self._pacer)
+        return [event for event in found if event.seq > after][:limit]
 
     async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
         rows = await self._sql.fetch(
@@ -451,6 +453,13 @@ class PostgresStore:
             "SELECT count(DISTINCT instance) FROM mail.tasks WHERE status = 'running'"
         )
         return int(count)
+
+    async def oldest_start(self) -> float:
+        rows = await self._sql.fetch(
+            "SELECT born, state FROM mail.tasks WHERE position(':' IN instance) > 0 ORDER BY born LIMIT 1"
+        )
+        tasks = (await self._page(rows, 1)).tasks
+        return datetime.fromisoformat(tasks[0].started).timestamp() if tasks else inf
 
     async def usage_of(self, instance: str) -> CallerUsage:
         ((stored, asleep),) = await self._sql.fetch(

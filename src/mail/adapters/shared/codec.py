@@ -1,6 +1,7 @@
 """The JSON of stored values, the same in every store."""
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
+from itertools import batched
 from typing import Any, NamedTuple
 
 from pydantic import ConfigDict, TypeAdapter
@@ -12,6 +13,9 @@ from mail.core.task.context import Portion
 from mail.core.task.events import Event, EventKind, read_extra
 from mail.core.task.stored import STORED_TYPES, read, read_task
 from mail.core.task.task import Task
+
+EVENTS_AT_ONCE = 128
+"""The number of events of a long commit that are decoded without a pause."""
 
 STATES_AT_ONCE = 32
 """The number of states that are read without a pause."""
@@ -36,14 +40,28 @@ def build_validators() -> None:
     MAILMessage.model_rebuild()
 
 
-def decode_events(text: bytes | str) -> tuple[Event, ...]:
+def decode_events(stored: bytes | str | Sequence[Any]) -> tuple[Event, ...]:
     """Decode what `mail.core.task.events.encode_events` has encoded. Raises WrittenLater."""
     return tuple(
         [
             Event(seq, kind, timestamp, text, read_extra(kind, extra), message)
-            for seq, kind, timestamp, text, extra, message in read(_EVENTS, text)
+            for seq, kind, timestamp, text, extra, message in read(_EVENTS, stored)
         ]
     )
+
+
+def decoding(texts: Iterable[bytes | str]) -> Generator[None, None, list[Event]]:
+    """Decode the events of commits, long ones in slices. Raises WrittenLater."""
+    events: list[Event] = []
+    for text in texts:
+        if len(text) <= PIECE_BYTES:
+            events += decode_events(text)
+            continue
+        for n, some in enumerate(batched(from_json(text), EVENTS_AT_ONCE)):
+            if n:
+                yield
+            events += decode_events(some)
+    return events
 
 
 def decode_portion(n: int, text: bytes | str) -> Portion:

@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import Any, Literal
 
 from mail.core.decisions.spans import FAILURES, begins_turn
+from mail.core.engine.pacing import Paced
 from mail.core.engine.turn import before_results
 from mail.core.engine.versions import Versions
 from mail.core.engine.watch import read_message
@@ -23,7 +24,7 @@ from mail.core.task.context import UNKNOWN, Portion, bare, is_carried, refer, vi
 from mail.core.task.costs import Usage
 from mail.core.task.events import Event, EventKind
 from mail.core.task.ports import Store
-from mail.core.task.size import json_size
+from mail.core.task.size import event_size, json_size
 from mail.core.task.swarm import ActionCore, AgentCore, History, SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.turn_state import TurnTiming
@@ -134,6 +135,7 @@ async def read_turn(
     swarm: SwarmCore,
     key: TaskKey,
     seq: int,
+    pacer: Paced,
     *,
     versions: Versions | None = None,
     limit: int | None = None,
@@ -142,12 +144,15 @@ async def read_turn(
     """Return the turn of an event of a task, with the last `limit` entries of its history, of at most `max_bytes`.
 
     These bound what is read, too: the commit of the turn and the one before it, the turn's mail, and the end of the
-    history that the agent has read. `swarm` is the one that runs now; `versions` has earlier ones.
+    history that the agent has read. It is read in pieces, for which `pacer` makes room. `swarm` is the one that runs
+    now; `versions` has earlier ones.
 
     Raises BadRequest for an event that the task doesn't have, or that is not part of a turn of an agent, and
     SnapshotExpired if the turn is no longer stored.
     """
     commit = await store.read_commit(key, seq)
+    size = sum(map(event_size, commit.events))
+    await pacer.pause(size)
     first, last = commit.events[0].seq, commit.events[-1].seq
     event = _event_of_turn(commit.events)
     if first == 1 or event is None:  # the task began with it, or others have caused it
@@ -155,10 +160,17 @@ async def read_turn(
     agent = event.extra.agent
     task = (await store.read_commit(key, first - 1)).task
     portions = task.histories.get(agent, 0)
-    mail = [await _read_mail(store, key, agent, sent) for mailbox, sent in commit.read if mailbox == agent]
+    mail = []
+    for mailbox, sent in commit.read:
+        if mailbox == agent:
+            mail.append(await _read_mail(store, key, agent, sent))
+            size += mail[-1].size
+            await pacer.pause(size)
     mail.sort(key=lambda entry: (entry.tier, entry.seq))
     upto = commit.task.histories.get(agent, 0)
     new = await store.read_portions(key, agent, after=portions, upto=upto, at=last) if upto > portions else []
+    size += sum(portion.size for portion in new)
+    await pacer.pause(size)
     cut = commit.task.contexts.get(agent, UNKNOWN).cut
     added = [entry for portion in new for entry in portion.entries if not is_carried(entry)]
     prompts, output = _split(added)
@@ -167,6 +179,7 @@ async def read_turn(
     if cut.references > portions:
         prompts = [refer(entry, portions + 1, n, cut.long) for n, entry in enumerate(prompts)]
     unread, read = await _read_end(store, key, agent, portions, first, cut.begin - 1, limit, max_bytes)
+    await pacer.pause(size + sum(portion.size for portion in read))
     carried = bare([entry for portion in new if portion.n == cut.carries for entry in portion.entries])
     known = carried + view(read, cut)
     messages = _messages(task, agent, known, prompts, mail)

@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from itertools import count
-from math import inf
 
 from mail.core.decisions.cancel import is_discarded
 from mail.core.decisions.turn import end_unreadable
@@ -412,10 +411,12 @@ class Turns:
         on_renewal: OnRenewal | None,
     ) -> TurnReport:
         turn, activity, wiring = leased.turn, leased.activity, self._wiring
-        time_left = inf if seconds is None else max(seconds - COMMIT_SECONDS, seconds / 2)
-        limit = min(wiring.turn_seconds, time_left)
+        limit, longest = wiring.turn_seconds, wiring.turn_seconds + LEASE_MARGIN
+        if seconds is not None:
+            time_left = max(seconds - COMMIT_SECONDS, seconds / 2)
+            limit, longest = min(limit, time_left), min(longest, time_left)
         TURN.set(leased.context(limit))
-        leased.until = asyncio.get_running_loop().time() + min(wiring.turn_seconds + LEASE_MARGIN, time_left)
+        leased.until = asyncio.get_running_loop().time() + longest
         key, outcome = turn.task.key, TurnReport.Outcome.FAILED
         if activity is not None and self.live.watched:
             activity.start()

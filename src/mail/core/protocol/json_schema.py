@@ -284,7 +284,7 @@ def _pattern(schema: Mapping[str, Any], name: str) -> list[Any]:
     pattern = schema.get("pattern", "")
     if not isinstance(pattern, str):
         raise _Flaw(f"{name}: pattern can't be {pattern!r}")
-    checker = _supported(pattern)
+    checker = bounded_check(pattern)
     if not pattern or checker is None:
         return []
 
@@ -297,7 +297,7 @@ def _pattern(schema: Mapping[str, Any], name: str) -> list[Any]:
 
 
 @lru_cache(maxsize=256)
-def _supported(pattern: str) -> SchemaValidator | None:
+def bounded_check(pattern: str) -> SchemaValidator | None:
     """Return the check of a pattern. If there is none, warn once."""
     try:
         return pattern_check(pattern)

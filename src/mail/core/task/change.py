@@ -45,8 +45,8 @@ class InboxEntry:
 
     def without_texts(self) -> "InboxEntry":
         """Return the entry without the texts of its message; its size stays that of the whole one."""
-        parts = {**self.message, "message": self.message.message.without_texts()}
-        light = replace(self, message=MAILMessage(**parts))
+        fields = {**self.message, "message": self.message.message.without_texts()}
+        light = replace(self, message=MAILMessage(**fields))
         light.size = self.size  # type: ignore[misc]  # while it is made
         return light
 

@@ -194,10 +194,6 @@ class Event(_EventFields):
         }
 
 
-def _parts(message: MAILMessage) -> dict[str, Any]:
-    return {**vars(message), "message": vars(message.message)}
-
-
 def encode_events(events: Iterable[Event]) -> bytes:
     """Return events as stores keep them: a JSON list for each. Raises ValueError for an `extra` that is not JSON."""
     stored = [
@@ -208,7 +204,7 @@ def encode_events(events: Iterable[Event]) -> bytes:
             time,
             text,
             {} if extra is NO_EXTRA else extra.as_json(),
-            message and _parts(message),
+            message and {**vars(message), "message": vars(message.message)},
         )
         for seq, kind, time, text, extra, message in events
     ]

@@ -1,9 +1,11 @@
 """Other swarms: their part in a task, the requests that wait for an answer, and their entries in the registry."""
 
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, Literal
+from itertools import groupby
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, PlainSerializer
 
 from mail.core.protocol.address import parse_agent_address
 from mail.core.protocol.values import Value, value
@@ -11,6 +13,9 @@ from mail.core.task.files import File
 
 SUBJECT_LENGTH = 80
 """Characters of a request's subject that its task keeps."""
+
+SHORT_RUN = 2
+"""Unread questions in a row up to which each is stored by itself."""
 
 
 @value(kw_only=True)
@@ -52,6 +57,31 @@ class UnreadQuestion:
 
     mailbox: str
     seq: int
+
+
+def _in_runs(questions: Sequence[UnreadQuestion]) -> list[Any]:
+    """Return questions as they are stored: a run of many as one entry, as each commit stores all of them."""
+    stored: list[Any] = []
+    runs = groupby(enumerate(questions), lambda each: (each[1].mailbox, each[1].seq - each[0]))
+    for (mailbox, _), run in runs:
+        seqs = [each.seq for _, each in run]
+        ends = (mailbox, seqs[0], seqs[-1])
+        stored += _run(*ends) if len(seqs) <= SHORT_RUN else [ends]
+    return stored
+
+
+def _from_runs(stored: Any) -> list[Any]:
+    return [each for some in stored for each in (_run(*some) if isinstance(some, list) else (some,))]
+
+
+def _run(mailbox: str, first: int, last: int) -> list[dict[str, Any]]:
+    return [{"mailbox": mailbox, "seq": seq} for seq in range(first, last + 1)]
+
+
+UnreadQuestions = Annotated[
+    tuple[UnreadQuestion, ...], BeforeValidator(_from_runs), PlainSerializer(_in_runs)
+]
+"""Unread questions of a task, which may be thousands."""
 
 
 @value(kw_only=True)

@@ -6,7 +6,7 @@ not be read without them has another form (`FORM`), which an earlier version ref
 there, among the task's own fields.
 """
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import field, fields
 from operator import itemgetter
 from typing import Annotated, Any
@@ -126,10 +126,15 @@ def task_from(stored: Mapping[str, Any]) -> Task:
         raise WrittenLater from error
 
 
-def read[Stored](adapter: TypeAdapter[Stored], text: str | bytes) -> Stored:
-    """Return the value that stored JSON describes. Raises WrittenLater if this version can't read it."""
+def read[Stored](adapter: TypeAdapter[Stored], stored: str | bytes | Sequence[Any]) -> Stored:
+    """Return the value that stored JSON, or a parsed part of it, describes.
+
+    Raises WrittenLater if this version can't read it.
+    """
     try:
-        return adapter.validate_json(text, extra="ignore")
+        if isinstance(stored, str | bytes):
+            return adapter.validate_json(stored, extra="ignore")
+        return adapter.validate_python(stored, extra="ignore")
     except ValidationError as error:
         raise WrittenLater from error
 

@@ -24,7 +24,7 @@ from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.failing_calls import FailingCall
 from mail.core.task.fallback import Switch
 from mail.core.task.idempotency import Remembered
-from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
+from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestions
 from mail.core.task.limits import Limits
 from mail.core.task.mailboxes import (
     CANCELLED_CALLS,
@@ -291,7 +291,7 @@ class Task:
     pending: dict[str, tuple[int, ...]] = field(default_factory=dict)
     histories: dict[str, int] = field(default_factory=dict)
     requests: tuple[OpenRequest, ...] = ()
-    unread_questions: tuple[UnreadQuestion, ...] = ()
+    unread_questions: UnreadQuestions = ()
     resumptions: tuple[Resumption, ...] = ()
     approved_calls: tuple[Breakpoint, ...] = ()
     peers: dict[str, Peer] = field(default_factory=dict)
@@ -382,9 +382,9 @@ class Task:
     @property
     def is_asleep(self) -> bool:
         """Whether it runs, and nothing happens in it before an open call ends, or a timer or its schedule is due."""
-        has_waits = self.waits.due is not None or self.schedule is not None
-        is_waiting = has_waits and self.status is TaskStatus.RUNNING
-        return is_waiting and self.pending.keys() <= {*self.queued}
+        if self.waits.due is None and self.schedule is None:
+            return False
+        return self.status is TaskStatus.RUNNING and self.pending.keys() <= {*self.queued}
 
     @property
     def listed_as(self) -> str:

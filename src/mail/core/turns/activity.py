@@ -17,6 +17,7 @@ from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.values import value
 from mail.core.task.callbacks import MAX_PROGRESS
+from mail.core.task.change import Turn
 from mail.core.task.costs import Usage
 from mail.core.task.fallback import Switch
 from mail.core.task.leases import Lease
@@ -75,34 +76,27 @@ class TurnActivity:
 
     def __init__(
         self,
-        key: TaskKey,
-        agent: str,
-        turn: str,
+        turn: Turn,
         clock: Clock,
         publisher: LivePublisher,
         time: Callable[[], float],
-        attempt: int = 1,
         earlier: TurnTiming | None = None,
-        replaced: Lease | None = None,
         find_text_recipient: Callable[[], str] | None = None,
     ) -> None:
         self.time = time
         self.begin = time()
         self.spans: list[Span] = []
-        self.agent = agent
-        self._key = key
+        self.agent = turn.mailbox
         self._turn = turn
         self._clock = clock
         self._publisher = publisher
-        self._attempt = attempt
         self._earlier = earlier
-        self._replaced = replaced
         self._find_text_recipient = find_text_recipient
 
     @property
     def task_id(self) -> str:
         """The id of the turn's task."""
-        return self._key.task_id
+        return self._turn.task.task_id
 
     @cached_property
     def text_recipient(self) -> str:
@@ -189,11 +183,12 @@ class TurnActivity:
         """Publish the start of the turn, and before it the end of an earlier attempt, whose worker is gone."""
         if not self.is_watched:
             return
-        if self._replaced is not None and self._replaced.park is None:
+        replaced = self._turn.replaced
+        if replaced is not None and replaced.park is None:
             text = f"the turn of agent {self.agent} was interrupted; it is run again"
             extra = {"agent": self.agent, "outcome": "taken_over"}
             now = self.iso(self.time())
-            self.publish(LiveEvent(LiveKind.TURN_ENDED, self._replaced.token, 0, now, text, extra))
+            self.publish(LiveEvent(LiveKind.TURN_ENDED, replaced.token, 0, now, text, extra))
         self.publish(self._started())
 
     def end(self, outcome: str, parked: Lease | None = None) -> None:
@@ -207,7 +202,8 @@ class TurnActivity:
         self.publish(self.event(LiveKind.TURN_ENDED, self.next(), now, text, extra))
 
     def _started(self) -> LiveEvent:
-        extra = {"attempt": self._attempt} if self._attempt > 1 else {}
+        attempt = self._turn.lease.attempt
+        extra = {"attempt": attempt} if attempt > 1 else {}
         return self.event(LiveKind.TURN_STARTED, 1, self.begin, f"agent {self.agent} has begun a turn", extra)
 
     def next(self) -> int:
@@ -222,21 +218,21 @@ class TurnActivity:
 
     def event(self, kind: LiveKind, n: int, at: float, text: str, extra: dict[str, Any]) -> LiveEvent:
         """Return an event of the turn."""
-        return LiveEvent(kind, self._turn, n, self.iso(at), text, {"agent": self.agent, **extra})
+        return LiveEvent(kind, self._turn.lease.token, n, self.iso(at), text, {"agent": self.agent, **extra})
 
     def publish(self, event: LiveEvent) -> None:
         """Publish an event."""
-        self._publisher.publish(self._key, event)
+        self._publisher.publish(self._turn.task.key, event)
 
     @property
     def is_watched(self) -> bool:
         """Whether somebody watches the task."""
-        return self._key in self._publisher.watched
+        return self._turn.task.key in self._publisher.watched
 
     @property
     def wants_deltas(self) -> bool:
         """Whether somebody wants the pieces of models' replies."""
-        return self.is_watched and self._publisher.wants_deltas(self._key)
+        return self.is_watched and self._publisher.wants_deltas(self._turn.task.key)
 
 
 class Span:

@@ -1,22 +1,18 @@
 """A call of an operation: the request, its caller, and the tasks that it reads, submits to and follows."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from hashlib import sha256
-from typing import Any
 
 from a2a.types import Message
 from a2a.types import Task as A2ATask
-from fastapi import Request
 
 from mail.core.engine.watch import Submitted
-from mail.core.task.files import FileRef
 from mail.core.task.task import ENDED, Task, TaskKey
 from mail.errors import BadRequest, TaskNotFound
 from mail.http.a2a.progress import Drawing, Update
 from mail.http.a2a.submission import Content, submission_of
 from mail.http.runs import Progress, RunId, Runs
-from mail.http.service import base_url
 from mail.http.submission import claimed_key, follow_trace
 
 
@@ -27,31 +23,17 @@ class RunEnded(BadRequest):
 class Call(Runs):
     """A request of a caller, and the tasks that it is about."""
 
-    def __init__(self, request: Request) -> None:
-        super().__init__(request)
-        self._links: dict[str, str] = {}
-
     def drawing(self, task: Task | None, *, is_last: bool = True) -> Drawing:
         """Return what draws the runs of a task: its last one, or an earlier one."""
         schema = self.runtime.swarm.output_schema
         if task is not None and is_last:
             schema = task.generation.output_schema
-        return Drawing(self._link, is_typed=schema is not None)
+        return Drawing(self.link, is_typed=schema is not None)
 
     async def draw(self, task: Task, progress: Progress) -> A2ATask:
         """Return a run of a task, whose last one has the status of the task."""
         status = task.status if progress.is_last else None
         return await self.drawing(task, is_last=progress.is_last).task(progress, status)
-
-    async def _link(self, file: Mapping[str, Any]) -> str:
-        """Return a URL that fetches a file of the caller for a week, without a key; else one that needs the key."""
-        known, ref = self._links.get(file["id"]), FileRef.read(file)
-        if known is None:
-            base, files = base_url(self.request), self.runtime.caller_files
-            [linked] = await files.link(str(self.principal), [ref], self.runtime.swarm.name)
-            path = f"/files/shared/{linked.link}" if linked.link and not ref.link else f"/files/{ref.id}"
-            known = self._links[ref.id] = base + path
-        return known
 
     async def submit(self, message: Message) -> Submitted:
         """Submit a message, once for each `message_id` of a day."""

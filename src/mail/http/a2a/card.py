@@ -12,6 +12,7 @@ from a2a.types import (
     AgentInterface,
     AgentSkill,
     HTTPAuthSecurityScheme,
+    OpenIdConnectSecurityScheme,
     SecurityRequirement,
     SecurityScheme,
     StringList,
@@ -23,6 +24,8 @@ from fastapi import Request
 from jwt.algorithms import ECAlgorithm
 from pydantic_core import to_json
 
+from mail.auth.claims import metadata_url
+from mail.auth.oidc import JWTAuthenticator
 from mail.core.task.swarm import SwarmCore
 from mail.errors import ConfigurationError
 from mail.http.a2a.progress import JSON_TYPE
@@ -40,6 +43,7 @@ def make_card(request: Request, *, is_extended: bool = False) -> AgentCard:
     service = service_of(request)
     swarm = service.runtime.swarm
     url = (service.stream_url or base_url(request)) + PATH
+    schemes = dict(_schemes(service.identity))
     card = AgentCard(
         name=swarm.name,
         description=swarm.description or f"The swarm {swarm.name}.",
@@ -50,19 +54,30 @@ def make_card(request: Request, *, is_extended: bool = False) -> AgentCard:
             for binding in BINDINGS
         ],
         capabilities=AgentCapabilities(streaming=True, push_notifications=False, extended_agent_card=True),
-        security_schemes={
-            "bearer": SecurityScheme(
-                http_auth_security_scheme=HTTPAuthSecurityScheme(
-                    scheme="bearer", description="An API key of this server, for the role user or admin."
-                )
-            )
-        },
-        security_requirements=[SecurityRequirement(schemes={"bearer": StringList()})],
+        security_schemes=schemes,
+        security_requirements=[SecurityRequirement(schemes={name: StringList()}) for name in schemes],
         default_input_modes=["text/plain", JSON_TYPE, "*/*"],
         default_output_modes=["text/plain" if swarm.output_schema is None else JSON_TYPE, "*/*"],
         skills=_skills(swarm, is_extended=is_extended),
     )
     return _signer(service.card_key)(card) if service.card_key else card
+
+
+def _schemes(identity: JWTAuthenticator | None) -> Iterator[tuple[str, SecurityScheme]]:
+    """Yield the ways to authenticate, each of which is enough."""
+    about = "An API key of this server, for the role user or admin."
+    yield (
+        "bearer",
+        SecurityScheme(http_auth_security_scheme=HTTPAuthSecurityScheme(scheme="bearer", description=about)),
+    )
+    if identity is not None:
+        url = metadata_url(identity.settings.issuer)
+        yield (
+            "oidc",
+            SecurityScheme(
+                open_id_connect_security_scheme=OpenIdConnectSecurityScheme(open_id_connect_url=url)
+            ),
+        )
 
 
 @cache

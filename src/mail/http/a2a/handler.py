@@ -171,7 +171,7 @@ class SwarmHandler(RequestHandler):
             progress = await call.read(task, number=run_id.number)
             if not progress.is_last or task.status in ENDED:
                 raise NotCancellable(f"task {params.id!r} has ended")
-            task = await call.runtime.cancel(call.principal, run_id.task_id, "", instance=task.instance)
+            task = await call.cancel(run_id.task_id)
             return await call.draw(task, await call.read(task, number=run_id.number))
 
     async def on_get_extended_agent_card(

@@ -14,18 +14,26 @@ from mail.core.engine.pacing import Paced
 from mail.core.engine.watch import LONG_POLL, Submitted, read_timeline
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.values import value
-from mail.core.task.files import FileRef
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task, TaskKey
+from mail.http.audit import Act, audited
 from mail.http.bodies import JSON, Given, JSONBody
 from mail.http.openai import chat, stream
 from mail.http.openai.chat import PostChat
 from mail.http.openai.errors import ModelNotFound, RefusedRequest, ResponseNotFound
-from mail.http.openai.output import Echo, JSONObject, Work, describe
-from mail.http.openai.request import CONVERSATION, FilePart, Item, MessageItem, PostResponses
+from mail.http.openai.output import UNANSWERED, Echo, JSONObject, Work, describe
+from mail.http.openai.request import CONVERSATION, Item, PostResponses
 from mail.http.openai.stream import Sought, follow
-from mail.http.openai.submission import Prepared, Previous, ResponseId, find_continued, make_submission
+from mail.http.openai.submission import (
+    Prepared,
+    Previous,
+    ResponseId,
+    find_continued,
+    make_submission,
+    store_files,
+)
 from mail.http.routes.message import task_headers
+from mail.http.runs import Runs
 from mail.http.service import Service, header, service_of
 from mail.http.sse import HEADERS, NEVER_PING, SHUTDOWN_GRACE, while_stored
 from mail.http.submission import submit
@@ -78,7 +86,7 @@ async def create_completion(request: Request, caller: Caller) -> Response:
         return _stream(request, chat.frames(events, include_usage=usage, unfinished=unfinished), begun)
     response = await _result(request, begun)
     headers = task_headers(begun.submitted)
-    if response["status"] in ("in_progress", "failed"):
+    if response["status"] in ("in_progress", *UNANSWERED):
         is_late = response["status"] == "in_progress"
         message = unfinished if is_late else response["error"]["message"]
         problem = {"message": message, "type": "server_error", "param": None, "code": "server_error"}
@@ -97,21 +105,47 @@ async def get_response(
     The fields that it repeats from its request are stored until the task's next response begins.
     """
     service = service_of(request)
-    found = await _find(service, caller, response_id)
-    if found is None:
-        raise ResponseNotFound(f"Response with id '{response_id}' not found.")
-    name, task = found
-    is_newest = name.generation == task.generation.number
-    echo = Echo(
-        task.generation.client_tools if is_newest else None,
-        task.generation.notes if is_newest else {},
-        service.runtime.swarm.name,
-    )
-    sought = Sought(task.key, name, echo, generation=name.generation)
+    task, sought = await _seek(service, caller, response_id)
     if streams:
         service.holding(request).open_stream()
         return _stream(request, stream.frames(follow(request, sought, starting_after=starting_after)))
     return JSON(await _read(service, sought, reading(service, request, task)))
+
+
+async def cancel_response(request: Request, caller: Caller, response_id: str) -> JSONObject:
+    """Cancel the task that works on a response, and return the response; one that was cancelled is returned again.
+
+    Raises RefusedRequest for one that is complete.
+    """
+    service = service_of(request)
+    await service.refresh()
+    task, sought = await _seek(service, caller, response_id)
+    if task.is_running and sought.id.generation == task.generation.number:
+        task = await Runs(request).cancel(task.task_id)
+    response = await _read(service, sought, reading(service, request, task))
+    if response["status"] != "cancelled":
+        raise RefusedRequest(
+            "Cannot cancel a completed response: only the work on one can be cancelled.", param="response_id"
+        )
+    return response
+
+
+async def delete_response(request: Request, caller: Caller, response_id: str) -> JSONObject:
+    """Delete a response: the task whose last one it is, with everything that it stores.
+
+    Raises RefusedRequest for an earlier one, and Conflict for a task that is running.
+    """
+    service = service_of(request)
+    task, sought = await _seek(service, caller, response_id)
+    if sought.id.generation != task.generation.number:
+        raise RefusedRequest(
+            "this response was continued: delete the last response of its conversation, and so all of them, which is "
+            f"'{ResponseId(task.task_id, task.generation.number)}'",
+            param="response_id",
+        )
+    with audited(request, caller, Act.DELETE_TASK, task.task_id, owner=task.instance):
+        await service.runtime.delete(task.instance, task.task_id)
+    return {"id": response_id, "object": "response", "deleted": True}
 
 
 def list_models(request: Request) -> JSONObject:
@@ -167,7 +201,7 @@ async def _begin(request: Request, caller: Caller, body: PostResponses, *, names
         entrypoint = None if body.model == swarm.name else body.model
     previous, items = await _previous(service, caller, body)
     principal = caller.principal(swarm.name)
-    files = await _store(service, str(principal), items)
+    files = await store_files(service.runtime.caller_files, str(principal), items)
     submission = make_submission(body, items, files, previous, swarm, entrypoint)
     if body.stream and service.stream_permits is not None:
         await holding.share_stream(service.stream_permits)
@@ -237,20 +271,6 @@ def _check_model(swarm: SwarmCore, name: str) -> None:
         )
 
 
-async def _store(service: Service, instance: str, items: list[Item]) -> dict[FilePart, FileRef]:
-    """Return the files of an input, after storing those of which it has the bytes."""
-    files, stored = service.runtime.caller_files, dict[FilePart, FileRef]()
-    for item in items:
-        for part in item.content if isinstance(item, MessageItem) else ():
-            if isinstance(part, FilePart) and part not in stored:
-                stored[part] = (
-                    await files.find(instance, part.file_id)
-                    if part.file_id
-                    else await files.put(instance, part.file())
-                )
-    return stored
-
-
 async def _previous(
     service: Service, caller: Caller, body: PostResponses
 ) -> tuple[Previous | None, list[Item]]:
@@ -278,6 +298,21 @@ async def _previous(
         if previous is not None and previous.is_last and previous.waiting:
             return previous, items
     return None, body.input
+
+
+async def _seek(service: Service, caller: Caller, response_id: str) -> tuple[Task, Sought]:
+    """Return the task of a response, and where to find that. Raises ResponseNotFound."""
+    found = await _find(service, caller, response_id)
+    if found is None:
+        raise ResponseNotFound(f"Response with id '{response_id}' not found.")
+    name, task = found
+    is_newest = name.generation == task.generation.number
+    echo = Echo(
+        task.generation.client_tools if is_newest else None,
+        task.generation.notes if is_newest else {},
+        service.runtime.swarm.name,
+    )
+    return task, Sought(task.key, name, echo, generation=name.generation)
 
 
 async def _find(service: Service, caller: Caller, response_id: str) -> tuple[ResponseId, Task] | None:

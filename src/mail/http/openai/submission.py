@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self
 from pydantic_core import to_json
 
 from mail.core.decisions.submit import DEFAULT_SUBJECT, ResumeFrom, Submission, title_of
+from mail.core.engine.files import CallerFiles
 from mail.core.protocol.values import value
 from mail.core.task.client_tools import MAX_TOOL_NAME, RESERVED, ClientTools
 from mail.core.task.files import MAX_FILES, FileRef
@@ -185,7 +186,7 @@ def make_submission(
 
     Raises RefusedRequest.
     """
-    client_tools = _lend(request.client_tools(), swarm)
+    client_tools = lend(request.client_tools(), swarm)
     notes = request.model_dump(include=set(ECHOED), exclude_none=True, by_alias=True)
     _check_size(client_tools, notes)
     resume_from, results = None, None
@@ -212,7 +213,7 @@ def make_submission(
         else:
             resume_from = ResumeFrom.USER_RESPONSE
             _check_text(messages, files)
-    text = _compose(instructions, messages, files)
+    text = compose(instructions, messages, files)
     conversation = request.conversation
     return Submission(
         body=text.body,
@@ -234,8 +235,11 @@ def make_submission(
     )
 
 
-def _lend(tools: ClientTools | None, swarm: SwarmCore) -> ClientTools | None:
-    """Return the caller's tools under names that no tool of the swarm has (`own_name` gives back theirs)."""
+def lend(tools: ClientTools | None, swarm: SwarmCore) -> ClientTools | None:
+    """Return the caller's tools under names that no tool of the swarm has (`own_name` gives back theirs).
+
+    Raises RefusedRequest for names that are then too long.
+    """
     if tools is None:
         return None
     taken = {*RESERVED, *swarm.actions, *swarm.breakpoint_tools}
@@ -250,6 +254,20 @@ def _lend(tools: ClientTools | None, swarm: SwarmCore) -> ClientTools | None:
         required=tuple(map(lent, tools.required)),
         parallel=tools.parallel,
     )
+
+
+async def store_files(files: CallerFiles, instance: str, items: Iterable[Item]) -> dict[FilePart, FileRef]:
+    """Return the files of messages, after storing those of which they have the bytes."""
+    stored: dict[FilePart, FileRef] = {}
+    for item in items:
+        for part in item.content if isinstance(item, MessageItem) else ():
+            if isinstance(part, FilePart) and part not in stored:
+                stored[part] = (
+                    await files.find(instance, part.file_id)
+                    if part.file_id
+                    else await files.put(instance, part.file())
+                )
+    return stored
 
 
 def _check_size(client_tools: ClientTools | None, notes: dict[str, Any]) -> None:
@@ -286,7 +304,7 @@ def _read(content: Iterable[Text | FilePart], files: Mapping[FilePart, FileRef])
     return "\n\n".join(files[part].in_words if isinstance(part, FilePart) else part.text for part in content)
 
 
-def _compose(instructions: str | None, items: Sequence[Item], files: Mapping[FilePart, FileRef]) -> _Text:
+def compose(instructions: str | None, items: Sequence[Item], files: Mapping[FilePart, FileRef]) -> _Text:
     """Compose the message to the agents; with more than a user's message, the last of these gives it a subject."""
     asked = [item.content for item in items if isinstance(item, MessageItem) and item.role == "user"]
     if not instructions and len(items) == len(asked) == 1:

@@ -15,7 +15,7 @@ from mail.core.protocol.message import TaskId
 from mail.core.protocol.values import fill
 from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import BadRequest
-from mail.http.access import AdminOrUser, chosen_instance, named_instance
+from mail.http.access import AdminOrUser, NextCursor, chosen_instance, named_instance
 from mail.http.audit import Act, audited
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import PAGE_HEADERS, answers, make_router, problems
@@ -141,7 +141,7 @@ async def get_dead_letters(
     limit: Annotated[
         int, Query(ge=1, le=MAX_PAGE, description="Dead letters on a page; those of one task stay together.")
     ] = PAGE,
-    cursor: Annotated[str | None, Query(description="The previous page's next cursor.")] = None,
+    cursor: NextCursor = None,
     task_id: Annotated[
         TaskId | None,
         Query(description="Only those of this task, all on one page: the caller's own, or `caller`'s."),

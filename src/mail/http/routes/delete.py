@@ -1,12 +1,11 @@
 """Delete a task with everything that it stores."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from fastapi import Query, Request
+from fastapi import Request
 from pydantic import Field
 
-from mail.core.protocol.message import TaskId
-from mail.http.access import OTHER_OWNER, AdminOrUser, named_instance
+from mail.http.access import AdminOrUser, GivenTask, OtherOwner, named_instance
 from mail.http.audit import Act, audited
 from mail.http.bodies import JSON, Answered
 from mail.http.openapi import answers, make_router
@@ -26,10 +25,7 @@ router = make_router("tasks")
 
 @router.delete("/task", summary="Delete a task", **answers(DeletedTask, 400, 404, 409))
 async def delete_task(
-    request: Request,
-    caller: AdminOrUser,
-    task_id: Annotated[TaskId, Query(description="The task.")],
-    owner: Annotated[str | None, Query(alias="caller", description=OTHER_OWNER)] = None,
+    request: Request, caller: AdminOrUser, task_id: GivenTask, owner: OtherOwner = None
 ) -> JSON:
     """Delete a task that has stopped: its messages, events, histories and answers. This can't be undone.
 

@@ -9,11 +9,29 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from mail.errors import Forbidden, NotInstalled
+from mail.errors import Forbidden, NotFound, NotInstalled
 from mail.http.access import AdminOrUser
-from mail.http.service import header
+from mail.http.bodies import JSON
+from mail.http.service import base_url, header, service_of
 
 router = APIRouter(include_in_schema=False)
+
+
+@router.get("/.well-known/oauth-protected-resource/mcp")
+async def get_protected_resource(request: Request) -> JSON:
+    """Return where clients get tokens for `/mcp` (RFC 9728): at the identity provider. Needs no key."""
+    identity = service_of(request).identity
+    if identity is None:
+        raise NotFound("this server has no identity provider: use one of its API keys as the bearer token")
+    settings = identity.settings
+    return JSON(
+        {
+            "resource": f"{base_url(request)}/mcp",
+            "authorization_servers": [settings.issuer],
+            "bearer_methods_supported": ["header"],
+            "scopes_supported": settings.scope.split(),
+        }
+    )
 
 
 @router.post("/mcp")

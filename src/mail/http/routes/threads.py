@@ -32,7 +32,7 @@ from mail.core.protocol.values import fill
 from mail.core.task.ports import Store
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import BadRequest, ThreadNotFound
-from mail.http.access import AdminOrUser
+from mail.http.access import AdminOrUser, NextCursor
 from mail.http.account import BODY_FACTOR
 from mail.http.answers import answer, array_pieces, each, object_pieces
 from mail.http.openapi import PAGE_HEADERS, answers, make_router, problems
@@ -143,7 +143,7 @@ async def get_threads(
             ge=1, le=MAX_TASKS, description="Threads on a page, which are read from as many tasks at most."
         ),
     ] = THREADS,
-    cursor: Annotated[str | None, Query(description="The previous page's next cursor.")] = None,
+    cursor: NextCursor = None,
     task_id: OnlyTask = None,
     bead: Annotated[str | None, Query(description="Only threads with messages about this bead.")] = None,
     pending: Annotated[bool, Query(description="Only threads with messages to be acknowledged.")] = False,

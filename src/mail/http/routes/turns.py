@@ -12,10 +12,9 @@ from pydantic_core import to_json
 from mail.auth.keys import Caller
 from mail.core.engine.past_turn import AgentSetup, PastTurn, read_turn, summarize_turns
 from mail.core.engine.watch import read_page
-from mail.core.protocol.message import TaskId
 from mail.core.protocol.values import fill
 from mail.core.task.costs import Usage
-from mail.http.access import OTHER_OWNER, AdminOrUser, named_instance
+from mail.http.access import AdminOrUser, GivenTask, OtherOwner, named_instance
 from mail.http.answers import answer, array_pieces, each, object_pieces
 from mail.http.audit import Act, audited
 from mail.http.bodies import JSON, Answered
@@ -154,8 +153,8 @@ router = make_router("tasks")
 async def get_turns(
     request: Request,
     caller: AdminOrUser,
-    task_id: Annotated[TaskId, Query(description="The task.")],
-    of: Annotated[str | None, Query(alias="caller", description=OTHER_OWNER)] = None,
+    task_id: GivenTask,
+    of: OtherOwner = None,
     cursor: Annotated[int, Query(ge=0, le=MAX_SEQ, description="The previous page's next cursor.")] = 0,
 ) -> JSON:
     """Return the turns that are over, a page at a time: agents, times, tokens, cost and states, no text.
@@ -191,7 +190,7 @@ async def get_turns(
 async def get_turn(
     request: Request,
     caller: AdminOrUser,
-    task_id: Annotated[TaskId, Query(description="The task.")],
+    task_id: GivenTask,
     seq: Annotated[int, Query(ge=1, le=MAX_SEQ, description="The id (seq) of any event of the turn.")],
     limit: Annotated[
         int, Query(ge=0, le=MAX_ENTRIES, description="Entries of the history, at most.")
@@ -205,12 +204,12 @@ async def get_turn(
     await service.refresh()
     task = await load_task(service, caller, task_id)
     runtime = service.runtime
-    reading(service, request, task)
     turn = await read_turn(
         runtime.store,
         runtime.swarm,
         task.key,
         seq,
+        reading(service, request, task),
         versions=runtime.versions,
         limit=limit,
         max_bytes=HISTORY_BYTES,

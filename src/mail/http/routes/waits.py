@@ -3,13 +3,12 @@
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Literal
 
-from fastapi import Path, Query, Request
+from fastapi import Path, Request
 
 from mail.auth.keys import Caller
 from mail.core.protocol.address import Principal
-from mail.core.protocol.message import TaskId
 from mail.core.task.task import Task, TaskKey, TaskStatus
-from mail.http.access import AdminOrUser
+from mail.http.access import AdminOrUser, GivenTask
 from mail.http.bodies import JSON, Answered
 from mail.http.openapi import answers, make_router
 from mail.http.service import Service, service_of
@@ -35,7 +34,7 @@ async def cancel_timer(
     timer_id: Annotated[
         str, Path(max_length=100, description="Its `id`, among the `timers` of `GET /task`.")
     ],
-    task_id: Annotated[TaskId, Query(description="The task.")],
+    task_id: GivenTask,
 ) -> JSON:
     """Cancel a reminder of an agent, or a message that was posted with `not_before`. 404 if its mail has come already.
 
@@ -52,7 +51,7 @@ async def cancel_call(
     request: Request,
     caller: AdminOrUser,
     call_id: Annotated[str, Path(max_length=100, description="Its `id`, among the `calls` of `GET /task`.")],
-    task_id: Annotated[TaskId, Query(description="The task.")],
+    task_id: GivenTask,
 ) -> JSON:
     """Cancel a call of an action that finishes later, so that its agent reads an error. 404 if it has ended already.
 
