@@ -27,8 +27,8 @@ from mail.core.engine.live import LiveHub
 from mail.core.engine.telemetry import NO_TRACER
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.clock import SYSTEM_CLOCK
-from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.change import Turn
+from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.task import ForkActions, TaskKey
 from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.core.task.usage import UsageMeter

@@ -224,12 +224,12 @@ class Session:
             answer = await self._look_at(polled)
             if isinstance(answer, Polled):
                 return answer
-            parts = _shown(answer)
+            result = _shown(answer)
         except ServerFailed:
             raise
         except ActionFailed as error:
             return CallResult(str(error), has_failed=True)
-        return CallResult("\n".join(map(str, parts)))
+        return CallResult("\n".join(map(str, shown)))
 
     async def _look_at(self, polled: Polled) -> "CallToolResult | Polled":
         """Return the result of a task, or the task as it is now. Raises ActionFailed if it will have no result."""
