@@ -224,7 +224,7 @@ class Session:
             answer = await self._look_at(polled)
             if isinstance(answer, Polled):
                 return answer
-            result = _shown(answer)
+            shown = _shown(answer)
         except ServerFailed:
             raise
         except ActionFailed as error:
