@@ -49,7 +49,6 @@ from a2a.utils.signing import InvalidSignaturesError, create_signature_verifier
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from desk_swarm import PNG, desk_swarm
-from google.protobuf.json_format import Parse
 from support.faults.gates import Gate
 from support.processes.http_server import TIMEOUT, HTTPServer
 from support.services.webhook_receiver import Got, WebhookReceiver
@@ -543,9 +542,9 @@ def receiver(server: HTTPServer) -> Iterator[WebhookReceiver]:
 
 
 def pushed(got: Sequence[Got]) -> list[tuple[str, str, TaskState]]:
-    """What was pushed of which task, as a client of the SDK reads it."""
-    updates = [Parse(each.body, StreamResponse()).status_update for each in got]
-    return [(each.task_id, each.context_id, each.status.state) for each in updates]
+    """What was pushed of which task."""
+    updates = [each.json["statusUpdate"] for each in got]
+    return [(each["taskId"], each["contextId"], TaskState.Value(each["status"]["state"])) for each in updates]
 
 
 async def test_the_end_of_a_task_is_pushed(
