@@ -120,9 +120,9 @@ class OpenTurns:
             self._map.close()
         self._map = mapped
 
-    def _read(self, places: bytes) -> None:
+    def _read(self, stored: bytes) -> None:
         """Read what an earlier process has left."""
-        for n, (attempt, checksum, row, seq, since) in enumerate(_PLACE.iter_unpack(places)):
+        for n, (attempt, checksum, row, seq, since) in enumerate(_PLACE.iter_unpack(stored)):
             place = n * _PLACE.size
             if 0 < attempt <= _MOST_ATTEMPTS:
                 lease = Lease(f"gone/{n}/{since:.3f}", 0.0, attempt, seq)
