@@ -386,8 +386,19 @@ LOADS: dict[str, Load] = {
     "POST /a2a": long_posts("/a2a", **rpc("SendMessage", **SAID)),
     "POST /a2a, read": posts("/a2a", rpc("GetTask", id="large.1", historyLength=1000), *PROTOCOLS),
     "POST /a2a, stream": posts("/a2a", rpc("SubscribeToTask", id="large.1"), *PROTOCOLS),
+    "POST /a2a, after": posts(
+        "/a2a",
+        rpc(
+            "SendMessage",
+            message={"messageId": "m", "contextId": "large", "role": "ROLE_USER", "parts": [{"text": "more"}]},
+        ),
+        *PROTOCOLS,
+    ),
     "POST /a2a/{path:path}": long_posts("/a2a/message:send", **SAID),
     "POST /mcp": long_posts("/mcp", **rpc("tools/call", name="supervisor", arguments={"message": ""})),
+    "POST /mcp, after": posts(
+        "/mcp", rpc("tools/call", name="ask", arguments={"message": "more", "task_id": "large"}), *PROTOCOLS
+    ),
     "POST /mcp, read": posts("/mcp", rpc("resources/read", uri="mail://tasks/large"), *PROTOCOLS),
     "POST /ag-ui": long_posts(
         "/ag-ui", threadId="t", runId="r", messages=[{"id": "m", "role": "user", "content": ""}]

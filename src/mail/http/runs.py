@@ -161,8 +161,10 @@ class Runs:
         return known
 
     async def load(self, task_id: str) -> Task:
-        """Return a task of the caller. Raises TaskNotFound."""
-        return await load_task(self.service, self.caller, task_id)
+        """Return a task of the caller, and hold what reading it takes. Raises TaskNotFound and RateLimited."""
+        task = await load_task(self.service, self.caller, task_id)
+        reading(self.service, self.request, task)
+        return task
 
     async def read(self, task: Task, *, number: int | None = None, of: int | None = None) -> Progress:
         """Read a run of a task, as `Progress` names it, as far as the task was when it was loaded.
