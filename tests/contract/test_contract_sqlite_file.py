@@ -15,6 +15,7 @@ import pytest
 import mail.adapters.sqlite.database
 import mail.adapters.sqlite.store
 from mail.adapters.sqlite.backend import SQLiteDocuments
+from mail.adapters.sqlite.commit import write_change
 from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.engine.documents import ServerDocuments
@@ -414,7 +415,7 @@ class TestLargeCommits:
     async def test_others_read_meanwhile_and_write_afterwards(
         self, path: Path, make: Maker, gate: Gate, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(SQLiteStore, "_write", gate.around(SQLiteStore._write))
+        monkeypatch.setattr(mail.adapters.sqlite.store, "write_change", gate.around(write_change))
         with SQLiteDatabase(path) as database:
             store, documents = SQLiteStore(database), ServerDocuments(SQLiteDocuments(database))
             begun = await committed(store, make.begin(KEY))
@@ -450,7 +451,7 @@ class TestLargeCommits:
                 database.connection.execute(
                     "CREATE TRIGGER full BEFORE INSERT ON commits BEGIN SELECT RAISE(ABORT, 'no room'); END"
                 )
-            monkeypatch.setattr(SQLiteStore, "_write", gate.around(SQLiteStore._write))
+            monkeypatch.setattr(mail.adapters.sqlite.store, "write_change", gate.around(write_change))
             change = make.change(turn.task, LARGE, turn=turn)
             large = asyncio.create_task(store.commit(change))
             await gate.reached()
@@ -470,7 +471,7 @@ class TestLargeCommits:
     async def test_a_new_task_that_is_read_before_its_commit_returns(
         self, path: Path, make: Maker, gate: Gate, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(SQLiteStore, "_write", gate.around(SQLiteStore._write, after=True))
+        monkeypatch.setattr(mail.adapters.sqlite.store, "write_change", gate.around(write_change, after=True))
         with SQLiteDatabase(path) as database:
             store = SQLiteStore(database)
             change = make.begin(KEY, LARGE)

@@ -1,17 +1,23 @@
 """Store: deleting a task, and how much an instance stores."""
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 from support.engines.adapters import StoreAdapter
 
+from mail.core.decisions.schedules import save
+from mail.core.engine.versions import Versions
 from mail.core.task.change import Inheritance
 from mail.core.task.ports import Idle, Store, read_history
+from mail.core.task.schedules import Schedule
 from mail.core.task.task import Task, TaskKey, Transition
 from mail.errors import LeaseLost, TaskNotFound, VersionConflict
-from mail.testing.changes import ANN, BOB, NOW, Mail, Maker, checkpoint
+from mail.testing.changes import ANN, BOB, NOW, SWARM, Mail, Maker, checkpoint
+from mail.testing.clock import FakeClock
 from mail.testing.contracts import committed, everything, first_turn, open_turn
 
+DAY = 86_400
 KEY, OTHER = TaskKey(ANN, "task-1"), TaskKey(ANN, "task-2")
 
 
@@ -41,6 +47,54 @@ async def test_everything_is_gone_and_the_id_is_free(store: Store, make: Maker) 
     assert len(await store.read_inbox(KEY)) == 1
     assert await everything(store, OTHER) == kept
     assert other.key == OTHER
+
+
+async def test_the_oldest_start_is_that_of_a_callers_task(adapter: StoreAdapter) -> None:
+    """Schedules, which are tasks of the server, may be older. A store without an order of all tasks returns 0."""
+    clock = FakeClock()
+    make, store = Maker(clock), adapter.store
+    none = await store.oldest_start()
+    scheduled = save(
+        None, SWARM, Schedule(name="daily", cron="0 8 * * *", body="look", caller=ANN), ANN, clock
+    )
+    assert scheduled is not None
+    await store.commit(scheduled)
+    clock.advance(3600)
+    first = await stopped(store, make)
+    clock.advance(3600)
+    await stopped(store, make, OTHER)
+    oldest = await store.oldest_start()
+    await store.delete(first)
+    assert (none, oldest, await store.oldest_start()) in (
+        (inf, NOW + 3600, NOW + 7200),
+        (0.0, 0.0, 0.0),
+    )
+
+
+async def test_a_version_is_deleted_with_the_last_task_that_may_refer_to_it(adapter: StoreAdapter) -> None:
+    clock = FakeClock()
+    make, store = Maker(clock), adapter.store
+    old, new = replace(SWARM, version="1"), replace(SWARM, version="2")
+    versions = Versions(adapter.records._documents, clock)
+
+    async def kept() -> list[bool]:
+        await versions.delete_unused(store)
+        return [await versions.read(swarm.digest) is not None for swarm in (old, new)]
+
+    await versions.keep(old)
+    clock.advance(DAY)
+    assert versions.needs(old) is False
+    clock.advance(1)
+    assert versions.needs(old) is True
+    first = await stopped(store, make)
+    clock.advance(9 * DAY)
+    await versions.keep(new)
+    await stopped(store, make, OTHER)
+    assert await kept() == [True, True]
+    await store.delete(first)
+    assert await kept() == [True, True], "it looks once a day"
+    clock.advance(DAY)
+    assert await kept() == [await store.oldest_start() == 0, True]
 
 
 async def test_a_task_that_has_changed_stays(store: Store, make: Maker) -> None:

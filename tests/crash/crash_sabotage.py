@@ -17,6 +17,7 @@ from mail.adapters.postgres import leases as postgres_turns
 from mail.adapters.postgres import store as postgres
 from mail.adapters.postgres.schema import task_number
 from mail.adapters.postgres.store import PostgresStore
+from mail.adapters.sqlite import commit as sqlite
 from mail.adapters.sqlite.database import commit_id
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.decisions import callbacks
@@ -32,17 +33,15 @@ from mail.errors import StoreError, VersionConflict
 @contextmanager
 def torn_commits() -> Iterator[None]:
     """The mail of a commit is written after the rest of it, by a statement of its own."""
-    insert = SQLiteStore._insert_commit
+    insert = sqlite.insert_commit
 
-    def insert_in_two_steps(
-        self: SQLiteStore, sql: sqlite3.Connection, row: int, change: TaskChange, state: bytes
-    ) -> None:
-        insert(self, sql, row, replace(change, deliveries=()), state)
+    def insert_in_two_steps(sql: sqlite3.Connection, row: int, change: TaskChange, state: bytes) -> None:
+        insert(sql, row, replace(change, deliveries=()), state)
         whole = to_json([(entry.mailbox, entry.tier, entry.seq) for entry in change.deliveries])
         place = commit_id(row, change.task.seq)
         sql.execute("UPDATE commits SET delivered = ? WHERE id = ?", (whole, place))
 
-    with patch.object(SQLiteStore, "_insert_commit", insert_in_two_steps):
+    with patch.object(sqlite, "insert_commit", insert_in_two_steps):
         yield
 
 
@@ -78,23 +77,21 @@ def no_recovery() -> Iterator[None]:
 @contextmanager
 def late_commits() -> Iterator[None]:
     """A commit is acknowledged before it is in the file: it gets there with the next one."""
-    write, insert = SQLiteStore._write, SQLiteStore._insert_commit
+    write, insert = sqlite.write_change, sqlite.insert_commit
 
-    def write_the_one_before(self: SQLiteStore, sql: sqlite3.Connection, *args: Any) -> int | None:
+    def write_the_one_before(sql: sqlite3.Connection, *args: Any) -> int | None:
         if sql.in_transaction:
             sql.execute("COMMIT")
-        return write(self, sql, *args)
+        return write(sql, *args)
 
-    def insert_for_later(
-        self: SQLiteStore, sql: sqlite3.Connection, row: int, change: TaskChange, state: bytes
-    ) -> None:
+    def insert_for_later(sql: sqlite3.Connection, row: int, change: TaskChange, state: bytes) -> None:
         if not sql.in_transaction:
             sql.execute("BEGIN")
-        insert(self, sql, row, change, state)
+        insert(sql, row, change, state)
 
     with (
-        patch.object(SQLiteStore, "_write", write_the_one_before),
-        patch.object(SQLiteStore, "_insert_commit", insert_for_later),
+        patch("mail.adapters.sqlite.store.write_change", write_the_one_before),
+        patch.object(sqlite, "insert_commit", insert_for_later),
     ):
         yield
 

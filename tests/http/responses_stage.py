@@ -36,9 +36,10 @@ class Slow:
     """An agent that answers once its gate is open."""
 
     def __init__(self) -> None:
-        self.gate = asyncio.Event()
+        self.begun, self.gate = asyncio.Event(), asyncio.Event()
 
     async def __call__(self, view: View) -> list[Call]:
+        self.begun.set()
         await self.gate.wait()
         return [complete("at last")]
 

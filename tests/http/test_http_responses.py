@@ -193,6 +193,74 @@ async def test_a_request_that_may_not_take_longer_is_answered_in_time() -> None:
         slow.gate.set()
 
 
+# ------------------------------------------------------------------------------------------- cancelling, deleting
+
+
+async def test_the_work_on_a_response_is_cancelled() -> None:
+    slow = Slow()
+    async with Bridge(slow) as server:
+        client = server.sdk(path="/v1")
+        begun = await client.responses.create(model="supervisor", input="hi", background=True)
+        with pytest.raises(openai.NotFoundError):
+            await server.sdk("admin").responses.cancel(begun.id)
+        stream = await client.responses.retrieve(begun.id, stream=True)
+        assert (await anext(stream)).type == "response.created"
+        for response in (
+            await client.responses.cancel(begun.id),
+            await client.responses.cancel(begun.id),
+            await client.responses.retrieve(begun.id),
+        ):
+            assert (response.id, response.status, response.output) == (begun.id, "cancelled", [])
+            assert response.error is not None
+            assert response.error.message == "The task was cancelled by ann."
+        assert [event.type async for event in stream][-1] == "response.failed"
+        slow.gate.set()
+        more = await client.responses.create(model="supervisor", input="more", previous_response_id=begun.id)
+        assert more.output_text == "at last"
+        with pytest.raises(openai.BadRequestError, match="completed") as error:
+            await client.responses.cancel(more.id)
+        assert error.value.param == "response_id"
+        assert (await client.responses.cancel(begun.id)).status == "cancelled"
+
+
+async def test_a_completion_whose_task_is_cancelled_is_an_error() -> None:
+    slow = Slow()
+    async with Bridge(slow) as server:
+        client = server.sdk(path="/v1")
+        asked: Any = {"model": "supervisor", "messages": [{"role": "user", "content": "hi"}]}
+        waiting = asyncio.create_task(client.chat.completions.create(**asked))
+        await slow.begun.wait()
+        [task_id] = (await server.client.get("/tasks")).json()
+        await client.responses.cancel(f"resp_{task_id}_1")
+        with pytest.raises(openai.InternalServerError, match="was cancelled by ann"):
+            await waiting
+
+
+async def test_a_response_is_deleted(server: Bridge) -> None:
+    client = server.sdk(path="/v1")
+    first = await client.responses.create(model="supervisor", input="hi")
+    second = await client.responses.create(model="supervisor", input="more", previous_response_id=first.id)
+    with pytest.raises(openai.BadRequestError, match=second.id):
+        await client.responses.delete(first.id)
+    with pytest.raises(openai.NotFoundError):
+        await server.sdk("admin").responses.delete(second.id)
+    await client.responses.delete(second.id)
+    for name in (first.id, second.id):
+        with pytest.raises(openai.NotFoundError):
+            await client.responses.retrieve(name)
+    assert (await server.client.get("/tasks")).json() == {}
+
+
+async def test_a_response_that_is_worked_on_is_not_deleted() -> None:
+    slow = Slow()
+    async with Bridge(slow) as server:
+        client = server.sdk()
+        begun = await client.responses.create(model="m", input="hi", background=True)
+        with pytest.raises(openai.ConflictError, match="running"):
+            await client.responses.delete(begun.id)
+        slow.gate.set()
+
+
 # ------------------------------------------------------------------------------------------------------ failures
 
 

@@ -12,6 +12,7 @@ from mail.core.protocol.clock import Clock
 from mail.core.protocol.retry_after import read_retry_after
 from mail.core.task.webhooks import RETRY_SECONDS, Reply, TaskWebhook, Webhook
 from mail.errors import BadRequest, StoreUnavailable
+from mail.net.a2a_push import as_push, push_headers
 from mail.net.registration import MAX_URL, host_of, is_loopback
 from mail.net.secrets import Tokens, variable_in
 from mail.webhooks import ID, SIGNATURE, TIMESTAMP, secret_key, sign
@@ -86,6 +87,8 @@ class HTTPWebhooks:
         try:
             async with asyncio.timeout(seconds):
                 headers = await self._headers(hook.secret_ref, event_id, body)
+                if hook.push is not None:
+                    body, headers = as_push(body), headers | push_headers(hook.push)
                 if self.allow_private and hook.url.startswith("http:") and not await _is_private(hook.url):
                     return Reply(None, ONLY_PRIVATE)
                 async with (

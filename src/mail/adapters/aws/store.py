@@ -119,7 +119,7 @@ class DynamoDBStore:
         self.read_inbox, self.read_events = reader.read_inbox, reader.read_events
         self.list_tasks, self.list_dead, self.list_ready = index.list_tasks, index.list_dead, index.list_ready
         self.count_running, self.usage_of = index.count_running, index.usage_of
-        self.count_active_instances = index.count_active_instances
+        self.count_active_instances, self.oldest_start = index.count_active_instances, index.oldest_start
 
     async def load(self, key: TaskKey) -> Task | None:
         item = await self._reader.find(key)

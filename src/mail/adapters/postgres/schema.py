@@ -166,7 +166,8 @@ CREATE TABLE mail.permits (
 ) WITH (fillfactor = 50);
 CREATE TABLE mail.swarm_versions (
     digest text COLLATE "C" PRIMARY KEY,
-    specification text NOT NULL
+    specification text NOT NULL,
+    used text
 );
 CREATE TABLE mail.webhooks (
     caller text COLLATE "C" NOT NULL,

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from math import inf
 from time import time
 from typing import Any, LiteralString
@@ -452,6 +453,13 @@ class PostgresStore:
             "SELECT count(DISTINCT instance) FROM mail.tasks WHERE status = 'running'"
         )
         return int(count)
+
+    async def oldest_start(self) -> float:
+        rows = await self._sql.fetch(
+            "SELECT born, state FROM mail.tasks WHERE position(':' IN instance) > 0 ORDER BY born LIMIT 1"
+        )
+        tasks = (await self._page(rows, 1)).tasks
+        return datetime.fromisoformat(tasks[0].started).timestamp() if tasks else inf
 
     async def usage_of(self, instance: str) -> CallerUsage:
         ((stored, asleep),) = await self._sql.fetch(

@@ -31,7 +31,7 @@ _TABLES = {
     Kind.FOUND_PEER: _Table("found_peers", ("name",), ("record", "health")),
     Kind.WEBHOOK: _Table("webhooks", ("caller", "id"), ("record",)),
     Kind.PERMITS: _Table("permits", ("name",), ("record", "version")),
-    Kind.SWARM_VERSION: _Table("swarm_versions", ("digest",), ("specification",)),
+    Kind.SWARM_VERSION: _Table("swarm_versions", ("digest",), ("specification", "used")),
     Kind.IDEMPOTENCY_KEY: _Table("idempotency_keys", ("caller", "key"), ("digest", "task_id"), "until"),
 }
 

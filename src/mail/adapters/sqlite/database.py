@@ -125,7 +125,8 @@ CREATE TABLE permits (
 );
 CREATE TABLE swarm_versions (
     digest TEXT PRIMARY KEY,
-    specification TEXT NOT NULL
+    specification TEXT NOT NULL,
+    used TEXT
 );
 CREATE TABLE webhooks (
     caller TEXT NOT NULL,

@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from itertools import islice
 from math import inf
@@ -28,16 +29,23 @@ from mail.adapters.shared.cursors import LAST_NUMBER, make_page, read_cursor
 from mail.adapters.shared.snapshots import (
     Waiting,
     check_snapshot,
-    decode_read,
     delivered_by,
-    encode_delivered,
-    encode_read,
     fork_slices,
     message_of,
-    rows_of,
     take_snapshot,
 )
 from mail.adapters.shared.waiters import Waiters
+from mail.adapters.sqlite.commit import (
+    FIRST_SEQ,
+    PUT_WAIT,
+    REPLACE,
+    consumed_by,
+    delete_rows,
+    ids_of,
+    insert_commit,
+    wait_row,
+    write_change,
+)
 from mail.adapters.sqlite.database import (
     TURN_LOCK_TIMEOUT,
     FileLocked,
@@ -96,7 +104,7 @@ STATE_BYTES = 2_000
 PAGES_AT_ONCE = 1024
 """Unused pages (4 MiB) that are given back to the disk between two writes of others."""
 
-FIRST_SEQ, LAST_SEQ = -(2**31), 2**31 - 1
+LAST_SEQ = 2**31 - 1
 
 COPIED_BYTES, COPIED_ROWS = 256 * 1024, 1_000
 """How much of the histories that a fork inherits is copied at once."""
@@ -294,7 +302,7 @@ class SQLiteStore:
         source, portions = (await self._get(inherits.key)).row, to_json(inherits.portions).decode()
         row = await self._database.write(self._reserve_row)
         try:
-            (after, end), copied = _all(source), 0
+            (after, end), copied = ids_of(source), 0
             while upto := self._piece_end(after, end):
                 copied += await self._database.write(
                     partial(self._copy, commit_id(row, FIRST_SEQ) + copied, after, upto, portions)
@@ -316,13 +324,13 @@ class SQLiteStore:
                 )
         except BaseException:
             with suppress(StoreUnavailable, sqlite3.Error):  # else it is deleted at the next start
-                await self._database.write(partial(_delete_rows, self._sql, row=row))
+                await self._database.write(partial(delete_rows, self._sql, row=row))
             raise
 
     def discard_incomplete(self) -> None:
         """Delete the forks that an earlier process has left incomplete."""
         for (row,) in self._read("SELECT id FROM tasks WHERE status = ?", (FORKING,)):
-            _delete_rows(self._sql, row=row)
+            delete_rows(self._sql, row=row)
 
     def _reserve_row(self) -> int:
         ((row,),) = self._read(
@@ -359,7 +367,7 @@ class SQLiteStore:
     def _insert_slice(self, part: TaskChange, row: int) -> None:
         try:
             self._sql.execute("BEGIN IMMEDIATE")
-            self._insert_commit(self._sql, row, part, b"")
+            insert_commit(self._sql, row, part, b"")
             self._sql.execute("COMMIT")
         except BaseException as error:
             self._roll_back(error)
@@ -370,7 +378,7 @@ class SQLiteStore:
         cached, columns = self._target_columns(change)
         encoder = TaskEncoder() if cached is None else cached.encoder
         try:
-            row = self._write(self._sql, change, cached, columns, encoder, reserved)
+            row = write_change(self._sql, change, cached, columns, encoder, reserved)
         except BaseException as error:
             self._roll_back(error)
             raise
@@ -380,7 +388,7 @@ class SQLiteStore:
         """Commit a change in a thread."""
         cached, columns = self._target_columns(change)
         encoder = TaskEncoder() if cached is None else cached.encoder
-        writing = self._database.in_thread(lambda sql: self._write(sql, change, cached, columns, encoder))
+        writing = self._database.in_thread(lambda sql: write_change(sql, change, cached, columns, encoder))
         if cached is not None:
             cached.committing = change
 
@@ -458,10 +466,10 @@ class SQLiteStore:
 
     async def put_wait(self, key: TaskKey, wait: Wait, *, instead_of: Wait | None = None) -> bool:
         row = (await self._get(key)).row
-        put = f"{_PUT_WAIT} NOTHING RETURNING 1"
-        values: tuple[object, ...] = _wait_row(row, wait)
+        put = f"{PUT_WAIT} NOTHING RETURNING 1"
+        values: tuple[object, ...] = wait_row(row, wait)
         if instead_of is not None:
-            put = f"{_PUT_WAIT} {_REPLACE} WHERE record = ? RETURNING 1"
+            put = f"{PUT_WAIT} {REPLACE} WHERE record = ? RETURNING 1"
             values = (*values, write_wait(instead_of))
         return bool(await self._database.write(lambda: self._database.execute(put, values)))
 
@@ -485,7 +493,7 @@ class SQLiteStore:
             " ORDER BY id LIMIT 1",
             (commit_id(cached.row, at),),
         )
-        return Commit(read_task(state), decode_events(events), _consumed(mailbox, seqs))
+        return Commit(read_task(state), decode_events(events), consumed_by(mailbox, seqs))
 
     async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:
         cached = await self._get(key)
@@ -521,7 +529,7 @@ class SQLiteStore:
             return None
         rows = self._read(
             "SELECT response FROM commits WHERE id > ? AND id < ? AND ended = ? ORDER BY id DESC LIMIT 1",
-            (*_all(cached.row), generation),
+            (*ids_of(cached.row), generation),
         )
         return read_message(rows[0][0]) if rows else None
 
@@ -605,6 +613,13 @@ class SQLiteStore:
         ((count,),) = self._read("SELECT count(DISTINCT instance) FROM tasks WHERE status = 'running'")
         return int(count)
 
+    async def oldest_start(self) -> float:
+        rows = self._read(
+            f"SELECT id FROM tasks WHERE instance LIKE '%:%' AND status <> '{FORKING}' ORDER BY id LIMIT 1"  # noqa: S608
+        )
+        starts = [datetime.fromisoformat(task.started) async for _, task in self._tasks(rows)]
+        return starts[0].timestamp() if starts else inf
+
     async def usage_of(self, instance: str) -> CallerUsage:
         ((stopped, asleep),) = self._read(
             "SELECT coalesce(sum(bytes), 0), count(*) FILTER (WHERE status = 'asleep') FROM tasks"
@@ -636,7 +651,7 @@ class SQLiteStore:
         cached = self._find(task.key)
         if cached is None or cached.task.version != task.version:
             raise VersionConflict(cached and cached.task)
-        work = partial(_delete_rows, row=cached.row)
+        work = partial(delete_rows, row=cached.row)
         if self._database.path == IN_MEMORY:
             work(self._sql)
         else:
@@ -758,7 +773,7 @@ class SQLiteStore:
             before = end
             for commit in commits:
                 end, delivered, mailbox, seqs = commit
-                consumed.update(_consumed(mailbox, seqs))
+                consumed.update(consumed_by(mailbox, seqs))
                 for position, tier in delivered_by(delivered).items():
                     if position not in consumed:
                         waiting.setdefault(position, tier)
@@ -784,7 +799,7 @@ class SQLiteStore:
     def _newest_state(self, row: int) -> list[tuple[Any, ...]]:
         """Return the state of a task after its last commit, in a row; nothing if it has none."""
         return self._read(
-            "SELECT state FROM commits WHERE id > ? AND id < ? ORDER BY id DESC LIMIT 1", _all(row)
+            "SELECT state FROM commits WHERE id > ? AND id < ? ORDER BY id DESC LIMIT 1", ids_of(row)
         )
 
     def _read(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
@@ -850,7 +865,7 @@ class SQLiteStore:
         self, row: int, agent: str, after: int, upto: int | None = None, at: int | None = None
     ) -> list[Portion]:
         """Return portions of a history (`Store.read_portions`), looking no further back than to the first of them."""
-        begin, end = _all(row)
+        begin, end = ids_of(row)
         rows = self._read(
             "SELECT n, history FROM commits WHERE id > ? AND id < ? AND agent = ? AND n > ? AND n <= ?"
             " ORDER BY id DESC LIMIT ?",
@@ -864,133 +879,6 @@ class SQLiteStore:
             ),
         )
         return [decode_portion(n, entries) for n, entries in reversed(rows)]
-
-    def _write(
-        self,
-        sql: sqlite3.Connection,
-        change: TaskChange,
-        cached: CachedTask | None,
-        columns: IndexColumns,
-        encoder: TaskEncoder,
-        reserved: int | None = None,
-    ) -> int | None:
-        """Write a change; return the row of its task, or None if there is a task of this key already.
-
-        A new task is written to the `reserved` row, if there is one.
-
-        The usual turn is a single statement, which is atomic.
-        """
-        finished = cached.finished_checkpoint(change) if cached is not None and cached.checkpoints else None
-        if cached is not None and finished is None and columns == cached.columns and not change.waits:
-            self._insert_commit(sql, cached.row, change, encoder.encode(change.task))
-            return cached.row
-        sql.execute("BEGIN IMMEDIATE")
-        row: int | None
-        if cached is None and reserved is not None:
-            row = reserved
-            updated = sql.execute(
-                "UPDATE OR IGNORE tasks SET instance = ?, task_id = ?, status = ?, due = ?, delivering = ?,"
-                " dead = ?, bytes = ? WHERE id = ?",
-                (*change.key, *columns, change.task.stored_bytes, row),
-            )
-            if not updated.rowcount:
-                sql.execute("ROLLBACK")
-                return None
-        elif cached is None:
-            inserted = sql.execute(
-                "INSERT INTO tasks (instance, task_id, status, due, delivering, dead, bytes)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                (*change.key, *columns, change.task.stored_bytes),
-            )
-            if not inserted.rowcount:
-                sql.execute("ROLLBACK")
-                return None
-            row = inserted.lastrowid
-            assert row is not None
-        else:
-            row = cached.row
-            sql.execute(
-                "UPDATE tasks SET status = ?, due = ?, delivering = ?, dead = ?, bytes = ? WHERE id = ?",
-                (*columns, change.task.stored_bytes, row),
-            )
-        if finished is not None:
-            sql.execute(
-                "DELETE FROM checkpoints WHERE task = ? AND mailbox = ? AND seq = ?", (row, *finished)
-            )
-        if change.waits:
-            sql.executemany(f"{_PUT_WAIT} {_REPLACE}", [_wait_row(row, wait) for wait in change.stored_waits])
-            ended = [(row, wait_id) for wait_id in change.ended_waits]
-            sql.executemany("DELETE FROM waits WHERE task = ? AND id = ?", ended)
-        self._insert_commit(sql, row, change, encoder.encode(change.task))
-        sql.execute("COMMIT")
-        return row
-
-    def _insert_commit(self, sql: sqlite3.Connection, row: int, change: TaskChange, state: bytes) -> None:
-        consumed, response = change.consumed, change.response
-        consumed_seqs: int | str | None = consumed.seq if consumed else None
-        if consumed and change.also_read:
-            consumed_seqs = to_json([consumed.seq, *(entry.seq for entry in change.also_read)]).decode()
-        if not change.events:
-            sql.execute(
-                "UPDATE commits SET state = ?, read_mailbox = coalesce(read_mailbox, ?), read_seq ="
-                " coalesce('[' || trim(read_seq, '[]') || ',' || substr(?, 2), ?, read_seq) WHERE id = ?",
-                (
-                    state,
-                    consumed and consumed.mailbox,
-                    encode_read(change),
-                    consumed_seqs,
-                    commit_id(row, change.task.seq),
-                ),
-            )
-            return
-        *early, (seq, new, events) = rows_of(change)
-        for early_seq, record, batch in early:
-            assert record is not None
-            sql.execute(
-                "INSERT INTO commits (id, agent, n, state, events, history) VALUES (?, ?, ?, ?, ?, ?)",
-                (
-                    commit_id(row, early_seq),
-                    record.agent,
-                    record.n,
-                    state,
-                    batch,
-                    record.encoded,
-                ),
-            )
-        sql.execute(
-            "INSERT INTO commits (id, agent, n, ended, delivered, read_mailbox, read_seq, state, events, history,"
-            " response) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                commit_id(row, seq),
-                new and new.agent,
-                new and new.n,
-                change.ended,
-                encode_delivered(change),
-                consumed and consumed.mailbox,
-                consumed_seqs,
-                state,
-                events,
-                new and new.encoded,
-                response and response.model_dump_json(),
-            ),
-        )
-
-
-_PUT_WAIT = "INSERT INTO waits (task, id, due, record) VALUES (?, ?, ?, ?) ON CONFLICT DO"
-_REPLACE = "UPDATE SET due = excluded.due, record = excluded.record"
-
-
-def _wait_row(row: int, wait: Wait) -> tuple[int, str, float | None, str]:
-    return row, wait.id, wait.waits_until, write_wait(wait)
-
-
-def _consumed(mailbox: str | None, seqs: int | str | None) -> list[tuple[str, int]]:
-    """Return the mailbox and seq of each message that a commit has consumed, given its columns."""
-    if mailbox is None or seqs is None:
-        return []
-    if isinstance(seqs, int):
-        return [(mailbox, seqs)]
-    return decode_read(f"[{to_json(mailbox).decode()},{seqs[1:]}")
 
 
 async def _until_done(writing: asyncio.Future[Any], apply: Callable[[], None]) -> None:
@@ -1008,26 +896,6 @@ async def _until_done(writing: asyncio.Future[Any], apply: Callable[[], None]) -
             raise cancelled
 
 
-def _delete_rows(sql: sqlite3.Connection, row: int) -> None:
-    """Delete the rows of a task."""
-    sql.execute("BEGIN IMMEDIATE")
-    try:
-        sql.execute("DELETE FROM commits WHERE id > ? AND id < ?", _all(row))
-        sql.execute("DELETE FROM checkpoints WHERE task = ?", (row,))
-        sql.execute("DELETE FROM waits WHERE task = ?", (row,))
-        sql.execute("DELETE FROM contents WHERE task = ?", (row,))
-        sql.execute("DELETE FROM tasks WHERE id = ?", (row,))
-        sql.execute("COMMIT")
-    except BaseException:
-        sql.execute("ROLLBACK")
-        raise
-
-
 def _give_space_back(sql: sqlite3.Connection) -> None:
     """Shorten the file by some of its unused pages."""
     sql.execute(f"PRAGMA incremental_vacuum({PAGES_AT_ONCE})").fetchall()
-
-
-def _all(row: int) -> tuple[int, int]:
-    """Return the exclusive bounds of the ids of a task's commits."""
-    return commit_id(row, FIRST_SEQ), commit_id(row + 1, FIRST_SEQ)

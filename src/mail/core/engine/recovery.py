@@ -89,6 +89,8 @@ class Recovery:
         for tasks in batched([each for each in due if wiring.serves(each.task.key)], AT_ONCE):
             found = await asyncio.gather(*(self._try(each, ahead, quiet_for) for each in tasks))
             swept += await self._wake(found)
+        if wiring.versions is not None:
+            await wiring.versions.delete_unused(wiring.store)
         return swept
 
     async def look_after(self, key: TaskKey) -> None:

@@ -1,4 +1,8 @@
-"""The versions of the swarm: each is kept with the documents of the server before a task first refers to it."""
+"""The versions of the swarm: each is kept with the documents of the server before a task first refers to it.
+
+Its document says when it was `used` last, within a day. So a task that began two days after that, or later, has never
+run on it; once no older task is left, it is deleted.
+"""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -8,7 +12,7 @@ from mail.core.decisions.versions import version_to_finish
 from mail.core.protocol.clock import Clock
 from mail.core.task.callbacks import LONGEST_WAIT
 from mail.core.task.documents import Document, Kind, PutIf
-from mail.core.task.ports import Documents
+from mail.core.task.ports import Documents, Store
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task
 from mail.core.task.versions import pack, read_specification, unpack
@@ -20,7 +24,7 @@ MOST_VERSIONS = 8
 """Earlier versions that a process has at hand."""
 
 REFRESH_SECONDS = 86_400.0
-"""Seconds after which a process that still uses a version keeps it for longer, where documents expire."""
+"""Seconds after which a process that still uses a version says so again, and at most once in which it deletes some."""
 
 
 class Versions:
@@ -38,6 +42,7 @@ class Versions:
         self._documents = documents
         self._clock = clock
         self._retention = retention
+        self._deleted = 0.0
         self._kept: dict[str, float] = {}
         self._built: dict[str, SwarmCore | None] = {}
         self._read: dict[str, SwarmCore | None] = {}
@@ -46,22 +51,38 @@ class Versions:
     def needs(self, swarm: SwarmCore) -> bool:
         """Return whether a version must be kept before a task refers to it: once per process, and each day."""
         until = self._kept.get(swarm.digest)
-        return until is None or (until != inf and until < self._clock.now().timestamp())
+        return until is None or until < self._clock.now().timestamp()
 
     async def keep(self, swarm: SwarmCore) -> None:
         """Keep the version of a swarm that tasks are about to refer to."""
         digest, now = swarm.digest, self._clock.now().timestamp()
-        expires = None
-        if self._retention is not None:
-            expires = now + self._retention + LONGEST_WAIT + 2 * REFRESH_SECONDS
         known = await self._documents.get(Kind.SWARM_VERSION, digest)
-        if known is None or (expires is not None and (known.expires or 0.0) < expires - REFRESH_SECONDS):
-            document = Document((digest,), {"specification": pack(swarm.specify())}, expires)
+        if known is None or _last_use(known, unknown=0.0) < now - REFRESH_SECONDS:
+            expires = None
+            if self._retention is not None:
+                expires = now + self._retention + LONGEST_WAIT + 2 * REFRESH_SECONDS
+            fields = {"specification": pack(swarm.specify()), "used": repr(now)}
+            document = Document((digest,), fields, expires)
             try:
                 await self._documents.put(Kind.SWARM_VERSION, document, condition=PutIf.ALWAYS)
             except PayloadTooLarge as error:
                 logger.warning("version %s of swarm %s is not kept: %s", digest, swarm.name, error)
-        self._kept[digest] = inf if expires is None else now + REFRESH_SECONDS
+        self._kept[digest] = now + REFRESH_SECONDS
+
+    async def delete_unused(self, store: Store) -> None:
+        """Delete the versions that no task can refer to any more, where they don't expire; at most once a day."""
+        now = self._clock.now().timestamp()
+        if now < self._deleted + REFRESH_SECONDS:
+            return
+        self._deleted = now
+        last = min(now, await store.oldest_start()) - 2 * REFRESH_SECONDS
+        if last <= 0.0:
+            return
+        for version in await self._documents.find(Kind.SWARM_VERSION):
+            if _last_use(version, unknown=inf) < last:
+                used = {"used": version.fields["used"]}  # unless it has been used meanwhile
+                await self._documents.delete(Kind.SWARM_VERSION, *version.key, where=used)
+                logger.info("version %s of the swarm is deleted: no task can refer to it", *version.key)
 
     async def read(self, digest: str) -> SwarmCore | None:
         """Return a version, which can only be looked at (`read_specification`); None if it is not kept."""
@@ -136,3 +157,9 @@ class Versions:
             )
             self._read[version.digest] = None
             return None
+
+
+def _last_use(version: Document, *, unknown: float) -> float:
+    """Return when a version was used last, within a day, in seconds since the epoch."""
+    used = version.fields.get("used")
+    return unknown if used is None else float(used)

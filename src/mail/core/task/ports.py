@@ -312,6 +312,12 @@ class Store(Contents, WaitRecords, Protocol):
     async def count_active_instances(self) -> int:
         """Return how many instances have a running task."""
 
+    async def oldest_start(self) -> float:
+        """Return a time before which no task of a caller began, in seconds since the epoch; infinity without tasks.
+
+        A store that doesn't know returns 0.
+        """
+
     async def usage_of(self, instance: str) -> CallerUsage:
         """Return what the tasks of an instance take up; it may be slightly out of date."""
 

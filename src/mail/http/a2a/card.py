@@ -53,7 +53,9 @@ def make_card(request: Request, *, is_extended: bool = False) -> AgentCard:
             for version in VERSIONS
             for binding in BINDINGS
         ],
-        capabilities=AgentCapabilities(streaming=True, push_notifications=False, extended_agent_card=True),
+        capabilities=AgentCapabilities(
+            streaming=True, push_notifications=service.runtime.webhooks is not None, extended_agent_card=True
+        ),
         security_schemes=schemes,
         security_requirements=[SecurityRequirement(schemes={name: StringList()}) for name in schemes],
         default_input_modes=["text/plain", JSON_TYPE, "*/*"],
@@ -103,4 +105,4 @@ def _skills(swarm: SwarmCore, *, is_extended: bool) -> Iterator[AgentSkill]:
     for name in (swarm.entrypoint, *(each for each in entrypoints if each != swarm.entrypoint)):
         shown = swarm.name if name == swarm.entrypoint else name
         about = swarm.describe_entrypoint(name)
-        yield AgentSkill(id=name, name=shown, description=about, tags=swarm.keywords)
+        yield AgentSkill(id=name, name=shown, description=about, tags=swarm.keywords or (shown,))

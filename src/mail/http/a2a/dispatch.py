@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Match, Route
 
 from mail.http.a2a.card import PATH, make_card
 from mail.http.a2a.handler import REFUSED, REQUEST, SwarmHandler
-from mail.http.bodies import JSON, read_body, replayed
+from mail.http.bodies import JSON, read_body, replayed, room_for_file
 from mail.http.service import service_of
 from mail.http.sse import SHUTDOWN_GRACE
 
@@ -41,7 +41,9 @@ def _routes() -> list[BaseRoute]:
 
 async def handle(request: Request) -> Response:
     """Answer a request below `PATH`. Raises PayloadTooLarge, RateLimited, and what else is an HTTP status."""
-    receive = replayed(request, await read_body(request, service_of(request).max_body_bytes))
+    service = service_of(request)
+    body = await read_body(request, service.max_body_bytes + room_for_file(service))
+    receive = replayed(request, body)
     for route in _routes():
         match, found = route.matches(request.scope)
         if match is Match.FULL and isinstance(route, Route):

@@ -11,7 +11,6 @@ from mail.core.decisions.approvals import GivenApproval
 from mail.core.decisions.submit import Submission
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import BadRequest, QuestionOpen
-from mail.http.audit import Act, audited
 from mail.http.mcp.content import Files, draw, forms, open_questions, read_forms, words_of
 from mail.http.mcp.tools import WAIT_SECONDS, Answer, Ask, AskAny, Cancel, Look, entrypoint_tools
 from mail.http.runs import Progress, Reply, RunId, Runs, Step
@@ -119,12 +118,6 @@ class Call(Runs):
         if reply is not None:
             await self.reply(run_id.task_id, reply)
         return await self._settle(task.key, number=run_id.number)
-
-    async def cancel(self, task_id: str, reason: str = "") -> Task:
-        """Cancel a task of the caller, and return it. Raises NotCancellable and TaskNotFound."""
-        instance = str(self.principal)
-        with audited(self.request, self.caller, Act.CANCEL_TASK, task_id, owner=instance):
-            return await self.runtime.cancel(self.principal, task_id, reason, instance=instance)
 
     async def _settle(
         self, key: TaskKey, of: int | None = None, *, number: int | None = None, seconds: float = WAIT_SECONDS

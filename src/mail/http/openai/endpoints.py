@@ -16,11 +16,12 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.values import value
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task, TaskKey
+from mail.http.audit import Act, audited
 from mail.http.bodies import JSON, Given, JSONBody
 from mail.http.openai import chat, stream
 from mail.http.openai.chat import PostChat
 from mail.http.openai.errors import ModelNotFound, RefusedRequest, ResponseNotFound
-from mail.http.openai.output import Echo, JSONObject, Work, describe
+from mail.http.openai.output import UNANSWERED, Echo, JSONObject, Work, describe
 from mail.http.openai.request import CONVERSATION, Item, PostResponses
 from mail.http.openai.stream import Sought, follow
 from mail.http.openai.submission import (
@@ -32,6 +33,7 @@ from mail.http.openai.submission import (
     store_files,
 )
 from mail.http.routes.message import task_headers
+from mail.http.runs import Runs
 from mail.http.service import Service, header, service_of
 from mail.http.sse import HEADERS, NEVER_PING, SHUTDOWN_GRACE, while_stored
 from mail.http.submission import submit
@@ -84,7 +86,7 @@ async def create_completion(request: Request, caller: Caller) -> Response:
         return _stream(request, chat.frames(events, include_usage=usage, unfinished=unfinished), begun)
     response = await _result(request, begun)
     headers = task_headers(begun.submitted)
-    if response["status"] in ("in_progress", "failed"):
+    if response["status"] in ("in_progress", *UNANSWERED):
         is_late = response["status"] == "in_progress"
         message = unfinished if is_late else response["error"]["message"]
         problem = {"message": message, "type": "server_error", "param": None, "code": "server_error"}
@@ -103,21 +105,47 @@ async def get_response(
     The fields that it repeats from its request are stored until the task's next response begins.
     """
     service = service_of(request)
-    found = await _find(service, caller, response_id)
-    if found is None:
-        raise ResponseNotFound(f"Response with id '{response_id}' not found.")
-    name, task = found
-    is_newest = name.generation == task.generation.number
-    echo = Echo(
-        task.generation.client_tools if is_newest else None,
-        task.generation.notes if is_newest else {},
-        service.runtime.swarm.name,
-    )
-    sought = Sought(task.key, name, echo, generation=name.generation)
+    task, sought = await _seek(service, caller, response_id)
     if streams:
         service.holding(request).open_stream()
         return _stream(request, stream.frames(follow(request, sought, starting_after=starting_after)))
     return JSON(await _read(service, sought, reading(service, request, task)))
+
+
+async def cancel_response(request: Request, caller: Caller, response_id: str) -> JSONObject:
+    """Cancel the task that works on a response, and return the response; one that was cancelled is returned again.
+
+    Raises RefusedRequest for one that is complete.
+    """
+    service = service_of(request)
+    await service.refresh()
+    task, sought = await _seek(service, caller, response_id)
+    if task.is_running and sought.id.generation == task.generation.number:
+        task = await Runs(request).cancel(task.task_id)
+    response = await _read(service, sought, reading(service, request, task))
+    if response["status"] != "cancelled":
+        raise RefusedRequest(
+            "Cannot cancel a completed response: only the work on one can be cancelled.", param="response_id"
+        )
+    return response
+
+
+async def delete_response(request: Request, caller: Caller, response_id: str) -> JSONObject:
+    """Delete a response: the task whose last one it is, with everything that it stores.
+
+    Raises RefusedRequest for an earlier one, and Conflict for a task that is running.
+    """
+    service = service_of(request)
+    task, sought = await _seek(service, caller, response_id)
+    if sought.id.generation != task.generation.number:
+        raise RefusedRequest(
+            "this response was continued: delete the last response of its conversation, and so all of them, which is "
+            f"'{ResponseId(task.task_id, task.generation.number)}'",
+            param="response_id",
+        )
+    with audited(request, caller, Act.DELETE_TASK, task.task_id, owner=task.instance):
+        await service.runtime.delete(task.instance, task.task_id)
+    return {"id": response_id, "object": "response", "deleted": True}
 
 
 def list_models(request: Request) -> JSONObject:
@@ -270,6 +298,21 @@ async def _previous(
         if previous is not None and previous.is_last and previous.waiting:
             return previous, items
     return None, body.input
+
+
+async def _seek(service: Service, caller: Caller, response_id: str) -> tuple[Task, Sought]:
+    """Return the task of a response, and where to find that. Raises ResponseNotFound."""
+    found = await _find(service, caller, response_id)
+    if found is None:
+        raise ResponseNotFound(f"Response with id '{response_id}' not found.")
+    name, task = found
+    is_newest = name.generation == task.generation.number
+    echo = Echo(
+        task.generation.client_tools if is_newest else None,
+        task.generation.notes if is_newest else {},
+        service.runtime.swarm.name,
+    )
+    return task, Sought(task.key, name, echo, generation=name.generation)
 
 
 async def _find(service: Service, caller: Caller, response_id: str) -> tuple[ResponseId, Task] | None:

@@ -15,7 +15,10 @@ from mail.http.openai.submission import ResponseId, own_name
 
 JSONObject = dict[str, Any]
 
-Status = Literal["in_progress", "completed", "incomplete", "failed"]
+Status = Literal["in_progress", "completed", "incomplete", "failed", "cancelled"]
+
+UNANSWERED = ("failed", "cancelled")
+"""How a response ends without an answer: then its error says why."""
 
 
 class Echo(NamedTuple):
@@ -69,7 +72,7 @@ class Work:
         self.end: Event | None = None
         self.usage = NO_USAGE
         self._to_skip = generation - 1
-        self._is_out_of_steps = False
+        self._is_out_of_steps = self._is_cancelled = False
         self._reader = Conversation()
         self._questions: dict[str, Question] = {}
         self._files: tuple[JSONObject, ...] = ()
@@ -94,6 +97,7 @@ class Work:
             return
         self.has_begun = True
         self._is_out_of_steps |= event.is_out_of_steps
+        self._is_cancelled |= event.kind is EventKind.TASK_CANCELLED
         if event.is_terminal:
             self.end = event
         if event.extra.usage is not None:
@@ -110,6 +114,8 @@ class Work:
         match self.end:
             case None:
                 return "in_progress"
+            case _ if self._is_cancelled:
+                return "cancelled"
             case Event(kind=EventKind.TASK_ERROR):
                 return "failed"
         return "incomplete" if self._is_out_of_steps else "completed"
@@ -120,7 +126,7 @@ class Work:
         `said` is text that was streamed before such calls.
         """
         end = self.end
-        if end is None or end.kind is EventKind.TASK_ERROR:
+        if end is None or self.status in UNANSWERED:
             return []
         name = response_id.name
         if not end.is_pause:
@@ -158,7 +164,7 @@ def describe(response_id: ResponseId, echo: Echo, work: Work, said: str = "") ->
         "created_at": _seconds(work.began),
         "completed_at": _seconds(end.timestamp) if end is not None and status == "completed" else None,
         "status": status,
-        "error": {"code": "server_error", "message": end.text} if end and status == "failed" else None,
+        "error": {"code": "server_error", "message": end.text} if end and status in UNANSWERED else None,
         "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
         "output": work.output(response_id, said),
         "usage": None if end is None else _describe_usage(work.usage),

@@ -17,7 +17,7 @@ from mail.core.protocol.values import value
 from mail.core.task.events import Event
 from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.task import TaskKey
-from mail.http.openai.output import Echo, JSONObject, Work, describe, message_item
+from mail.http.openai.output import UNANSWERED, Echo, JSONObject, Work, describe, message_item
 from mail.http.openai.submission import ResponseId
 from mail.http.service import service_of
 from mail.http.sse import encode, read_batches
@@ -179,7 +179,10 @@ class _Writer:
                 done = {"arguments": arguments, "name": item["name"]}
                 yield from self._close("response.function_call_arguments.done", **done, **at)
             yield from self._close("response.output_item.done", item=item, output_index=index)
-        yield from self._close(f"response.{response['status']}", response=response)
+        status = (
+            "failed" if response["status"] in UNANSWERED else response["status"]
+        )  # there is none for cancelled
+        yield from self._close(f"response.{status}", response=response)
 
     def _rest(self, text: str) -> str:
         """Return the text to send, so that all of it ends with the answer, whatever a model has written before."""

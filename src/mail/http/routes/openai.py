@@ -52,6 +52,24 @@ async def get_responses(
     return await get_response(request, caller, response_id, streams=stream, starting_after=starting_after)
 
 
+@router.post("/responses/{response_id:path}/cancel")
+@debug_router.post("/responses/{response_id:path}/cancel")
+async def post_responses_cancel(request: Request, response_id: str) -> Response:
+    """Cancel the work on a response."""
+    from mail.http.openai.endpoints import cancel_response
+
+    return JSON(await cancel_response(request, await _gate(request), response_id))
+
+
+@router.delete("/responses/{response_id:path}")
+@debug_router.delete("/responses/{response_id:path}")
+async def delete_responses(request: Request, response_id: str) -> Response:
+    """Delete a response."""
+    from mail.http.openai.endpoints import delete_response
+
+    return JSON(await delete_response(request, await _gate(request), response_id))
+
+
 @router.post("/chat/completions")
 async def post_chat_completions(request: Request) -> Response:
     """Create a completion."""

@@ -1,6 +1,7 @@
 """Store: a commit is atomic, compares the version, and is durable once acknowledged."""
 
 import asyncio
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -152,14 +153,22 @@ async def test_conflict_of_a_turn_keeps_its_lease_so_that_it_can_decide_again(
     assert [entry.mailbox for entry in await store.read_inbox(KEY)] == ["beta"]
 
 
+class Unwritable:
+    """The text of a history, which has none."""
+
+    def decode(self) -> str:
+        raise ValueError
+
+
 async def test_a_change_that_cannot_be_written_leaves_nothing_behind(store: Store, make: Maker) -> None:
-    """History that has no form in JSON is found out late in the commit, after mail and state."""
+    """History that no store can write is found out late in the commit, after mail and state."""
     await store.commit(make.begin(KEY))
     turn = await open_turn(store, KEY, "alpha", make)
     before = await everything(store, KEY)
     sound = make.change(turn.task, Mail("beta"), turn=turn, history=[{"content": "fine"}])
-    (record,) = sound.histories
-    poisoned = replace(sound, histories=(replace(record, entries=[{"content": object()}]),))
+    poison = copy(sound.histories[0])
+    poison.entries, poison.encoded = [{"content": object()}], Unwritable()  # type: ignore[misc, assignment]
+    poisoned = replace(sound, histories=(poison,))
     with pytest.raises((ValueError, TypeError, MAILError)):
         await store.commit(poisoned)
     assert await everything(store, KEY) == before
