@@ -379,6 +379,7 @@ LOADS: dict[str, Load] = {
         "/v1/responses",
         {"model": "example-no-proxy", "input": "more", "previous_response_id": "resp_large_1"},
     ),
+    "POST /v1/responses/{response_id:path}/cancel": posts("/v1/responses/resp_large_1/cancel", {}),
     "POST /v1/chat/completions": long_posts("/v1/chat/completions", model="example-no-proxy", messages=TURNS),
     "POST /v1/chat/completions, stream": long_posts(
         "/v1/chat/completions", model="example-no-proxy", messages=TURNS, stream=True
@@ -433,6 +434,7 @@ SMALL = {
     ),
     "it is for admins": ("GET /swarms/dump", "GET /swarms/versions", "GET /tokens"),
     "GET /files/{file_id} does the same": ("GET /files/shared/{link}",),
+    "DELETE /task does the same": ("DELETE /v1/responses/{response_id:path}",),
     "it is a request of A2A that only refuses": ("DELETE /a2a/{path:path}",),
 }
 """The routes without a load, by the reason."""
