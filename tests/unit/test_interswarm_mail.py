@@ -206,13 +206,14 @@ async def test_several_swarms_at_once() -> None:
     assert sorted(outcome.task.peers) == ["b", "c"]
 
 
+def relay(view: View) -> Any:
+    if view.mail.sender.endswith("@a"):
+        return [request("worker@c", view.mail.body), wait()]
+    return [respond("supervisor@a", f"{view.mail.body} to b")]
+
+
 async def test_a_chain() -> None:
     """A asks B, which asks C: answers come back the same way, and all three learn of the end."""
-
-    def relay(view: View) -> Any:
-        if view.mail.sender.endswith("@a"):
-            return [request("worker@c", view.mail.body), wait()]
-        return [respond("supervisor@a", f"{view.mail.body} to b")]
 
     middle = asking(relay, "worker@c", name="b")
     async with Federation(
@@ -504,11 +505,6 @@ class TestChaos:
     @pytest.mark.parametrize("seed", range(sized(fast=2, full=3, soak=200)))
     async def test_every_task_ends_with_its_answer(self, seed: int) -> None:
         luck = random.Random(seed)
-
-        def relay(view: View) -> Any:
-            if view.mail.sender.endswith("@a"):
-                return [request("worker@c", view.mail.body), wait()]
-            return [respond("supervisor@a", f"{view.mail.body} to b")]
 
         targets = ("supervisor@b", "worker@c")
         middle = asking(relay, "worker@c", name="b")

@@ -52,6 +52,17 @@ class Meter:
         self.now[who] -= 1
 
 
+def asking(count: int) -> Any:
+    """A supervisor that asks so many workers, and ends the task when all have answered."""
+
+    def supervisor(view: View) -> Any:
+        if len(view.messages) == 1:
+            return [request(f"worker-{n}") for n in range(count)] + [wait()]
+        return [complete("all")] if len(view.messages) == count + 1 else [wait()]
+
+    return supervisor
+
+
 async def test_agents_of_one_task_overlap_in_time() -> None:
     """Each waits until all have begun, so that the task could not end if they ran one after the other."""
     barrier = asyncio.Barrier(8)
@@ -60,12 +71,7 @@ async def test_agents_of_one_task_overlap_in_time() -> None:
         await barrier.wait()
         return [respond("supervisor")]
 
-    def supervisor(view: View) -> Any:
-        if len(view.messages) == 1:
-            return [request(f"worker-{n}") for n in range(8)] + [wait()]
-        return [complete("all")] if len(view.messages) == 9 else [wait()]
-
-    agents: dict[str, Any] = {"supervisor": supervisor} | {f"worker-{n}": worker for n in range(8)}
+    agents: dict[str, Any] = {"supervisor": asking(8)} | {f"worker-{n}": worker for n in range(8)}
     assert (await ask_once(build_swarm(agents, task_message_limit=50))).answer == "all"
 
 
@@ -79,12 +85,7 @@ async def test_actions_of_different_agents_overlap_in_time() -> None:
     def worker(view: View) -> Any:
         return [call("act")] if len(view.messages) == 1 else [respond("supervisor")]
 
-    def supervisor(view: View) -> Any:
-        if len(view.messages) == 1:
-            return [request(f"worker-{n}") for n in range(3)] + [wait()]
-        return [complete("all")] if len(view.messages) == 4 else [wait()]
-
-    agents: dict[str, Any] = {"supervisor": supervisor} | {f"worker-{n}": worker for n in range(3)}
+    agents: dict[str, Any] = {"supervisor": asking(3)} | {f"worker-{n}": worker for n in range(3)}
     assert (await ask_once(build_swarm(agents, actions={"act": act}))).answer == "all"
 
 
@@ -226,11 +227,6 @@ async def test_conflicting_commits_call_no_agent_twice() -> None:
 
         return policy
 
-    def supervisor(view: View) -> Any:
-        if len(view.messages) == 1:
-            return [request(f"worker-{n}") for n in range(8)] + [wait()]
-        return [complete("all")] if len(view.messages) == 9 else [wait()]
-
     class YieldingStore(SQLiteStore):
         """A store whose commits take a moment, as those over a network do."""
 
@@ -238,7 +234,7 @@ async def test_conflicting_commits_call_no_agent_twice() -> None:
             await asyncio.sleep(0)
             await super().commit(change)
 
-    agents: dict[str, Any] = {"supervisor": supervisor} | {
+    agents: dict[str, Any] = {"supervisor": asking(8)} | {
         f"worker-{n}": worker(f"worker-{n}") for n in range(8)
     }
     swarm = build_swarm(agents, task_message_limit=50)
