@@ -155,7 +155,7 @@ def _start(
     first = (folder,) if handler is not None else (folder, folder / "floor")
     interpreter = replace(built.interpreter, path=(*first, *built.interpreter.path))
     function = replace(built, handler="probe.handler", interpreter=interpreter)
-    answers = handler is None or (handler in API and handler != "stream")
+    answers = handler is None or (handler in API and handler not in ("stream", "protocols"))
     code = f"from handlers.{handler} import handler" if answers else f"import handlers.{handler}"
     environment = {
         **function_environment(handler),

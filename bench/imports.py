@@ -74,11 +74,12 @@ API = (
     "swarms",
     "interswarm",
     "stream",
+    "protocols",
 )
 OTHERS = ("dead_letter", "sweeper", "outbound", "peer_health", "turn")
 """The handlers, with and without FastAPI."""
 
-PUBLISHING = ("message", "interswarm", "stream", "dead_letter", "sweeper", "outbound", "turn")
+PUBLISHING = ("message", "interswarm", "stream", "protocols", "dead_letter", "sweeper", "outbound", "turn")
 """Those with a client of SQS besides that of DynamoDB."""
 
 HANDLER_FLOOR = """

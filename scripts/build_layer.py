@@ -41,6 +41,7 @@ WITHOUT_LITELLM = bool(os.environ.get("MAIL_WITHOUT_LITELLM"))
 
 PACKAGES: dict[str, str | None] = {
     "ApiLayer": "lambda-api.txt",
+    "ProtocolsLayer": "lambda-protocols.txt",
     "TurnLayer": "lambda-light.txt" if WITHOUT_LITELLM else "lambda-turn.txt",
     "CodeLayer": None,
 }

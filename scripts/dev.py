@@ -89,7 +89,9 @@ LOWEST_SAMPLE = (
 """What runs with the lowest allowed versions: at least one file for each package that an extra brings."""
 SLOW_IN_SAMPLE = ("built", "ministack", "dynoxide", "dynamodb-local", "is_killed")
 
-LAMBDA_REQUIREMENTS = [ROOT / "requirements" / f"lambda-{name}.txt" for name in ("api", "light", "turn")]
+LAMBDA_REQUIREMENTS = [
+    ROOT / "requirements" / f"lambda-{name}.txt" for name in ("api", "light", "protocols", "turn")
+]
 
 COMMANDS: Dict[str, Sequence[str]] = {
     "demo": (str(BIN / "mail"), "demo"),

@@ -2,7 +2,8 @@
 
     root, health, whoami, status, message, tasks, task, threads, swarms, interswarm
                           routes behind the HTTP API (`http_api`)
-    stream                all routes, streamed, behind a function URL
+    stream                all routes, streamed, behind a function URL (`function_url`)
+    protocols             A2A, AG-UI, MCP and OpenAI's APIs, behind another one
     turn, outbound        wake-ups from the queues: agents' turns, and deliveries to other swarms and to webhooks
     dead_letter           wake-ups that failed too often
     sweeper               several times a minute

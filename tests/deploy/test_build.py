@@ -21,8 +21,8 @@ from mail.local_aws.deployment import Template
 pytestmark = pytest.mark.timeout(600)
 
 MEGABYTE = 1_000_000
-API_BUDGET, TURN_BUDGET = 60 * MEGABYTE, 235 * MEGABYTE
-LAYERS = ["ApiLayer", "CodeLayer", "TurnLayer"]
+API_BUDGET, BUDGETS = 60 * MEGABYTE, {"TurnFunction": 235 * MEGABYTE, "ProtocolsFunction": 110 * MEGABYTE}
+LAYERS = ["ApiLayer", "CodeLayer", "ProtocolsLayer", "TurnLayer"]
 MAGIC_OF_3_12 = struct.pack("<H", 3531) + b"\r\n"
 UNCHECKED_HASH = 0b01
 
@@ -44,9 +44,9 @@ def test_functions_keep_their_budgets(built: Path) -> None:
         name: size(built / name) + sum(map(size, layers))
         for name, layers in Template(built / "template.yaml").layers().items()
     }
-    assert len(sizes) == 16
+    assert len(sizes) == 17
     for name, total in sizes.items():
-        assert total <= (TURN_BUDGET if name == "TurnFunction" else API_BUDGET), f"{name}: {total:,} bytes"
+        assert total <= BUDGETS.get(name, API_BUDGET), f"{name}: {total:,} bytes"
 
 
 def test_each_part_is_built_once(built: Path) -> None:
@@ -96,12 +96,14 @@ def test_layers_hold_nothing_that_runs_only_here(built: Path) -> None:
             assert "linux" in library.name or "abi3" in library.name, library
 
 
-@pytest.mark.parametrize("name", ["lambda-api", "lambda-turn"])
-def test_what_is_locked_is_what_is_built(built: Path, name: str) -> None:
-    layer = built / {"lambda-api": "ApiLayer", "lambda-turn": "TurnLayer"}[name]
+@pytest.mark.parametrize(
+    ("layer", "name"),
+    [("ApiLayer", "lambda-api"), ("ProtocolsLayer", "lambda-protocols"), ("TurnLayer", "lambda-turn")],
+)
+def test_what_is_locked_is_what_is_built(built: Path, layer: str, name: str) -> None:
     lock = (ROOT / "requirements" / f"{name}.txt").read_text(encoding="utf-8")
     pins = {line.split()[0] for line in lock.splitlines() if "==" in line and not line.startswith("hf-xet")}
-    infos = (path.stem.rsplit("-", 1) for path in (layer / "python").glob("*.dist-info"))
+    infos = (path.stem.rsplit("-", 1) for path in (built / layer / "python").glob("*.dist-info"))
     assert pins == {f"{package.replace('_', '-').lower()}=={version}" for package, version in infos}
     assert "://" not in lock
 
@@ -109,7 +111,7 @@ def test_what_is_locked_is_what_is_built(built: Path, name: str) -> None:
 def test_what_is_built_is_what_is_tested() -> None:
     tested = set((ROOT / "requirements" / "dev.txt").read_text(encoding="utf-8").split())
     names = {pin.split("==")[0] for pin in tested if "==" in pin}
-    for lock in ("lambda-api.txt", "lambda-light.txt", "lambda-turn.txt"):
+    for lock in ("lambda-api.txt", "lambda-light.txt", "lambda-protocols.txt", "lambda-turn.txt"):
         for pin in (ROOT / "requirements" / lock).read_text(encoding="utf-8").split():
             assert "==" not in pin or pin.split("==")[0] not in names or pin in tested, pin
 
@@ -127,13 +129,22 @@ def test_modules_say_where_they_are_on_lambda(built: Path) -> None:
     assert b"/opt/python/handlers/turn.py" in compiled.read_bytes()
 
 
-def test_the_streaming_function_starts_as_lambda_starts_it(built: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("function", "layer", "path", "expected"),
+    [
+        ("stream", "ApiLayer", "/", b'"name"'),
+        ("protocols", "ProtocolsLayer", "/.well-known/agent-card.json", b"supportedInterfaces"),
+    ],
+)
+def test_a_streaming_function_starts_as_lambda_starts_it(
+    built: Path, tmp_path: Path, function: str, layer: str, path: str, expected: bytes
+) -> None:
     """Its layers are merged into one folder, as in /opt, and its wrapper runs in place of Lambda's own Python."""
     if sys.version_info[:2] != (3, 12) or sys.platform != "linux":
         pytest.skip("the functions' packages are for Python 3.12 on Linux")
-    opt, root = tmp_path / "opt", built / "StreamFunction"
-    for layer in ("CodeLayer", "ApiLayer"):
-        shutil.copytree(built / layer, opt, dirs_exist_ok=True)
+    opt, root = tmp_path / "opt", built / f"{function.title()}Function"
+    for each in ("CodeLayer", layer):
+        shutil.copytree(built / each, opt, dirs_exist_ok=True)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     python = tmp_path / "bin" / "python3"
@@ -145,7 +156,7 @@ def test_the_streaming_function_starts_as_lambda_starts_it(built: Path, tmp_path
     environment = {
         "PATH": f"{python.parent}{os.pathsep}{os.defpath}",
         "LAMBDA_TASK_ROOT": str(root),
-        "_HANDLER": "handlers.stream:app",
+        "_HANDLER": f"handlers.{function}:app",
         "PORT": str(port),
         "MAIL_TABLE": "mail",
         "MAIL_CONFIG_PATH": "mail.toml",
@@ -158,7 +169,7 @@ def test_the_streaming_function_starts_as_lambda_starts_it(built: Path, tmp_path
         [str(opt / "run.sh")], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as run:
         try:
-            assert b'"name"' in fetch(f"http://127.0.0.1:{port}/", run)
+            assert expected in fetch(f"http://127.0.0.1:{port}{path}", run)
         finally:
             run.kill()
 

@@ -25,6 +25,7 @@ HTTP = {
     "swarms",
     "interswarm",
     "stream",
+    "protocols",
 }
 
 
@@ -50,7 +51,7 @@ def test_a_request_is_one_of_payload_format_2(name: str) -> None:
     assert event["version"] == "2.0"
     assert event["rawPath"] == context["http"]["path"]
     assert event["headers"]["host"] == context["domainName"]
-    if name == "stream":
+    if name in ("stream", "protocols"):
         assert context["routeKey"] == "$default"
         assert ".lambda-url." in context["domainName"]
     else:

@@ -20,7 +20,10 @@ from mail.core.task.leases import AHEAD_SECONDS
 Template = dict[str, Any]
 
 TIERS = [tier.value for tier in Tier]
-TURN_FUNCTIONS = {"TurnFunction"}
+OF_ONE_FUNCTION = {"TurnFunction": "TurnLayer", "ProtocolsFunction": "ProtocolsLayer"}
+"""Layers with packages that no other function imports."""
+
+STREAMING = {"StreamFunction", "ProtocolsFunction"}
 SILENT = {"DeadLetterFunction", "SweeperFunction", "PeerHealthFunction"}
 """Functions that answer no request and run no turn."""
 
@@ -59,6 +62,7 @@ ALLOWED = {
     "SwarmsFunction": LOG | KEEP_PEERS | READ_TOKEN | CALL_PEERS,
     "InterswarmFunction": LOG | READ | CHANGE,
     "StreamFunction": LOG | READ | CHANGE | READ_TOKEN | CALL_PEERS | {"dynamodb:Scan"},
+    "ProtocolsFunction": LOG | READ | CHANGE,
     "TurnFunction": LOG
     | READ
     | CHANGE
@@ -80,6 +84,7 @@ INDEXES = {
     "MessageFunction": {"tasks"},
     "InterswarmFunction": {"tasks"},
     "StreamFunction": {"tasks", "running", "dead"},
+    "ProtocolsFunction": {"tasks"},
     "SweeperFunction": {"running", "tasks"},
     "OutboundFunction": {"tasks"},
 }
@@ -183,10 +188,10 @@ def test_what_no_route_takes_goes_to_one_function(template: Template) -> None:
     assert default == ["RootFunction"]
 
 
-def test_only_turns_have_what_only_turns_need(template: Template) -> None:
+def test_only_one_function_has_what_only_it_needs(template: Template) -> None:
     for name, properties in functions(template).items():
         own = {layer["Ref"] for layer in properties["Layers"] if "Ref" in layer}
-        assert own == {"TurnLayer" if name in TURN_FUNCTIONS else "ApiLayer"}, name
+        assert own == {OF_ONE_FUNCTION.get(name, "ApiLayer")}, name
 
 
 def test_functions_behind_the_http_api_end_before_it_gives_up(template: Template) -> None:
@@ -202,10 +207,11 @@ def test_what_steps_turns_may_call_itself(template: Template) -> None:
         assert (properties.get("RecursiveLoop") == "Allow") == takes_from_queues, name
 
 
-def test_the_streaming_function_streams(template: Template) -> None:
-    properties = functions(template)["StreamFunction"]
+@pytest.mark.parametrize("name", sorted(STREAMING))
+def test_the_streaming_functions_stream(template: Template, name: str) -> None:
+    properties = functions(template)[name]
     variables = properties["Environment"]["Variables"]
-    assert template["Resources"]["StreamFunctionUrl"]["Properties"]["InvokeMode"] == "RESPONSE_STREAM"
+    assert template["Resources"][f"{name}Url"]["Properties"]["InvokeMode"] == "RESPONSE_STREAM"
     assert variables["AWS_LWA_INVOKE_MODE"] == "response_stream"
     assert variables["AWS_LAMBDA_EXEC_WRAPPER"] == "/opt/run.sh"
     assert properties["Timeout"] == 900
@@ -514,7 +520,7 @@ def test_http_functions_start_from_snapshots_where_that_is_wanted(template: Temp
         "ApplyOn": {"Fn::If": ["UsesSnapStart", "PublishedVersions", "None"]}
     }
     never = (
-        "StreamFunction",
+        *STREAMING,
         "OutboundFunction",
         "DeadLetterFunction",
         "SweeperFunction",
@@ -614,7 +620,8 @@ def measured(alarm: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_function_urls_reach_the_version_that_is_rolled_out(template: Template) -> None:
-    for name, function in (("StreamFunctionUrl", "StreamFunction"), ("PeerUrl", "InterswarmFunction")):
+    of_streams = {f"{name}Url": name for name in STREAMING}
+    for name, function in {**of_streams, "PeerUrl": "InterswarmFunction"}.items():
         url = template["Resources"][name]
         assert url["Properties"]["Qualifier"] == "live"
         assert url["DependsOn"] == f"{function}Aliaslive"
@@ -688,22 +695,21 @@ def test_a_new_account_can_deploy_the_defaults(template: Template) -> None:
         for name, properties in functions(template).items()
         if "ReservedConcurrentExecutions" in properties
     }
-    assert reserved == {
-        "StreamFunction": {"Fn::If": ["LimitsStreams", {"Ref": "StreamConcurrency"}, {"Ref": "AWS::NoValue"}]}
-    }
+    limit = {"Fn::If": ["LimitsStreams", {"Ref": "StreamConcurrency"}, {"Ref": "AWS::NoValue"}]}
+    assert reserved == dict.fromkeys(STREAMING, limit)
 
 
-def test_functions_but_the_one_that_streams_can_live_in_a_vpc(template: Template) -> None:
+def test_functions_but_those_that_stream_can_live_in_a_vpc(template: Template) -> None:
     """Lambda makes their network interfaces with their role, so it needs the permission before the function."""
     shared = template["Globals"]["Function"]["VpcConfig"]
     assert shared["Fn::If"][0] == "IsInVpc"
     policy = template["Resources"]["UseNetwork"]["Properties"]
-    inside = functions(template).keys() - {"StreamFunction"}
+    inside = functions(template).keys() - STREAMING
     assert {role["Ref"] for role in policy["Roles"]} == {
         next(references(functions(template)[name]["Role"])) for name in inside
     }
     assert all(template["Resources"][name]["DependsOn"] == "UseNetwork" for name in inside)
-    assert functions(template)["StreamFunction"]["VpcConfig"] == {"Ref": "AWS::NoValue"}
+    assert all(functions(template)[name]["VpcConfig"] == {"Ref": "AWS::NoValue"} for name in STREAMING)
     deny, allow = policy["PolicyDocument"]["Statement"]
     assert deny["Effect"] == "Deny"
     assert "lambda:SourceFunctionArn" in deny["Condition"]["ArnLike"], "the code of a function"

@@ -32,14 +32,14 @@ PARAMETER = "kms:EncryptionContext:PARAMETER_ARN"
 
 ISSUERS = {"WhoamiRole", "StreamRole"}
 REGISTRARS = {"SwarmsRole", "PeerHealthRole", "StreamRole"}
-DOORS = {"MessageRole", "InterswarmRole", "StreamRole"}
+DOORS = {"MessageRole", "InterswarmRole", "StreamRole", "ProtocolsRole"}
 SETTERS = {"SwarmsRole", "StreamRole"}
 BEGINNERS = {"TasksRole", "OutboundRole", "SweeperRole"}
 """Roles of functions that begin the runs of schedules."""
 QUEUES = {"TurnRole", "OutboundRole", "DeadLetterRole", "SweeperRole"}
 HTTP = {
     *("HealthRole", "WhoamiRole", "StatusRole", "TasksRole", "TaskRole", "ThreadsRole", "MessageRole"),
-    *("SwarmsRole", "InterswarmRole", "StreamRole"),
+    *("SwarmsRole", "InterswarmRole", "StreamRole", "ProtocolsRole"),
 }
 """Roles of functions that check keys."""
 

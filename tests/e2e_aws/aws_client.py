@@ -12,14 +12,17 @@ from mail.local_aws.system import LocalAws
 
 PARALLEL = 8
 
+UNAVAILABLE = {"message": "Service Unavailable"}
+"""What an HTTP API answers when a function hasn't, after half a minute: on a busy machine, its start takes as long."""
+
 
 class Crowd:
-    """Users of one server, as one account."""
+    """Users of one server, as one account, with at most `parallel` requests at once."""
 
-    def __init__(self, system: LocalAws) -> None:
+    def __init__(self, system: LocalAws, *, parallel: int = PARALLEL) -> None:
         headers = {"Authorization": f"Bearer {system.tokens['user']}"}
         self._client = httpx2.AsyncClient(base_url=system.url, headers=headers, timeout=60)
-        self._turnstile = asyncio.Semaphore(PARALLEL)
+        self._turnstile = asyncio.Semaphore(parallel)
 
     async def __aenter__(self) -> Self:
         return self
@@ -29,20 +32,31 @@ class Crowd:
     ) -> None:
         await self._client.aclose()
 
-    async def submit(self, task_id: str, body: str, **fields: Any) -> None:
-        """Send a message, and don't wait for the answer."""
+    async def post(self, task_id: str, body: str, *, key: str = "", **fields: Any) -> httpx2.Response:
+        """Send a message, and don't wait for the answer of the swarm; returns that of the server.
+
+        With an idempotency `key`, the message may be sent again.
+        """
+        own = {"Idempotency-Key": key} if key else {}
         async with self._turnstile:
-            response = await self._client.post(
+            return await self._client.post(
                 "/message",
                 json={"task_id": task_id, "body": body, **fields},
-                headers={"Prefer": "respond-async"},
+                headers={"Prefer": "respond-async", **own},
             )
+
+    async def submit(self, task_id: str, body: str, **fields: Any) -> None:
+        """Do the same, and expect that the message is accepted."""
+        response = await self.post(task_id, body, **fields)
         assert response.status_code == 202, response.text
 
     async def record(self, task_id: str) -> dict[str, Any]:
-        """The record of a task."""
-        async with self._turnstile:
-            response = await self._client.get("/task", params={"task_id": task_id})
+        """The record of a task; asks again where the HTTP API has waited for its function for too long."""
+        while True:
+            async with self._turnstile:
+                response = await self._client.get("/task", params={"task_id": task_id})
+            if response.json() != UNAVAILABLE:
+                break
         assert response.status_code == 200, response.text
         return dict(response.json())
 

@@ -11,7 +11,7 @@ from aws_swarm import make_project
 from support.engines.aws import ROOT
 from support.processes.local_aws import needs_ministack
 
-from mail.cli.aws_check_steps import Run, kill, perform_all, plan, restore, smoke, versions, work
+from mail.cli.aws_check_steps import Run, kill, perform_all, plan, protocols, restore, smoke, versions, work
 from mail.cli.smoke import Check
 from mail.local_aws.deployment import Template
 from mail.local_aws.ministack import LocalAccount, Ministack, credentials
@@ -96,6 +96,7 @@ class LocalRun(Run):
 
     async def outputs(self) -> dict[str, str]:
         own = {"ApiUrl": self.system.url, "StreamUrl": self.system.stream_url}
+        own["ProtocolsUrl"] = self.system.urls["ProtocolsFunction"]
         return {**self.system.stack.outputs, **own}
 
 
@@ -109,7 +110,7 @@ async def test_turns_are_taken_over_and_resume_on_a_restored_table(
         for name, value in credentials(run.system.endpoint).items():
             monkeypatch.setenv(name, value)
         own = (await run.outputs())["TableName"]
-        for step in (smoke, kill, work, versions):
+        for step in (smoke, protocols, kill, work, versions):
             await step(run)
         log = (tmp_path / "aws-check.log").read_text(encoding="utf-8")
         assert "the worker takes turns" in log

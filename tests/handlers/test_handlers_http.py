@@ -26,7 +26,12 @@ ROUTES: dict[str, list[Route]] = {
     "Root": [("GET", "/", None)],
     "Health": [("GET", "/live", None), ("GET", "/health", None), ("POST", "/health", {"status": "busy"})],
     "Whoami": [
-        *(("GET", "/whoami", None), ("POST", "/sign-in-links", {}), ("POST", "/sign-in", {"code": "no"})),
+        *(
+            ("GET", "/whoami", None),
+            ("GET", "/sign-in", None),
+            ("POST", "/sign-in-links", {}),
+            ("POST", "/sign-in", {"code": "no"}),
+        ),
         *(("POST", "/tokens", {"role": "user", "id": "eve"}), ("GET", "/tokens", None)),
         *(("DELETE", "/tokens/99", None), ("POST", "/sign-out", {})),
     ],

@@ -2,28 +2,14 @@
 streams from.
 """
 
-import asyncio
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
 from function_stage import Stage
-
-from mail.adapters.aws.documents import DynamoDBDocuments
-from mail.core.task.documents import Kind
-from mail.core.task.stored import read_permits
-from mail.local_aws.processes import LOOPBACK, KeptProcess, free_port, listens, system_environment
-
-TIMEOUT = 60.0
-LIFE = 900.0
-"""Seconds that an invocation may take."""
-
-STREAM_SECONDS = 2
-"""Seconds after which a stream ends that can be resumed."""
+from url_stage import TIMEOUT, open_streams, passed_on, served
 
 
 @pytest.fixture(scope="module")
@@ -34,54 +20,8 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def url(stage: Stage, log: Path) -> Iterator[str]:
-    """The server, as `layers/run.sh` starts it."""
-    function = stage.function("stream")
-    port = free_port()
-    server = ("-m", "uvicorn", "handlers.stream:app", "--host", LOOPBACK, "--port", str(port))
-    path = ":".join(map(str, (function.root, *function.interpreter.path)))
-    with log.open("wb") as output:
-        process = KeptProcess(
-            [str(function.interpreter.python), *server],
-            env={
-                **system_environment(),
-                **stage.variables("stream"),
-                "MAIL_STREAM_SECONDS": str(STREAM_SECONDS),
-                "PYTHONPATH": path,
-            },
-            cwd=function.root,
-            output=output,
-        )
-    with process:
-        process.wait_until(lambda: listens(port), seconds=TIMEOUT, name="uvicorn")
-        yield f"http://{LOOPBACK}:{port}"
-
-
-def passed_on(event: dict[str, Any], url: str, *, life: float = LIFE, **fields: Any) -> dict[str, Any]:
-    """The request that the adapter makes of an event; some fields of its body may be others."""
-    context = {"request_id": event["requestContext"]["requestId"], "deadline": (time.time() + life) * 1000}
-    return {
-        "method": event["requestContext"]["http"]["method"],
-        "url": f"{url}{event['rawPath']}?{event['rawQueryString']}",
-        "headers": {
-            **{name: value for name, value in event["headers"].items() if name != "content-length"},
-            "x-amzn-lambda-context": json.dumps(context),
-            "x-amzn-request-context": json.dumps(event["requestContext"]),
-        },
-        "content": json.dumps({**json.loads(event["body"]), **fields}),
-        "timeout": TIMEOUT,
-    }
-
-
-def open_streams(stage: Stage) -> int:
-    """How many streams the caller of the sample event has open, by the table."""
-    documents = DynamoDBDocuments(stage.table.client, stage.table.table)
-    caller = "streams/user:alice"
-    found = asyncio.run(documents.get(Kind.PERMITS, caller))
-    return (
-        0
-        if found is None
-        else sum(each.calls for each in read_permits(found.fields["record"]).running.values())
-    )
+    with served(stage, "stream", log) as address:
+        yield address
 
 
 def test_a_message_is_streamed_to_its_answer(stage: Stage, url: str) -> None:
@@ -156,87 +96,3 @@ def test_live_events_of_the_turn_function_are_streamed(stage: Stage, url: str) -
         stage.work_off()
         rest = list(lines)
     assert {"event: action_started", "event: action_ended", "event: task_complete"} <= set(rest)
-
-
-def test_a_call_of_mcp_is_answered(stage: Stage, url: str) -> None:
-    """Where the SDK is deployed, as from `requirements/swarm.txt`; the functions for HTTP are built without it."""
-    event = stage.event("stream")
-    headers = {
-        "authorization": event["headers"]["authorization"],
-        "accept": "application/json, text/event-stream",
-    }
-
-    def post(method: str, **params: Any) -> httpx2.Response:
-        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        return httpx2.post(f"{url}/mcp", json=message, headers=headers, timeout=TIMEOUT)
-
-    if stage.code != "source":
-        assert post("tools/list").status_code == 501
-        return
-    asked = {"message": json.loads(event["body"])["body"]}
-    begun = _result(post("tools/call", name="ask", arguments=asked))
-    assert begun["structuredContent"]["status"] == "running"
-    task_id = begun["structuredContent"]["task_id"]
-    ended = _result(post("tools/call", name="cancel", arguments={"task_id": task_id}))
-    assert ended["structuredContent"] == {"task_id": task_id, "status": "cancelled"}
-
-
-def _result(response: httpx2.Response) -> dict[str, Any]:
-    """The result in an answer of MCP, which is a stream."""
-    assert response.status_code == 200
-    [line] = [line for line in response.text.splitlines() if line.startswith("data: {")]
-    result: dict[str, Any] = json.loads(line.removeprefix("data: "))["result"]
-    return result
-
-
-def test_a_message_of_a2a_is_streamed_to_its_answer(stage: Stage, url: str) -> None:
-    """Where the SDK is deployed, as from `requirements/swarm.txt`; it is not part of what is built by default."""
-    event = stage.event("stream")
-    headers = {"authorization": event["headers"]["authorization"], "A2A-Version": "1.0"}
-    if stage.code != "source":
-        assert httpx2.get(f"{url}/.well-known/agent-card.json", timeout=TIMEOUT).status_code == 501
-        return
-    card = httpx2.get(f"{url}/.well-known/agent-card.json", timeout=TIMEOUT).json()
-    assert card["name"] == "example-no-proxy"
-    asked = json.loads(event["body"])["body"]
-    message = {"messageId": "m", "contextId": "by-a2a", "role": "ROLE_USER", "parts": [{"text": asked}]}
-    send = {"method": "POST", "url": f"{url}/a2a/message:stream", "headers": headers, "timeout": TIMEOUT}
-    with httpx2.stream(**send, json={"message": message}) as response:
-        assert response.status_code == 200
-        told = (
-            json.loads(line.removeprefix("data: "))
-            for line in response.iter_lines()
-            if line.startswith("data: ")
-        )
-        first = next(told)
-        assert (first["task"]["id"], first["task"]["status"]["state"]) == ("by-a2a.1", "TASK_STATE_WORKING")
-        assert open_streams(stage) == 1
-        stage.work_off()
-        *_, artifact, status = told
-    assert open_streams(stage) == 0
-    assert "1024" in artifact["artifactUpdate"]["artifact"]["parts"][0]["text"]
-    assert status["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
-    task = httpx2.get(f"{url}/a2a/tasks/by-a2a.1", headers=headers, timeout=TIMEOUT).json()
-    assert task["artifacts"] == [artifact["artifactUpdate"]["artifact"]]
-
-
-def test_a_chat_completion_is_streamed_to_its_answer(stage: Stage, url: str) -> None:
-    """With OpenAI's routes, which the function loads with the first request of them."""
-    event = stage.event("stream")
-    headers = {"authorization": event["headers"]["authorization"]}
-    asked = json.loads(event["body"])["body"]
-    body = {"model": "example-no-proxy", "messages": [{"role": "user", "content": asked}], "stream": True}
-    send = {"method": "POST", "url": f"{url}/v1/chat/completions", "headers": headers, "timeout": TIMEOUT}
-    with httpx2.stream(**send, json=body) as response:
-        assert response.status_code == 200
-        lines = response.iter_lines()
-        first = json.loads(next(line for line in lines if line.startswith("data: ")).removeprefix("data: "))
-        assert first["choices"][0]["delta"]["role"] == "assistant"
-        assert open_streams(stage) == 1
-        stage.work_off()
-        *chunks, end = (line.removeprefix("data: ") for line in lines if line.startswith("data: "))
-    assert open_streams(stage) == 0
-    assert end == "[DONE]"
-    choices = [json.loads(chunk)["choices"][0] for chunk in chunks]
-    assert "1024" in "".join(choice["delta"].get("content") or "" for choice in choices)
-    assert choices[-1]["finish_reason"] == "stop"

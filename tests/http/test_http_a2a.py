@@ -45,6 +45,8 @@ from desk_swarm import PNG, desk_swarm
 from support.faults.gates import Gate
 from support.processes.http_server import TIMEOUT, HTTPServer
 
+from mail.core.task.events import Event
+from mail.core.task.task import TaskKey
 from mail.http.a2a import handler
 from mail.http.routes import a2a as routes
 from mail.http.service import RESPONSE_MARGIN
@@ -146,6 +148,24 @@ async def test_a_context_has_a_task_for_each_run(client: Client) -> None:
         ("mine.1", "mine", ["you said: one"]),
         ("mine.2", "mine", ["you said: two"]),
     ]
+    assert await client.get_task(GetTaskRequest(id="mine.1")) == first
+
+
+async def test_a_poll_reads_the_last_run_and_not_those_before(
+    client: Client, server: HTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, *_, last = [await send(client, text, context_id="mine") for text in ("one", "two", "three")]
+    reads: list[int] = []
+    read_events = server.rig.store.read_events
+
+    async def count(key: TaskKey, *, after: int = 0, **limits: Any) -> list[Event]:
+        reads.append(after)
+        return await read_events(key, after=after, **limits)
+
+    monkeypatch.setattr(server.rig.store, "read_events", count)
+    assert await client.get_task(GetTaskRequest(id="mine.3")) == last
+    assert len(reads) == 1
+    assert reads[0] > 8, "the events of two runs"
     assert await client.get_task(GetTaskRequest(id="mine.1")) == first
 
 

@@ -40,7 +40,7 @@ EXPOSED = {
     "x-task-id",
     "x-warnings",
 }
-DOORS = ["mail server", "HTTP API", "function URL"]
+DOORS = ["mail server", "HTTP API", "StreamFunctionUrl", "ProtocolsFunctionUrl"]
 
 
 def of_template(door: str) -> Cors:
@@ -49,7 +49,7 @@ def of_template(door: str) -> Cors:
     given: dict[str, Any] = (
         resources["HttpApi"]["Properties"]["CorsConfiguration"]
         if door == "HTTP API"
-        else resources["StreamFunctionUrl"]["Properties"]["Cors"]
+        else resources[door]["Properties"]["Cors"]
     )
     assert given["AllowOrigins"] == {"Ref": "CorsOrigins"}
     return _read_cors({**given, "AllowOrigins": [ORIGIN]})

@@ -159,7 +159,7 @@ class TestWhatGoesAlong:
             entrypoint="beta", title="Fork of about", started=task.started, updated=task.updated,
             generation=Generation(
                 number=0, faults={"alpha": 2}, client_tools=tools, notes={"a": 1},
-                versions=task.generation.versions,
+                versions=task.generation.versions, began=-1,
             ),
             seq=task.seq, version=1, pending=task.pending,
             limits=Limits(steps=7, turns=70, budget=Budget(tokens=9)), stored_bytes=task.stored_bytes,

@@ -1,7 +1,8 @@
 """Runs of a task, as its events tell them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,9 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.task.events import Event, EventKind
 from mail.core.task.extras import EndExtra, Extra, MessageExtra
 from mail.core.task.task import TaskStatus
+from mail.http.runs import Progress
+from mail.testing.agents import Call, View, build_swarm, call, complete
+from mail.testing.rig import Rig
 
 
 def mail(*, by_person: bool) -> MAILMessage:
@@ -81,3 +85,38 @@ RUNNING, PAUSED, COMPLETED = TaskStatus.RUNNING, TaskStatus.PAUSED, TaskStatus.C
 )
 def test_a_run(told: Sequence[Told], number: int, first: int, status: TaskStatus, since: int) -> None:
     assert read(*told) == Run(number=number, first=first, status=status, since=f"t{since}")
+
+
+async def test_the_last_run_is_read_from_where_it_began() -> None:
+    """Of the runs before, which may be long, nothing is read; what is shown is the same."""
+
+    def desk(view: View) -> Sequence[Call]:
+        match view.mail.body:
+            case "ask":
+                return [call("choose", what="tea")]
+            case "look":
+                return [call("look"), complete("seen")]
+        return [complete(f"{view.mail.body}!")]
+
+    async def look(_arguments: Mapping[str, Any]) -> str:
+        return "a look"
+
+    swarm = build_swarm({"desk": desk}, actions={"look": look}, breakpoint_tools=frozenset({"choose"}))
+    async with Rig(swarm) as rig:
+        key = (await rig.ask("one", task_id="t")).key
+        for body in ("look", "ask", "look", "ask"):
+            await rig.pass_time(1)
+            await rig.ask(body, task_id="t", drop_question=True)
+            task = await rig.task(key)
+            events = await rig.store.read_events(key)
+            whole, last = Progress("t"), Progress("t", begin=task.generation)
+            for event in events:
+                whole.read(event)
+            for event in events[last.after :]:
+                last.read(event)
+            assert (last.run, last.began, last.last) == (whole.run, whole.began, whole.last)
+            assert last.items == whole.items
+            assert last.after == whole.found.first - 1
+        assert last.after > 0
+        forked = await rig.runtime.fork(rig.user, "t", at=1)
+        assert forked.task.generation.run_began is None, "it began in another task"

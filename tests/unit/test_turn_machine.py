@@ -7,6 +7,7 @@ end it lets the agents do as little as they can: even then the task must come to
 import json
 from collections import Counter, defaultdict
 from dataclasses import asdict
+from functools import reduce
 from typing import Any
 
 from hypothesis import settings
@@ -15,6 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from support.plugins.tiers import sized
 
 from mail.core.decisions.copies import hand_over
+from mail.core.decisions.runs import Run
+from mail.core.decisions.runs import after as run_after
 from mail.core.decisions.submit import Submission, admit
 from mail.core.decisions.turn import AgentFailure, TurnOutput, expire, find_used_up, on_limit_reached, settle
 from mail.core.protocol.address import Principal, parse_agent_address
@@ -145,6 +148,7 @@ class TaskMachine(RuleBasedStateMachine):
         super().__init__()
         self.clock = FakeClock()
         self.task: Task | None = None
+        self.run: Run | None = None
         self.inbox: list[InboxEntry] = []
         self.delivered: set[tuple[str, int]] = set()
         self.leased: dict[str, Turn] = {}
@@ -370,6 +374,10 @@ class TaskMachine(RuleBasedStateMachine):
         assert events
         assert [event.seq for event in events] == list(range(seq + 1, seq + 1 + len(events)))
         assert change.task.seq == events[-1].seq
+        self.run = reduce(run_after, events, self.run)
+        assert self.run is not None
+        generation = change.task.generation
+        assert (generation.run, generation.run_began) == (self.run.number, self.run.first - 1)
         terminal = [event for event in events if event.kind in TERMINAL]
         assert len(terminal) == (change.response is not None)
         if change.response is not None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from mail.core.protocol.values import value
 
@@ -55,3 +56,9 @@ def test_methods_of_the_class_stay() -> None:
             return self.name
 
     assert repr(Named("n")) == "n"
+
+
+def test_its_class_has_no_defaults_which_would_make_access_to_attributes_slow() -> None:
+    point = define(value(slots=False))
+    assert TypeAdapter(point).validate_python({"x": 1}) == point(1)
+    assert not {"y", "note", "secret"} & vars(point).keys()

@@ -40,7 +40,7 @@ def aws_check(
     """
     import asyncio
 
-    from mail.cli.aws_check_steps import Run, perform_all, plan
+    from mail.cli.aws_check_steps import NOT_SHOWN, Run, perform_all, plan
 
     output = Output(sys.stdout, as_json)
     steps, apart = plan(dict(pair(each, "--parameter") for each in parameter))
@@ -50,8 +50,10 @@ def aws_check(
     if only_plan:
         lines = [f"{step.name:<30}{step.minutes:>3} min  {step.shows}" for step in steps]
         lines += [f"{name:<30}  without a step: it {reason}" for name, reason in apart.items()]
+        lines += [f"{name:<30}  not shown: it {reason}" for name, reason in NOT_SHOWN.items()]
         rows = [{"step": step.name, "minutes": step.minutes, "shows": step.shows} for step in steps]
-        output.result({"steps": rows, "apart": apart}, lambda: output.text("\n".join(lines)))
+        found = {"steps": rows, "apart": apart, "not_shown": NOT_SHOWN}
+        output.result(found, lambda: output.text("\n".join(lines)))
         return 0
     if not yes:
         minutes = sum(step.minutes for step in steps)

@@ -66,6 +66,14 @@ APART = {
 """The parameters without a step, and why."""
 
 
+NOT_SHOWN = {
+    "worker.yaml": "needs an image and subnets of yours: deploy it as docs/workers.md says, post more mail than "
+    "TargetLoad allows, and see in the events of its service whether the first worker starts, and the last one stops",
+    "growth": "takes a load of hours, with which pollers, partitions and concurrency grow; docs/scale.md plans it",
+}
+"""What an account could show besides, and why no step does."""
+
+
 @dataclass
 class Run:
     """A check of one stack. Its methods raise MAILError where AWS, sam or an answer says no.
@@ -229,6 +237,16 @@ async def smoke(run: Run) -> None:
         async for check in perform(api, stream, "ping"):
             if check.problem:
                 raise Failed(f"{check.name}: {check.problem}")
+
+
+async def protocols(run: Run) -> None:
+    import httpx2
+
+    url = (await run.outputs())["ProtocolsUrl"].rstrip("/")
+    async with httpx2.AsyncClient(timeout=START_SECONDS) as client:
+        card = await client.get(f"{url}/.well-known/agent-card.json")
+    if card.status_code != 200 or card.json()["supportedInterfaces"][0]["url"] != f"{url}/a2a":
+        raise Failed(f"the agent card of {url} is not that of its function: {card.text[:200]}")
 
 
 async def switch(run: Run, values: Mapping[str, str], defaults: Mapping[str, str]) -> None:
@@ -400,6 +418,7 @@ def plan(values: Mapping[str, str]) -> tuple[list[Step], dict[str, str]]:
         Step("build", 1, "`mail build` collects a project with one agent", build),
         Step("deploy", 6, "`sam deploy` from nothing, with the defaults", deploy),
         Step("smoke", 1, "`mail smoke` on both addresses", smoke),
+        Step("protocols", 1, "the function of A2A, MCP and OpenAI's APIs answers with its card", protocols),
         Step("kill", 1, f"a killed turn is taken over within {TAKEOVER_SECONDS} s", kill),
         *parameters,
         Step("worker", 8, "turns run in `mail worker` on this machine, as in a container", work),

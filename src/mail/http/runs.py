@@ -18,7 +18,7 @@ from mail.core.protocol.values import Value, value
 from mail.core.task.events import Event
 from mail.core.task.files import FileRef
 from mail.core.task.live import LiveEvent
-from mail.core.task.task import Task, TaskKey, TaskStatus
+from mail.core.task.task import Generation, Task, TaskKey, TaskStatus
 from mail.errors import TaskNotFound
 from mail.http.account import CALLER
 from mail.http.audit import Act, audited
@@ -54,10 +54,19 @@ class Progress:
         run: the run as it is after the last event of it that was read; None before its first.
         began, last: the times of its first event and of the last that was read, in ISO 8601.
         earlier: of the last run, those before it.
+        after: the seq after which its events are read: with `begin`, that is the run which a task is at.
     """
 
-    def __init__(self, task_id: str, *, number: int | None = None, of: int | None = None) -> None:
+    def __init__(
+        self,
+        task_id: str,
+        *,
+        number: int | None = None,
+        of: int | None = None,
+        begin: Generation | None = None,
+    ) -> None:
         self.run: Run | None = None
+        self.after = 0
         self.began = self.last = ""
         self.earlier: list[Progress] = []
         self._task_id = task_id
@@ -65,6 +74,9 @@ class Progress:
         self._reader = Conversation()
         self._latest: Run | None = None
         self._items: dict[str, Item] = {}
+        if begin is not None and begin.run_began:
+            self.after, ended = begin.run_began, TaskStatus.COMPLETED
+            self._latest = Run(number=begin.run - 1, first=0, status=ended, since="")
 
     def read(self, event: Event) -> tuple[Item, ...]:
         """Read an event; return the items that it adds to the run or changes in it."""
@@ -171,14 +183,23 @@ class Runs:
         with audited(self.request, self.caller, Act.CANCEL_TASK, task_id, owner=instance):
             return await self.runtime.cancel(self.principal, task_id, reason, instance=instance)
 
-    async def read(self, task: Task, *, number: int | None = None, of: int | None = None) -> Progress:
+    @staticmethod
+    def progress(task: Task, *, number: int | None = None, of: int | None = None) -> Progress:
+        """Return what reads a run of a task, as `Progress` names it: the last one is read from where it began."""
+        run = task.generation
+        is_last = number in (None, run.run) and (of is None or of > (run.run_began or 0))
+        return Progress(task.task_id, number=number, of=of, begin=run if is_last else None)
+
+    async def read(
+        self, task: Task, *, number: int | None = None, of: int | None = None, with_earlier: bool = False
+    ) -> Progress:
         """Read a run of a task, as `Progress` names it, as far as the task was when it was loaded.
 
         Raises TaskNotFound.
         """
-        progress = Progress(task.task_id, number=number, of=of)
-        pacer = reading(self.service, self.request, task)
-        async for event in read_timeline(self.runtime.store, task.key, pacer, upto=task.seq):
+        progress = Progress(task.task_id) if with_earlier else self.progress(task, number=number, of=of)
+        pacer, store = reading(self.service, self.request, task), self.runtime.store
+        async for event in read_timeline(store, task.key, pacer, after=progress.after, upto=task.seq):
             progress.read(event)
         _ = progress.found
         return progress
@@ -224,7 +245,7 @@ class Runs:
         bearer, service = find_bearer(self.request.headers), self.service
         async with (
             service.open_streams.watched(service.authenticator, bearer) as refused,
-            aclosing(read_batches(self.request, refused, watch, 0, seconds)) as batches,
+            aclosing(read_batches(self.request, refused, watch, progress.after, seconds)) as batches,
         ):
             async for batch in batches:
                 last = None
@@ -262,7 +283,7 @@ class Runs:
         """
         task = await self.load(key.task_id)
         if waits:
-            progress = Progress(key.task_id, number=number, of=of)
+            progress = self.progress(task, number=number, of=of)
             async with aclosing(self.follow(key, progress, upto=task.seq, seconds=seconds)) as steps:
                 async for step in steps:
                     if on_step is not None:

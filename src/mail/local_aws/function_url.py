@@ -4,6 +4,7 @@ The adapter adds the invocation's context to each request as headers, and Lambda
 timeout. Here one process serves all requests, where Lambda would start one for each.
 """
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -26,29 +27,39 @@ _HOP_BY_HOP = {"connection", "host", "keep-alive", "transfer-encoding", "upgrade
 class WebFunction:
     """A web application's process, and the ASGI proxy in front of it."""
 
-    def __init__(self, spec: FunctionSpec, interpreter: Interpreter) -> None:
+    def __init__(
+        self, spec: FunctionSpec, interpreter: Interpreter, environment: Mapping[str, str], log: Path
+    ) -> None:
         self.spec = spec
         self._interpreter = interpreter
+        self._environment = environment
+        self._log = log
         self._process: KeptProcess | None = None
+        self._starting = asyncio.Lock()
         self._client = httpx2.AsyncClient(timeout=httpx2.Timeout(spec.timeout))
         self._port = free_port()
 
-    def start(self, environment: Mapping[str, str], log: Path) -> None:
-        """Start the process, and wait until it accepts connections. Raises MAILError if it doesn't."""
+    async def start(self) -> None:
+        """Start the process unless it runs, and wait until it accepts connections. Raises MAILError if it doesn't."""
+        async with self._starting:
+            if self._process is None:
+                await asyncio.to_thread(self._start)
+
+    def _start(self) -> None:
         python = self._interpreter.python
         own = {
             "PORT": str(self._port),
-            "PATH": f"{python.parent}:{environment.get('PATH', '')}",
+            "PATH": f"{python.parent}:{self._environment.get('PATH', '')}",
             "PYTHONPATH": ":".join(map(str, (self.spec.code, *self._interpreter.path))),
         }
-        with log.open("ab") as output:
+        with self._log.open("ab") as output:
             self._process = KeptProcess(
-                self._command(), env={**environment, **own}, cwd=self.spec.code, output=output
+                self._command(), env={**self._environment, **own}, cwd=self.spec.code, output=output
             )
         try:
             self._process.wait_until(lambda: listens(self._port), seconds=START_SECONDS, name=self.spec.name)
         except MAILError as error:
-            output_so_far = log.read_text(encoding="utf-8", errors="replace")[-2000:]
+            output_so_far = self._log.read_text(encoding="utf-8", errors="replace")[-2000:]
             raise MAILError(f"{error.detail}; its log:\n{output_so_far}") from error
 
     def _command(self) -> list[str]:
@@ -67,7 +78,8 @@ class WebFunction:
             self._process.stop()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forward a request, and stream the response until the function's timeout."""
+        """Forward a request, the first one to a new process; stream the response until the function's timeout."""
+        await self.start()
         request = Request(scope, receive)
         headers = [(name, value) for name, value in request.headers.items() if name not in _HOP_BY_HOP]
         deadline = time.time() + self.spec.timeout

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from socket import socket
 from typing import Any, Self
 
 from starlette.types import ASGIApp
@@ -44,6 +45,9 @@ from mail.local_aws.stack import WRAPPER_VARIABLE, EventSource, FunctionSpec, Ro
 from mail.server.process import base_url, listen
 
 SQS_CONNECTIONS = 64
+STREAMS = "StreamFunction"
+"""The function whose URL is `stream_url`."""
+
 ROLES: tuple[CallerRole, ...] = ("admin", "user", "agent")
 
 logger = logging.getLogger(__name__)
@@ -158,17 +162,14 @@ class LocalAws:
         api_socket, stream_socket = listen(LOOPBACK, api_port), listen(LOOPBACK, stream_port)
         self.url, self.stream_url = base_url(LOOPBACK, api_socket), base_url(LOOPBACK, stream_socket)
         functions: dict[str, LambdaFunction] = {}
-        web: list[WebFunction] = []
         for spec in self.stack.functions.values():
-            if spec.is_web:
-                web.append(await self._start_web(spec))
-            else:
+            if not spec.is_web:
                 functions[spec.name] = await self._start_function(spec)
         api = with_cors(HttpApi(self.stack.routes, functions), self.stack.api_cors)
         await self._running.enter_async_context(serving(api, api_socket))
-        for application in web:
-            cors = self.stack.urls[application.spec.name].cors
-            await self._running.enter_async_context(serving(with_cors(application, cors), stream_socket))
+        for spec in self.stack.functions.values():
+            if spec.is_web:
+                await self._serve_web(spec, stream_socket)
         for name in functions.keys() & self.stack.urls.keys():
             await self._serve_url(name, functions)
         await self._start_pollers(functions)
@@ -177,12 +178,12 @@ class LocalAws:
 
     async def _serve_url(self, name: str, functions: Mapping[str, LambdaFunction]) -> None:
         """Serve the URL of a function, with the same events as the HTTP API."""
-        url, socket = self.stack.urls[name], listen(LOOPBACK, 0)
+        url, own = self.stack.urls[name], listen(LOOPBACK, 0)
         application: ASGIApp = HttpApi([Route("ANY", "$default", name)], functions)
         if url.is_signed:
             application = OnlySigned(application)
-        await self._running.enter_async_context(serving(with_cors(application, url.cors), socket))
-        self.urls[name] = base_url(LOOPBACK, socket)
+        await self._running.enter_async_context(serving(with_cors(application, url.cors), own))
+        self.urls[name] = base_url(LOOPBACK, own)
 
     async def _start_function(self, spec: FunctionSpec) -> LambdaFunction:
         interpreter = self._interpreter(spec)
@@ -196,12 +197,18 @@ class LocalAws:
         self._running.push_async_callback(function.stop)
         return function
 
-    async def _start_web(self, spec: FunctionSpec) -> WebFunction:
-        application = WebFunction(spec, self._interpreter(spec))
-        self._running.push_async_callback(application.stop)
+    async def _serve_web(self, spec: FunctionSpec, stream_socket: socket) -> None:
+        """Serve a web application at its URL; only the streaming function starts before its first request."""
         log = self.log_folder / f"{spec.name}.log"
-        await asyncio.to_thread(application.start, self._environment(spec), log)
-        return application
+        application = WebFunction(spec, self._interpreter(spec), self._environment(spec), log)
+        self._running.push_async_callback(application.stop)
+        if spec.name == STREAMS:
+            await application.start()
+        own = stream_socket if spec.name == STREAMS else listen(LOOPBACK, 0)
+        served = with_cors(application, self.stack.urls[spec.name].cors)
+        await self._running.enter_async_context(serving(served, own))
+        if spec.name != STREAMS:
+            self.urls[spec.name] = base_url(LOOPBACK, own)
 
     async def _start_pollers(self, functions: Mapping[str, LambdaFunction]) -> None:
         sqs = self.account.client("sqs", connections=SQS_CONNECTIONS)

@@ -42,7 +42,6 @@ class OpenTurns:
         self._found: defaultdict[int, list[tuple[int, int, Lease]]] = defaultdict(list)
         if database != IN_MEMORY:
             self._grow()
-        self._read()
 
     def begin(self, cached: CachedTask, mailbox: str, seq: int, lease: Lease, since: float) -> None:
         """Lease a mailbox, and note the turn of a message, and since when it runs, if its end counts."""
@@ -97,12 +96,13 @@ class OpenTurns:
             self._free.append(place)
 
     def _grow(self) -> None:
-        """Make room in the file. If the disk has none, further turns are not noted."""
+        """Open the file, or make room in it. If the disk has none, further turns are not noted."""
         try:
             file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
             try:
                 size = os.fstat(file).st_size // _PLACE.size * _PLACE.size
-                if self._map is not None or not size:
+                grows = self._map is not None or not size
+                if grows:
                     os.pwrite(file, bytes(size or _BYTES), size)  # a hole might not get its space later
                 mapped = mmap(file, 0)
             finally:
@@ -112,17 +112,17 @@ class OpenTurns:
                 "%s can't be written; turns that end this process are not counted: %s", self._path, error
             )
             return
+        if grows:
+            self._free += range(0 if self._map is None else len(self._map), len(mapped), _PLACE.size)
+        else:
+            self._read(mapped[:size])
         if self._map is not None:
-            self._free += range(len(self._map), len(mapped), _PLACE.size)
             self._map.close()
         self._map = mapped
 
-    def _read(self) -> None:
+    def _read(self, stored: bytes) -> None:
         """Read what an earlier process has left."""
-        if self._map is None:
-            return
-        whole = len(self._map) // _PLACE.size * _PLACE.size
-        for n, (attempt, checksum, row, seq, since) in enumerate(_PLACE.iter_unpack(self._map[:whole])):
+        for n, (attempt, checksum, row, seq, since) in enumerate(_PLACE.iter_unpack(stored)):
             place = n * _PLACE.size
             if 0 < attempt <= _MOST_ATTEMPTS:
                 lease = Lease(f"gone/{n}/{since:.3f}", 0.0, attempt, seq)

@@ -21,6 +21,9 @@ NO_FUNCTION = {"awslambdaric", "click", "prompt-toolkit", "python-dotenv", "pyya
 ONLY_API = {"fastapi", "sse-starlette", "uvicorn"}
 """What no turn imports; turns need the room for language models."""
 
+PROTOCOLS = ("a2a", "agui", "mcp")
+"""The extras of the function that speaks these protocols."""
+
 LEFT_OUT = (
     "__pycache__",
     "*.pyc",
@@ -54,8 +57,8 @@ def make_bundle(architecture: str) -> dict[str, int]:
     machine = layers.MACHINES[architecture]
     try:
         copy_code(TARGET / "code")
-        install(TARGET / "api" / "python", requirements, machine, for_turns=False)
-        install(TARGET / "turn" / "python", requirements, machine, for_turns=True)
+        for name in ("api", "protocols", "turn"):
+            install(name, TARGET / name / "python", requirements, machine)
     except layers.BuildError as error:
         raise MAILError(str(error)) from error
     sizes = {each.name: layers.size_of(each) for each in sorted(TARGET.iterdir())}
@@ -93,12 +96,13 @@ def copy_code(layer: Path) -> None:
     layers.compile_modules(sys.executable, layer / "python")
 
 
-def install(target: Path, requirements: Path, machine: str, *, for_turns: bool) -> None:
-    """Install what MAIL and the project require, in the versions that are installed here, if they are.
+def install(layer: str, target: Path, requirements: Path, machine: str) -> None:
+    """Install what MAIL and the project require in a layer, in the versions that are installed here, if they are.
 
     Raises BuildError.
     """
-    extras, own = {"aws", "otel"}, []
+    for_turns = layer == "turn"
+    extras, own = {"aws", "otel", *(PROTOCOLS if layer == "protocols" else ())}, []
     for line in requirements.read_text(encoding="utf-8").splitlines():
         if named := re.match(rf"\s*{DISTRIBUTION}\s*(?:\[([^]]*)])?", line):
             extras |= {each.strip() for each in (named[1] or "").split(",") if for_turns}

@@ -270,6 +270,9 @@ REPLACEMENTS = {
     "Description: What the functions import, less what only turns need\n      ContentUri: requirements/": (
         "Description: What the functions import, less what only turns need\n      ContentUri: .build/api/"
     ),
+    "Description: What ApiLayer has, and the SDKs of A2A, AG-UI and MCP\n      ContentUri: requirements/": (
+        "Description: What ApiLayer has, and the SDKs of A2A, AG-UI and MCP\n      ContentUri: .build/protocols/"
+    ),
     "Description: What turns import\n      ContentUri: requirements/": (
         "Description: What turns import\n      ContentUri: .build/turn/"
     ),

@@ -26,7 +26,7 @@ from mail.core.task.limits import NO_BUDGET, Budget
 from mail.core.task.mailboxes import peer_of
 from mail.core.task.size import message_size
 from mail.core.task.swarm import History, SwarmCore
-from mail.core.task.task import ForkActions, Generation, Task, TaskStatus
+from mail.core.task.task import UNKNOWN_SEQ, ForkActions, Generation, Task, TaskStatus
 from mail.core.task.turn_state import Breakpoint
 from mail.errors import BadRequest, Subject
 
@@ -110,6 +110,7 @@ def _begin(
             output_schema=task.generation.output_schema,
             run=task.generation.run,
             versions=(swarm.digest,),
+            began=UNKNOWN_SEQ,
             pins={agent: pins for agent, pins in task.generation.pins.items() if swarm.has(agent)},
         ),
         contexts={agent: each for agent, each in task.contexts.items() if swarm.has(agent)},

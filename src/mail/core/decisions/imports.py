@@ -40,7 +40,7 @@ from mail.core.task.interswarm import Peer
 from mail.core.task.limits import TURNS_PER_STEP, Limits
 from mail.core.task.size import message_size
 from mail.core.task.swarm import History
-from mail.core.task.task import Generation, Task, TaskStatus
+from mail.core.task.task import UNKNOWN_SEQ, Generation, Task, TaskStatus
 from mail.core.task.turn_state import Breakpoint, PausedCall
 from mail.errors import BadRequest, Subject
 
@@ -152,7 +152,7 @@ def import_task(old: OldTask, entrypoint: str, clock: Clock) -> TaskChange:
         seq=len(events),
         version=1,
         limits=Limits(steps=STEPS, turns=STEPS * TURNS_PER_STEP),
-        generation=Generation(number=ended, breakpoint=waiting),
+        generation=Generation(number=ended, breakpoint=waiting, began=UNKNOWN_SEQ),
         histories=dict.fromkeys(histories, 1),
         peers=_peers(old, messages, parent),
         parent_swarm=parent,

@@ -484,6 +484,7 @@ def _resume(draft: Draft, submission: Submission) -> None:
     draft.generation = draft.generation.next(
         continues=unanswered,
         version=draft.swarm.digest,
+        began=draft.last_seq,
         client_tools=submission.client_tools,
         notes=submission.notes,
         output_schema=_output_schema(submission, given),

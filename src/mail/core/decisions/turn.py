@@ -453,7 +453,7 @@ class Settlement:
     failed_call: str | None = None
     _faults = 0
     _first_fault = ""
-    _text: str | None = None
+    _output: Checkpoint
     _last_reasoning: str | None = None
 
     def __init__(
@@ -496,20 +496,19 @@ class Settlement:
         self.charge(output.usage, output.models)
         if output.timing is not None:
             self._unannounced["timing"] = output.timing
-        match output:
-            case AgentFailure(reason, attempts=attempts):
-                self._emit(EventKind.AGENT_ERROR, f"agent '{self.name}' failed: {reason}")
-                self._dead_letter(reason, attempts)
-                self._policy.agent_failed(self, reason)
-                if output.preparation is not None:
-                    self._learn_window(output.preparation.context)
-            case Checkpoint():
-                self.draft.files = output.files
-                if output.switch is not None:
-                    self._switch(output.switch)
-                self._process(output)
-                if output.preparation is not None:
-                    self._prepare(output.preparation)
+        if isinstance(output, Checkpoint):
+            self.draft.files = output.files
+            if output.switch is not None:
+                self._switch(output.switch)
+            self._process(output)
+            if output.preparation is not None:
+                self._prepare(output.preparation)
+        else:
+            self._emit(EventKind.AGENT_ERROR, f"agent '{self.name}' failed: {output.reason}")
+            self._dead_letter(output.reason, output.attempts)
+            self._policy.agent_failed(self, output.reason)
+            if output.preparation is not None:
+                self._learn_window(output.preparation.context)
         if self.agent.context is not None and any(
             entry.message.stays for entry in (self.turn.entry, *self.turn.also_read)
         ):
@@ -592,7 +591,7 @@ class Settlement:
         history: History = self.turn.prompts
         said: History = []
         self.tools.acts = any(output.receipts)
-        self._text = self._policy.text_of(output)
+        self._output = output
         user_has_tools = self._client_tools is not None or self.swarm.breakpoint_tools
         breakpoints: list[AgentToolCall] = []
         for call, receipt in zip(output.calls, output.receipts, strict=True):
@@ -611,15 +610,16 @@ class Settlement:
             if result is not None:
                 history.append(call.create_response_msg(result))
         if not output.calls:
-            if self._text is None:
+            text = self._policy.text_of(output)
+            if text is None:
                 self._fault(
                     ToolCallFault(
                         "the model returned an empty reply, but every turn must call at least one tool"
                     )
                 )
             else:
-                history.append({"role": "assistant", "content": self._text})
-                self._policy.take_text(self, self._text, self._text)
+                history.append({"role": "assistant", "content": text})
+                self._policy.take_text(self, text, text)
         if breakpoints:
             history += self._pause(breakpoints)
         if not (self.tools.forgets and len(output.calls) == 1):
@@ -628,25 +628,24 @@ class Settlement:
 
     def seal(self) -> TaskChange:
         """Return the complete change."""
-        generation, calls = self.draft.generation, self.draft.waits
-        if calls.early:  # of calls that this turn has lost
-            early = tuple(each for each in calls.early if each[1] != self.turn.entry.seq)
-            self.draft.waits = replace(calls, early=early)
-        faults = generation.faults
+        draft, faults = self.draft, self.draft.generation.faults
+        if draft.waits.early:  # of calls that this turn has lost
+            early = tuple(each for each in draft.waits.early if each[1] != self.turn.entry.seq)
+            draft.waits = replace(draft.waits, early=early)
         count = faults.get(self.name, 0) + 1 if self._faults else 0
-        gave_up = count >= FAULTS_IN_A_ROW and self.draft.is_running and self._policy.may_give_up(self)
+        gave_up = count >= FAULTS_IN_A_ROW and draft.is_running and self._policy.may_give_up(self)
         if count and not gave_up:
             faults = {**faults, self.name: count}
         elif self.name in faults:
             faults = {agent: count for agent, count in faults.items() if agent != self.name}
-        self.draft.generation = generation.on(self.swarm.digest).after_turn(
+        draft.generation = draft.generation.on(self.swarm.digest).after_turn(
             is_step=is_step(self.turn.entry.message, self.swarm),
             faults=faults,
             failing_calls=self._failing_calls,
         )
-        if self.draft.is_running:
+        if draft.is_running:
             self._policy.end_turn(self, gave_up=gave_up)
-        return self.draft.seal()
+        return draft.seal()
 
     def fail_after_faults(self) -> None:
         """Report the agent's failure after too many faulty turns in a row, and make its message a dead letter."""
@@ -687,7 +686,8 @@ class Settlement:
             self._emit(EventKind.BUILTIN_TOOL_CALL, f"agent {self.name} used builtin tool {tool}")
             return None
         if tool == TEXT_OUTPUT:
-            self._policy.take_text(self, self._text, str(call.tool_args.get("content", "")))
+            text = self._policy.text_of(self._output)
+            self._policy.take_text(self, text, str(call.tool_args.get("content", "")))
             return None
         try:
             return self._policy.perform(self, call, self._read(call))

@@ -81,16 +81,15 @@ class HistoryCache:
             cached = known[place] = CachedHistory()
         else:
             known.move_to_end(place)
-            if cached.n == n and cached.cut is cut:
-                return cached
         if cached.n == n:
+            if cached.cut is cut:
+                return cached
             portions = ()
         elif cached.n != after:
             self._bytes -= known.pop(place).size
             return None
         before = cached.size
-        if portions or cached.n != n or cached.cut is not cut:
-            cached.extend(n, portions, cut)
+        cached.extend(n, portions, cut)
         self._bytes += cached.size - before
         while self._bytes > self._max_bytes:
             self._bytes -= known.popitem(last=False)[1].size

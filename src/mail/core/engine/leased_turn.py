@@ -83,12 +83,13 @@ class LeasedTurn(ABC):
         until: when it must have ended, by the clock of the event loop; later no refused write is repeated.
     """
 
-    activity: TurnActivity | None = None
+    activity: TurnActivity | None
     until: float = inf
     _end: OutboundResult | None = None
 
     def __init__(self, turn: Turn | WebhookClaim, swarm: SwarmCore, store: Store, clock: Clock) -> None:
         self.turn = turn
+        self.activity = None
         self._swarm = swarm
         self._store = store
         self._clock = clock

@@ -193,7 +193,7 @@ class AgentTurn[T: Turn](LeasedTurn):
 
     def context(self, seconds: float) -> TurnContext:
         """Return what the turn lends to the code that it calls, if it lasts so long at most."""
-        turn, task = self.turn, self.turn.task
+        turn, task, wiring = self.turn, self.turn.task, self._wiring
         parked = None if turn.replaced is None else parked_before(turn)
         return TurnContext(
             agent=turn.mailbox,
@@ -204,12 +204,12 @@ class AgentTurn[T: Turn](LeasedTurn):
             tools=task.turn_tools(turn.mailbox),
             meter=self._meter,
             activity=self.activity,
-            tracer=None if self._wiring.tracer is NO_TRACER else self._wiring.tracer,
+            tracer=None if wiring.tracer is NO_TRACER else wiring.tracer,
             traceparent=task.traceparent,
             switch=task.switches.get(agent_of(turn.mailbox)) if task.switches else None,
             may_park=self._policy.parks and (parked is None or may_park(turn, self._clock)),
             parked=parked,
-            permits=self._wiring.permits,
+            permits=wiring.permits,
             may_cut=self._window is not None,
             files=self._files,
         )

@@ -6,7 +6,8 @@ from operator import attrgetter
 from reprlib import recursive_repr
 from typing import Any, Self, cast, dataclass_transform, overload
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
+from pydantic_core import CoreSchema
 
 _SLOTS = ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
 """What a model of pydantic consists of (see `BaseModel.model_construct`)."""
@@ -114,17 +115,29 @@ def value[T](
 
     def decorate(cls: type[T]) -> type[T]:
         made = dataclass(kw_only=kw_only, slots=slots, repr=False, eq=False)(cls)
-        # a default on the class makes every access to the attribute slow; slots leave none there
         if not slots:
-            for each in fields(cast("Any", made)):
-                if each.name in vars(made):
-                    delattr(made, each.name)
+            _remove_defaults(made)
+            cast("Any", made).__get_pydantic_core_schema__ = classmethod(_core_schema)
         for name, method in _methods_of(made):
             if name not in vars(cls):
                 setattr(made, name, method)
         return made
 
     return decorate if cls is None else decorate(cls)
+
+
+def _remove_defaults(cls: Any) -> None:
+    """Remove the defaults of fields from a class, where each makes every access to its attribute slow."""
+    for each in fields(cls):
+        if each.name in vars(cls):
+            delattr(cls, each.name)
+
+
+def _core_schema(cls: Any, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    """Return pydantic's schema of a dataclass, for which it has put the defaults back on the class."""
+    schema = handler(source)
+    _remove_defaults(cls)
+    return schema
 
 
 def _methods_of(cls: Any) -> Iterator[tuple[str, Callable[..., Any]]]:

@@ -53,6 +53,9 @@ def state_of[T: (Generation, Task)](cls: type[T], facts: dict[str, Any]) -> T:
     return made
 
 
+UNKNOWN_SEQ = -1
+
+
 class TaskStatus(StrEnum):
     """The state of a task in its lifecycle."""
 
@@ -153,6 +156,7 @@ class Generation:
         run: counts the submissions with everything until their answers, from 1; a pause doesn't end a run.
         versions: the version of the swarm with which the run began (`SwarmCore.digest`), and that of its last turn if
             it is another one; empty if that is not known.
+        began: the seq before the first event of the run, and `UNKNOWN_SEQ` of a fork, as its run began in another task.
         pins: the portions of agents' histories with messages that stay in their contexts in this run: a person's, and
             those marked with `pin`. In the first run, the entrypoint's first portion by default.
     """
@@ -175,7 +179,13 @@ class Generation:
     output_schema: OutputSchema | None = None
     run: int = 1
     versions: tuple[str, ...] = ()
+    began: int = 0
     pins: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def run_began(self) -> int | None:
+        """The seq before the first event of the run; None if that is not known, as of tasks of earlier versions."""
+        return None if self.began < 0 or (self.began == 0 and self.run > 1) else self.began
 
     @property
     def waiting_calls(self) -> tuple[PausedCall, ...]:
@@ -211,13 +221,17 @@ class Generation:
         *,
         continues: bool = False,
         version: str = "",
+        began: int = UNKNOWN_SEQ,
         answers_unread: bool = False,
         joined: int = 0,
         client_tools: ClientTools | None = None,
         notes: dict[str, Any] | None = None,
         output_schema: OutputSchema | None = None,
     ) -> "Generation":
-        """Return the generation that follows this one, and `continues` its run or begins another, on a `version`."""
+        """Return the generation that follows this one, and `continues` its run or begins another, on a `version`.
+
+        The events of another one come after `began`; they are counted only if they have been from the first run on.
+        """
         return Generation(
             number=self.number + 1,
             answers_unread=answers_unread,
@@ -227,6 +241,7 @@ class Generation:
             output_schema=output_schema,
             run=self.run if continues else self.run + 1,
             versions=self.versions if continues else (version,),
+            began=self.began if continues else began if self.run_began is not None else UNKNOWN_SEQ,
             pins=self.pins if continues else {},
         )
 

@@ -23,11 +23,9 @@ class RunEnded(BadRequest):
 class Call(Runs):
     """A request of a caller, and the tasks that it is about."""
 
-    def drawing(self, task: Task | None, *, is_last: bool = True) -> Drawing:
+    def drawing(self, task: Task, *, is_last: bool = True) -> Drawing:
         """Return what draws the runs of a task: its last one, or an earlier one."""
-        schema = self.runtime.swarm.output_schema
-        if task is not None and is_last:
-            schema = task.generation.output_schema
+        schema = task.generation.output_schema if is_last else self.runtime.swarm.output_schema
         return Drawing(self.link, is_typed=schema is not None)
 
     async def draw(self, task: Task, progress: Progress) -> A2ATask:
@@ -80,13 +78,11 @@ class Call(Runs):
             )
 
     async def updates(
-        self, key: TaskKey, progress: Progress, seconds: float | None = None
+        self, task: Task, progress: Progress, seconds: float | None = None
     ) -> AsyncGenerator[A2ATask | Update]:
         """Yield a run as a whole once it is reached, and then its updates, as long as `follow` has some."""
-        task = await self.runtime.store.load(key)
         drawing = self.drawing(task)
-        upto = 0 if task is None else task.seq
-        async with aclosing(self.follow(key, progress, upto=upto, seconds=seconds)) as steps:
+        async with aclosing(self.follow(task.key, progress, upto=task.seq, seconds=seconds)) as steps:
             async for step in steps:
                 if step is None:
                     yield await drawing.task(progress)

@@ -103,4 +103,4 @@ def _skills(swarm: SwarmCore, *, is_extended: bool) -> Iterator[AgentSkill]:
     for name in (swarm.entrypoint, *(each for each in entrypoints if each != swarm.entrypoint)):
         shown = swarm.name if name == swarm.entrypoint else name
         about = swarm.describe_entrypoint(name)
-        yield AgentSkill(id=name, name=shown, description=about, tags=swarm.keywords)
+        yield AgentSkill(id=name, name=shown, description=about, tags=swarm.keywords or (shown,))

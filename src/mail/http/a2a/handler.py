@@ -38,7 +38,7 @@ from mail.http.a2a.call import Call, RunEnded
 from mail.http.a2a.card import make_card
 from mail.http.a2a.listing import list_tasks
 from mail.http.a2a.progress import Update
-from mail.http.runs import Progress, RunId
+from mail.http.runs import RunId
 from mail.http.service import service_of
 
 logger = logging.getLogger(__name__)
@@ -124,8 +124,9 @@ class SwarmHandler(RequestHandler):
                 await holding.share_stream(call.service.stream_permits)
             try:
                 submitted = await call.submit(params.message)
-                progress = Progress(submitted.key.task_id, of=submitted.seq)
-                async with aclosing(call.updates(submitted.key, progress)) as updates:
+                task = await call.load(submitted.key.task_id)
+                progress = call.progress(task, of=submitted.seq)
+                async with aclosing(call.updates(task, progress)) as updates:
                     async for update in updates:
                         yield apply_history_length(update, options) if isinstance(update, A2ATask) else update
             finally:
@@ -142,9 +143,9 @@ class SwarmHandler(RequestHandler):
             if not progress.is_last or task.status in ENDED:
                 raise RunEnded(f"task {params.id!r} has ended; get it instead")
             call.service.holding(call.request).open_stream()
-            progress = Progress(run_id.task_id, number=run_id.number)
+            progress = call.progress(task, number=run_id.number)
             seconds = call.service.stream_seconds
-            async with aclosing(call.updates(task.key, progress, seconds)) as updates:
+            async with aclosing(call.updates(task, progress, seconds)) as updates:
                 async for update in updates:
                     yield update
 

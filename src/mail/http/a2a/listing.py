@@ -99,7 +99,7 @@ async def _contexts(call: Call, context: str, cursor: str) -> AsyncGenerator[tup
 
 async def _runs(call: Call, task: Task) -> list[Progress]:
     """Return all runs of a task, in their order."""
-    last = await call.read(task)
+    last = await call.read(task, with_earlier=True)
     return [*last.earlier, last]
 
 

@@ -31,7 +31,7 @@ from mail.http.agui.input import (
 from mail.http.agui.stream import Writer
 from mail.http.bodies import JSONBody
 from mail.http.openai.submission import compose, lend, store_files
-from mail.http.runs import Progress, Runs
+from mail.http.runs import Runs
 from mail.http.sse import HEADERS, SHUTDOWN_GRACE
 from mail.http.submission import claimed_key, follow_trace
 
@@ -150,7 +150,7 @@ class Call(Runs):
         """Let a run be written; yield whenever there may be something to send."""
         yield
         is_typed = task.generation.output_schema is not None
-        progress, has_begun = Progress(task.task_id, of=submitted.seq if submitted else None), False
+        progress, has_begun = self.progress(task, of=submitted.seq if submitted else None), False
         following = self.follow_live(self._key, progress, upto=task.seq, deltas=not is_typed)
         async with aclosing(following) as steps:
             async for step in steps:
