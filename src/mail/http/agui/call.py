@@ -35,6 +35,7 @@ from mail.http.openai.submission import compose, lend, store_files
 from mail.http.runs import Progress, Runs
 from mail.http.sse import HEADERS, SHUTDOWN_GRACE
 from mail.http.submission import claimed_key, follow_trace
+from mail.http.task_json import reading
 
 if TYPE_CHECKING:  # as in `mail.http.sse`
     from sse_starlette import EventSourceResponse
@@ -88,6 +89,8 @@ class Call(Runs):
     async def _submit(self, entrypoint: str | None) -> Submitted | None:
         """Submit what is new in the input; return None if nothing is, as of a run that is followed again."""
         given, task = self._given, await self.runtime.store.load(self._key)
+        if task is not None:
+            reading(self.service, self.request, task)
         new, answers = unread(given, task), None
         if task is not None and task.status is TaskStatus.PAUSED and task.generation.waiting_calls:
             asked = (await self.read(task)).items
