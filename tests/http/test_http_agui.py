@@ -571,6 +571,8 @@ async def test_a_message_is_accepted_once(server: HTTPServer) -> None:
     await front.run()
     assert front.texts() == ["you said: hello"]
     assert len(await sent(server)) == 1
+    front.messages = [UserMessage(id="m", content="something else")]
+    assert "was used for another request" in await front.refused(422)
 
 
 async def test_an_entrypoint_is_chosen(server: HTTPServer) -> None:

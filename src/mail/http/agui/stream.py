@@ -71,7 +71,7 @@ class Writer:
         self._pending: list[str] = []
         self._begun: dict[str, list[str]] = {}  # the subagents that work, by agent
         self._until: dict[str, datetime] = {}  # when the last turn of an agent ended that is recorded
-        self._steps: dict[str, ag.StepStartedEvent] = {}
+        self._steps: dict[str, str] = {}  # the names of open steps, by call
         self._acted: set[str] = set()
         self._turn: items.Turn | None = None
         self._subagent: str | None = None  # whose turn is recorded
@@ -157,7 +157,7 @@ class Writer:
                     self._begun[event.agent].remove(event.turn)
                     self._emit(ag.SubagentErrorEvent(subagent_run_id=event.turn, message=event.text))
             case LiveKind.ACTION_STARTED if event.extra["tool_call_id"] not in self._acted:
-                self._begin_step(event.extra["tool_call_id"], event.extra["tool_name"], event.agent)
+                self._begin_step(event.extra["tool_call_id"], f"{event.agent}: {event.extra['tool_name']}")
             case LiveKind.ACTION_ENDED:
                 self._end_step(event.extra["tool_call_id"])
             case LiveKind.MODEL_CALL_RETRIED if source == self._source:
@@ -334,16 +334,15 @@ class Writer:
             self._begun.setdefault(agent, []).append(subagent)
             self._emit(ag.SubagentStartedEvent(subagent_run_id=subagent, name=agent))
 
-    def _begin_step(self, call_id: str, tool: str, agent: str) -> None:
-        """Show that a tool runs, under a name that no other open step has."""
-        names = {each.step_name for each in self._steps.values()}
-        name = next(each for n in range(len(names) + 1) if (each := f"{agent}: {tool}{' ' * n}") not in names)
-        self._steps[call_id] = ag.StepStartedEvent(step_name=name)
-        self._emit(self._steps[call_id])
+    def _begin_step(self, call_id: str, name: str) -> None:
+        """Show that a tool runs; a step stands for all calls at the same time that have its name."""
+        if name not in self._steps.values():
+            self._steps[call_id] = name
+            self._emit(ag.StepStartedEvent(step_name=name))
 
     def _end_step(self, call_id: str) -> None:
-        if (step := self._steps.pop(call_id, None)) is not None:
-            self._emit(ag.StepFinishedEvent(step_name=step.step_name))
+        if (name := self._steps.pop(call_id, None)) is not None:
+            self._emit(ag.StepFinishedEvent(step_name=name))
 
     def _usage(self) -> list[ag.TokenUsage]:
         spent: dict[str, Usage] = {}

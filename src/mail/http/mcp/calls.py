@@ -99,6 +99,7 @@ class Call(Runs):
 
     async def reply(self, task_id: str, reply: Reply, text: str = "") -> tuple[TaskKey, int]:
         """Give a paused task an answer; return it with the seq of the answer."""
+        await self.load(task_id)
         submission = reply.submission(text).evolve(
             task_id=task_id, ceiling=self.runtime.ceiling(self.principal)
         )
