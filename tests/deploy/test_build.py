@@ -21,7 +21,7 @@ from mail.local_aws.deployment import Template
 pytestmark = pytest.mark.timeout(600)
 
 MEGABYTE = 1_000_000
-API_BUDGET, BUDGETS = 60 * MEGABYTE, {"TurnFunction": 235 * MEGABYTE, "ProtocolsFunction": 110 * MEGABYTE}
+API_BUDGET, BUDGETS = 60 * MEGABYTE, {"TurnFunction": 235 * MEGABYTE, "ProtocolsFunction": 100 * MEGABYTE}
 LAYERS = ["ApiLayer", "CodeLayer", "ProtocolsLayer", "TurnLayer"]
 MAGIC_OF_3_12 = struct.pack("<H", 3531) + b"\r\n"
 UNCHECKED_HASH = 0b01
