@@ -388,6 +388,8 @@ class TestOpenTasks:
         ends = [int(item["expires_at"]["N"]) for item in table.items() if item["PK"]["S"].startswith("FILE#")]
         assert min(ends) < clock.now().timestamp(), "the count of a day's uploads is not kept"
         assert sum(end > clock.now().timestamp() + DAY for end in ends) == 2
+        assert await files.keep_file(TaskKey(ANN, "task-2"), file), "the object is as new as the reference"
+        assert await files.read_file(ANN, file.id) == b"text"
 
 
 async def test_a_call_and_an_approval_may_wait_for_longer_than_data_is_stored(

@@ -40,6 +40,9 @@ def test_the_line_says_who_works_on_what_and_why_it_takes_long() -> None:
     read("model_call_ended", 6.0, agent="lead", call=1)
     read("action_started", 6.0, agent="lead", tool_name="web_search", tool_call_id="a")
     read("action_retried", 7.0, agent="lead", tool_call_id="a", reason="busy", attempt=2, retry_in=1.0)
+    read("action_reported", 7.0, agent="lead", tool_call_id="a", progress="3 of 9\n pages")
+    assert agents.line(8.0) == "lead: web_search, 2.0 s: 3 of 9 pages"
+    agents.read("action_reported", {"extra_data": {"agent": "lead", "tool_call_id": "a"}}, 7.0)
     read("turn_started", 7.0, agent="writer\x1b[2J")
     searching = "web_search, 1 min 4 s (busy, attempt 2 after 1.0 s)"
     assert agents.line(70.0) == f"lead: {searching} · writer\\u001b[2J, 1 min 3 s"

@@ -1,17 +1,19 @@
 """Store: webhooks of tasks, whose mailboxes are leased without a message, and those that callers register."""
 
+from dataclasses import replace
+
 import pytest
 from support.engines.adapters import StoreAdapter
 
-from mail.core.decisions.webhooks import Batch, attach, settle
+from mail.core.decisions.webhooks import Batch, add_push, attach, settle
 from mail.core.engine.documents import ServerDocuments
 from mail.core.task.change import TaskChange
 from mail.core.task.events import EventKind
 from mail.core.task.leases import WebhookClaim
 from mail.core.task.mailboxes import hook_mailbox
 from mail.core.task.ports import Busy, Idle, Store
-from mail.core.task.task import TaskKey, Transition
-from mail.core.task.webhooks import RETRY_SECONDS, Reply, Webhook, WebhookRecord
+from mail.core.task.task import Task, TaskKey, Transition
+from mail.core.task.webhooks import RETRY_SECONDS, Push, Reply, Webhook, WebhookRecord
 from mail.errors import LeaseLost, VersionConflict
 from mail.testing.changes import ANN, NOW, SWARM, Mail, Maker
 from mail.testing.contracts import committed, open_turn
@@ -52,6 +54,36 @@ async def test_a_webhook_is_claimed_and_given_back_by_a_commit(store: Store, mak
         (EventKind.WEBHOOK_DELIVERED, 1)
     ]
     assert await store.load(KEY) == change.task
+
+
+async def test_one_that_follows_a_run_is_added_without_an_event_and_ends_with_the_run(
+    store: Store, make: Maker
+) -> None:
+    begun = await committed(store, make.begin(KEY, Mail("alpha")))
+
+    async def follow(task: Task, name: str) -> Task:
+        push = Push(id=name, run=task.generation.run, run_id=f"task-1.{task.generation.run}", token="ü")
+        return (await committed(store, add_push(task, SWARM, name, EVERY.url, push, make.clock))).task
+
+    task = await follow(begun.task, "first")
+    assert await store.load(KEY) == task
+    assert (task.seq, len(await store.read_events(KEY))) == (begun.task.seq, begun.task.seq)
+    ended = await committed(store, make.change(task, transition=Transition.COMPLETE))
+    assert ended.task.webhooks["first"].is_waiting
+    resumed = await committed(store, make.change(ended.task, Mail("alpha"), transition=Transition.RESUME))
+    task = await follow(resumed.task, "second")
+    assert task.webhooks.keys() == {"first", "second"}, "the first has something to send"
+    again = await committed(store, make.change(task, transition=Transition.COMPLETE))
+    hooks = again.task.webhooks
+    assert hooks["first"] == ended.task.webhooks["first"], "this run is none of its"
+    assert hooks["second"].upto == again.task.seq
+    sent = replace(hooks["first"], after=hooks["first"].upto)
+    idle = replace(again.task, webhooks={**hooks, "first": sent})
+    third = Push(id="third", run=idle.generation.run, run_id="task-1.2")
+    assert add_push(idle, SWARM, "third", EVERY.url, third, make.clock).task.webhooks.keys() == {
+        "second",
+        "third",
+    }
 
 
 async def test_it_is_ready_when_the_task_has_stopped(store: Store, make: Maker) -> None:

@@ -14,12 +14,17 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
 import pytest
+from fastapi.routing import APIRoute
 from support.processes.projects import entry, supervisor, write_project
 from support.processes.server import ServerProcess, run_mail
+
+from mail.core.task.files import MAX_FILE_BYTES
+from mail.http.routes import load_routers
 
 pytestmark = [
     pytest.mark.soak,
@@ -105,6 +110,9 @@ while True:
 """
 
 
+Load = Callable[["Server"], Awaitable[Counter[int]]]
+
+
 class Server:
     """A server with a large task of the user."""
 
@@ -114,15 +122,20 @@ class Server:
         self.key = process.tokens["user"]
         made = run_mail("token", "create", "--role", "user", "--id", "bob", cwd=process.folder)
         self.other = made.stdout.strip()
-        self.waiting = 0
+        self.turn = self.waiting = 0
+        self.thread = self.file = ""
 
-    def request(self, method: str, path: str, body: bytes = b"", *, length: int | None = None) -> bytes:
+    def request(
+        self, method: str, path: str, body: bytes = b"", *headers: str, length: int | None = None
+    ) -> bytes:
         lines = (
             f"{method} {path} HTTP/1.1",
             f"Host: {self.at.netloc}",
             f"Authorization: Bearer {self.key}",
             f"Content-Length: {len(body) if length is None else length}",
+            "Content-Type: application/json",
             "Connection: close",
+            *headers,
         )
         return "\r\n".join((*lines, "", "")).encode() + body
 
@@ -130,6 +143,12 @@ class Server:
         reader, writer = await asyncio.open_connection(self.at.hostname, self.at.port, limit=2**20)
         writer.write(data)
         return reader, writer
+
+    async def read(self, data: bytes) -> dict[str, Any]:
+        """The answer, which is JSON."""
+        reader, _ = await self.connect(data)
+        found: dict[str, Any] = json.loads((await reader.read()).partition(b"\r\n\r\n")[2])
+        return found
 
     async def ask(self, data: bytes) -> int:
         """The status of the answer, which is read as fast as it comes."""
@@ -186,16 +205,26 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
     with ServerProcess(folder, env={"PYTHONPATH": str(folder)}) as process, process.client("user") as user:
         server = Server(process)
-        given = {"body": "large", "task_id": "large", "kwargs": {"max_steps": 1_000_000}}
-        assert user.post("/message", json=given, headers={"Prefer": "respond-async"}).status_code == 202
-        task = {"status": "running"}
-        while task["status"] == "running":
-            time.sleep(1)
-            task = user.get("/task", params={"task_id": "large", "fields": "summary"}).json()
-        assert int(task["seq"]) > EVENTS
+        make_large(server, user)
         server.waiting = leave_mail(user)
         yield server
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def make_large(server: Server, user: httpx2.Client) -> None:
+    """Make a task of many events, and a file of the largest size."""
+    given = {"body": "large", "task_id": "large", "kwargs": {"max_steps": 1_000_000}}
+    assert user.post("/message", json=given, headers={"Prefer": "respond-async"}).status_code == 202
+    task = {"status": "running"}
+    while task["status"] == "running":
+        time.sleep(1)
+        task = user.get("/task", params={"task_id": "large", "fields": "summary"}).json()
+    assert int(task["seq"]) > EVENTS
+    server.turn = user.get("/task/turns", params={"task_id": "large"}).json()["turns"][0]["first"]
+    server.thread = user.get("/threads", params={"task_id": "large"}).json()["threads"][0]["thread_id"]
+    stored = user.post("/files", content=b"x" * MAX_FILE_BYTES)
+    assert stored.status_code == 201, stored.text
+    server.file = stored.json()["id"]
 
 
 def leave_mail(user: httpx2.Client) -> int:
@@ -205,10 +234,6 @@ def leave_mail(user: httpx2.Client) -> int:
         answer = user.post("/message", content=content, headers={"Prefer": "respond-async"})
         assert answer.status_code == 202, answer.text
     return int(user.get("/task", params={"task_id": "waiting", "fields": "summary"}).json()["seq"])
-
-
-async def large_reads(server: Server, path: str) -> Counter[int]:
-    return await server.at_once(server.request("GET", path))
 
 
 async def forks(server: Server) -> Counter[int]:
@@ -276,26 +301,169 @@ async def chunks_of_a_byte(server: Server) -> Counter[int]:
     return statuses
 
 
-LOADS: dict[str, Callable[[Server], Awaitable[Counter[int]]]] = {
-    "GET /task": lambda server: large_reads(server, "/task?task_id=large"),
-    "GET /task?at=": lambda server: large_reads(server, f"/task?task_id=large&at={EVENTS}"),
-    "GET /task?limit=": lambda server: large_reads(server, "/task?task_id=large&limit=1000"),
-    "GET /task/stream": lambda server: large_reads(server, "/task/stream?task_id=large"),
-    "GET /tasks": lambda server: large_reads(server, "/tasks"),
-    "GET /threads": lambda server: large_reads(server, "/threads"),
+async def uploads(server: Server) -> Counter[int]:
+    return await server.at_once(server.request("POST", "/files", b"y" * MAX_FILE_BYTES))
+
+
+async def deletions(server: Server) -> Counter[int]:
+    """Of one fork, which one of them deletes."""
+    made = await server.read(server.request("POST", "/task/fork", b'{"task_id": "large"}'))
+    return await server.at_once(server.request("DELETE", f"/task?task_id={made['task_id']}"))
+
+
+async def responses_after(server: Server) -> Counter[int]:
+    """Requests that continue the last response of the large task."""
+    task = await server.read(server.request("GET", "/task?task_id=large&fields=summary"))
+    last = f"resp_large_{task['generation']}"
+    body = {"model": "example-no-proxy", "input": "more", "previous_response_id": last}
+    return await server.at_once(server.request("POST", "/v1/responses", json.dumps(body).encode()))
+
+
+def reads(path: str) -> Load:
+    return lambda server: server.at_once(
+        server.request("GET", path.format(**vars(server)), b"", "A2A-Version: 1.0")
+    )
+
+
+def posts(path: str, body: dict[str, Any], *headers: str) -> Load:
+    """Posts of small bodies, about the large task."""
+    content = json.dumps(body).encode()
+    return lambda server: server.at_once(server.request("POST", path, content, *headers))
+
+
+def long_posts(path: str, **body: Any) -> Load:
+    """Posts of the longest bodies, of one string most of which is wide in memory."""
+    text = "y" * (4 * 2**20 - 2000) + "\N{GRINNING FACE}"
+    filled = json.dumps(body or {"body": ""}).replace('""', f'"{text}"').encode()
+    return lambda server: server.at_once(server.request("POST", path, filled, *PROTOCOLS))
+
+
+PROTOCOLS = (
+    "A2A-Version: 1.0",
+    "Accept: application/json, text/event-stream",
+    "MCP-Protocol-Version: 2025-06-18",
+)
+
+
+def rpc(method: str, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+
+
+SAID = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": ""}]}}
+TURNS = [{"role": "user", "content": ""}]
+
+LOADS: dict[str, Load] = {
+    "GET /task": reads("/task?task_id=large"),
+    "GET /task, at": reads(f"/task?task_id=large&at={EVENTS}"),
+    "GET /task, at and items": reads(f"/task?task_id=large&at={EVENTS}&items=true"),
+    "GET /task, limit": reads("/task?task_id=large&limit=1000"),
+    "GET /task, items": reads("/task?task_id=large&limit=1000&items=true"),
+    "GET /task, waiting mail": reads("/task?task_id=waiting"),
+    "GET /task, at, waiting mail": reads("/task?task_id=waiting&at={waiting}"),
+    "GET /task/stream": reads("/task/stream?task_id=large"),
+    "GET /task/stream, items": reads("/task/stream?task_id=large&items=true"),
+    "GET /task/stream, unread": streams_that_nobody_reads,
+    "GET /task/stream, 4096": more_streams_than_connections,
+    "GET /task/turn": reads("/task/turn?task_id=large&seq={turn}&limit=1000"),
+    "GET /task/turns": reads("/task/turns?task_id=large"),
+    "GET /tasks": reads("/tasks"),
+    "GET /threads": reads("/threads"),
+    "GET /threads/{thread_id:path}": reads("/threads/{thread}"),
+    "GET /usage": reads("/usage"),
+    "GET /dead-letters": reads("/dead-letters"),
+    "GET /files/{file_id}": reads("/files/{file}"),
+    "GET /v1/files/{file_id}/content": reads("/v1/files/{file}/content"),
+    "GET /v1/responses/{response_id:path}": reads("/v1/responses/resp_large_1"),
+    "GET /v1/responses/{response_id:path}, stream": reads("/v1/responses/resp_large_1?stream=true"),
+    "GET /a2a/{path:path}": reads("/a2a/tasks/large.1?historyLength=1000"),
+    "GET /a2a/{path:path}, list": reads("/a2a/tasks"),
     "POST /task/fork": forks,
-    "GET /task, waiting mail": lambda server: large_reads(server, "/task?task_id=waiting"),
-    "GET /task?at=, waiting mail": lambda server: large_reads(
-        server, f"/task?task_id=waiting&at={server.waiting}"
-    ),
     "POST /task/fork, waiting mail": forks_with_mail,
+    "POST /task/cancel": posts("/task/cancel", {"task_id": "large"}),
+    "DELETE /task": deletions,
+    "POST /message": posts_of_large_bodies,
     "POST /message, show_events": answers_with_events,
-    "posts of 4 MiB": posts_of_large_bodies,
-    "bodies that never end": bodies_that_never_end,
-    "unread streams": streams_that_nobody_reads,
-    "4096 streams": more_streams_than_connections,
-    "one-byte chunks": chunks_of_a_byte,
+    "POST /message, bodies that never end": bodies_that_never_end,
+    "POST /message, one-byte chunks": chunks_of_a_byte,
+    "POST /files": uploads,
+    "POST /v1/responses": long_posts("/v1/responses", model="example-no-proxy", input=""),
+    "POST /v1/responses, after": responses_after,
+    "POST /v1/responses/{response_id:path}/cancel": posts("/v1/responses/resp_large_1/cancel", {}),
+    "POST /v1/chat/completions": long_posts("/v1/chat/completions", model="example-no-proxy", messages=TURNS),
+    "POST /v1/chat/completions, stream": long_posts(
+        "/v1/chat/completions", model="example-no-proxy", messages=TURNS, stream=True
+    ),
+    "POST /a2a": long_posts("/a2a", **rpc("SendMessage", **SAID)),
+    "POST /a2a, read": posts("/a2a", rpc("GetTask", id="large.1", historyLength=1000), *PROTOCOLS),
+    "POST /a2a, stream": posts("/a2a", rpc("SubscribeToTask", id="large.1"), *PROTOCOLS),
+    "POST /a2a, after": posts(
+        "/a2a",
+        rpc(
+            "SendMessage",
+            message={"messageId": "m", "contextId": "large", "role": "ROLE_USER", "parts": [{"text": "more"}]},
+        ),
+        *PROTOCOLS,
+    ),
+    "POST /a2a/{path:path}": long_posts("/a2a/message:send", **SAID),
+    "POST /mcp": long_posts("/mcp", **rpc("tools/call", name="supervisor", arguments={"message": ""})),
+    "POST /mcp, after": posts(
+        "/mcp", rpc("tools/call", name="ask", arguments={"message": "more", "task_id": "large"}), *PROTOCOLS
+    ),
+    "POST /mcp, read": posts("/mcp", rpc("resources/read", uri="mail://tasks/large"), *PROTOCOLS),
+    "POST /ag-ui": long_posts(
+        "/ag-ui", threadId="t", runId="r", messages=[{"id": "m", "role": "user", "content": ""}]
+    ),
+    "POST /ag-ui, after": posts(
+        "/ag-ui",
+        {"threadId": "large", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "more"}]},
+    ),
+    "POST /interswarm/message": long_posts("/interswarm/message", body="", targets=["supervisor"]),
+    **{
+        f"POST {path}": long_posts(path)
+        for path in (
+            *("/callbacks/{token}", "/dead-letters/discard", "/dead-letters/redrive", "/health", "/interswarm/back"),
+            *("/interswarm/forward", "/schedules", "/schedules/{name}", "/schedules/{name}/run", "/sign-in"),
+            *("/sign-in-links", "/sign-out", "/swarms", "/swarms/check", "/swarms/load", "/tokens", "/webhooks"),
+            "/v1/conversations",
+        )
+    },
+}  # fmt: skip
+
+SMALL = {
+    "the answer is short, whatever a caller has": (
+        *("GET /", "GET /live", "GET /health", "GET /whoami", "GET /status", "GET /metrics", "GET /sign-in"),
+        *("GET /.well-known/agent-card.json", "GET /.well-known/oauth-protected-resource/mcp"),
+        *("GET /swarm", "GET /swarms", "GET /v1/models", "GET /v1/models/{name:path}"),
+        *("GET /ui", "GET /ui/{name:path}"),
+    ),
+    "it is about one record, and nothing of a task": (
+        *("DELETE /schedules/{name}", "DELETE /swarms/{name:path}", "DELETE /task/calls/{call_id}"),
+        *("DELETE /task/timers/{timer_id}", "DELETE /tokens/{number}", "DELETE /webhooks/{webhook_id}"),
+        *("GET /schedules", "GET /schedules/{name}", "GET /webhooks"),
+    ),
+    "it is for admins": ("GET /swarms/dump", "GET /swarms/versions", "GET /tokens"),
+    "GET /files/{file_id} does the same": ("GET /files/shared/{link}",),
+    "DELETE /task does the same": ("DELETE /v1/responses/{response_id:path}",),
+    "it is a request of A2A that only refuses": ("DELETE /a2a/{path:path}",),
 }
+"""The routes without a load, by the reason."""
+
+
+@pytest.mark.full
+def test_each_route_has_a_load_or_a_reason_for_none() -> None:
+    served = {
+        f"{method} {route.path}"
+        for router in load_routers()
+        for route in router.routes
+        if isinstance(route, APIRoute)
+        for method in route.methods - {"HEAD", "OPTIONS"}
+    }
+    loads, small = (
+        {name.partition(",")[0] for name in LOADS},
+        [name for some in SMALL.values() for name in some],
+    )
+    assert sorted(loads | {*small}) == sorted(served)
+    assert loads.isdisjoint(small)
 
 
 @pytest.mark.parametrize("name", LOADS)

@@ -6,12 +6,14 @@ import os
 import sys
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import mcp_crash
 import pytest
+from mcp.server.mcpserver import Context
 from support.processes.http_server import eventually
 from support.services import mcp_desk
 from support.services.llm_stub import LLMStub, call, reply
@@ -26,6 +28,7 @@ from mail.core.engine.telemetry import NO_TRACER
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.task.change import Turn
+from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.task import ForkActions, TaskKey
 from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.core.task.usage import UsageMeter
@@ -38,6 +41,9 @@ from mail.mcp.sessions import Sessions
 from mail.mcp.tools import MCPTools
 from mail.swarms_json.secrets import without_secrets
 from mail.swarms_json.validation import validate_swarm_from_swarms_json
+from mail.testing.agents import Call, View, build_agent, build_swarm, complete
+from mail.testing.agents import call as rule_call
+from mail.testing.rig import Rig
 from mail.utils.outcomes import ActionFailed
 
 MODEL = "openai/gpt-5-mini"
@@ -203,6 +209,74 @@ async def test_a_list_that_changes(server: Any) -> None:
     await eventually(is_there)
     assert await (await tools.tools()).actions["flower"].function({}) == "bloom"
     await tools.aclose()
+
+
+async def test_a_running_task_keeps_its_tools(stub: LLMStub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So its calls begin alike; other tasks have the new ones, and it as well once no cache has its prefix."""
+    monkeypatch.setattr(sessions, "LISTING_SECONDS", -1.0)
+    stub.script(*[reply(call("task_complete", finish_message="Done."))] * 4)
+    desk = mcp_desk.desk()
+    async with (
+        mcp_desk.serving(desk) as url,
+        Swarm(Agent("lead", "You work.", model=MODEL, mcp=[url])) as swarm,
+    ):
+        await swarm.aask("Work", task_id="long")
+        desk.add_tool(lambda: "bloom", name="flower", description="Bloom.")
+        await swarm.aask("Work", task_id="long")
+        await swarm.aask("Work", task_id="new")
+        monkeypatch.setattr(tools, "CACHED_SECONDS", -1.0)
+        await swarm.aask("Work", task_id="long")
+    first, second, *others = [request.body["tools"] for request in stub.requests]
+    assert second == first
+    assert "flower" not in offered(stub, 0)
+    for body in others:
+        assert "flower" in {tool["name"] for tool in body}
+
+
+async def test_a_task_has_the_tools_that_its_own_call_has_added(
+    stub: LLMStub, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "LISTING_SECONDS", -1.0)
+    stub.script(
+        reply(call("grow")), reply(call("flower")), reply(call("task_complete", finish_message="Done."))
+    )
+    async with Swarm(Agent("lead", "You work.", model=MODEL, mcp=[url])) as swarm:
+        await swarm.aask("Grow a flower")
+    assert "flower" in offered(stub, 1)
+    assert "SUCCESS: bloom" in [item.get("output") for item in stub.requests[2].body["input"]]
+
+
+async def test_the_progress_of_a_call_is_seen_live() -> None:
+    desk, watched, seen = mcp_desk.desk(), asyncio.Event(), asyncio.Event()
+
+    @desk.tool(structured_output=False)
+    async def count(context: Context) -> str:
+        await watched.wait()
+        await context.report_progress(1, 3, "one")
+        await seen.wait()
+        return "three"
+
+    def lead(view: View) -> list[Call]:
+        return [complete(view.results[-1])] if view.results else [rule_call("count")]
+
+    async with mcp_desk.serving(desk) as url:
+        source = tools_of([url])
+        swarm = build_swarm({"lead": build_agent(lead, supervises=True, tool_source=source)})
+        live: list[LiveEvent] = []
+        async with Rig(swarm) as rig:
+            submitted = await rig.submit("Count")
+            events = rig.runtime.watch(submitted.key, answer_to=submitted.seq)
+            async with aclosing(rig.runtime.with_live(submitted.key, events)) as batches:
+                async for batch in batches:
+                    watched.set()
+                    live += [event for event in batch if isinstance(event, LiveEvent)]
+                    if any(event.kind is LiveKind.ACTION_REPORTED for event in live):
+                        seen.set()
+            assert "three" in (await rig.outcome(submitted)).answer
+            await source.aclose()
+    (report,) = [event for event in live if event.kind is LiveKind.ACTION_REPORTED]
+    assert report.text == "agent lead runs count: 1 of 3: one"
+    assert (report.extra["tool_name"], report.extra["progress"]) == ("count", "1 of 3: one")
 
 
 async def test_a_server_that_is_down(

@@ -1,6 +1,7 @@
 """A2A 1.0 and 0.3, by the clients of the official SDK: both bindings, against a running server."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -17,9 +18,13 @@ from a2a.helpers.proto_helpers import (
     new_text_part,
 )
 from a2a.types import (
+    AuthenticationInfo,
     CancelTaskRequest,
+    DeleteTaskPushNotificationConfigRequest,
     GetExtendedAgentCardRequest,
+    GetTaskPushNotificationConfigRequest,
     GetTaskRequest,
+    ListTaskPushNotificationConfigsRequest,
     ListTasksRequest,
     Message,
     Part,
@@ -28,9 +33,11 @@ from a2a.types import (
     StreamResponse,
     SubscribeToTaskRequest,
     Task,
+    TaskPushNotificationConfig,
     TaskState,
 )
 from a2a.utils.errors import (
+    A2AError,
     InternalError,
     InvalidParamsError,
     PushNotificationNotSupportedError,
@@ -44,12 +51,15 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from desk_swarm import PNG, desk_swarm
 from support.faults.gates import Gate
 from support.processes.http_server import TIMEOUT, HTTPServer
+from support.services.webhook_receiver import Got, WebhookReceiver
 
 from mail.core.task.events import Event
 from mail.core.task.task import TaskKey
 from mail.http.a2a import handler
 from mail.http.routes import a2a as routes
 from mail.http.service import RESPONSE_MARGIN
+from mail.net.secrets import EnvironmentTokens
+from mail.net.webhooks import HTTPWebhooks
 from mail.testing.agents import build_swarm, call
 
 BINDINGS = ("JSONRPC", "HTTP+JSON")
@@ -510,11 +520,118 @@ async def test_an_unexpected_error_is_logged_and_not_shown(
     assert "a secret" in caplog.text
 
 
-async def test_push_notifications_are_refused(client: Client) -> None:
+async def test_a_server_without_webhooks_refuses_push_notifications(client: Client) -> None:
     request = message("hello")
     request.configuration.task_push_notification_config.url = "https://example.com"
     with pytest.raises(PushNotificationNotSupportedError):
         await sent(client, request)
+    with pytest.raises(PushNotificationNotSupportedError):
+        await client.list_task_push_notification_configs(
+            ListTaskPushNotificationConfigsRequest(task_id="c.1")
+        )
+
+
+@pytest.fixture
+def receiver(server: HTTPServer) -> Iterator[WebhookReceiver]:
+    """A receiver of push notifications, which the server may call."""
+    server.rig.runtime.webhooks = HTTPWebhooks(
+        server.records, EnvironmentTokens({}), server.rig.clock, allow_private=True, retry_seconds=(0.05,)
+    )
+    with WebhookReceiver() as receiver:
+        yield receiver
+
+
+def pushed(got: Sequence[Got]) -> list[tuple[str, str, TaskState]]:
+    """What was pushed of which task."""
+    updates = [each.json["statusUpdate"] for each in got]
+    return [(each["taskId"], each["contextId"], TaskState.Value(each["status"]["state"])) for each in updates]
+
+
+async def test_the_end_of_a_task_is_pushed(
+    server: HTTPServer, client: Client, receiver: WebhookReceiver
+) -> None:
+    card = (await server.client.get("/.well-known/agent-card.json")).json()
+    assert card["capabilities"]["pushNotifications"] is True
+    request = message("ask", context_id="c")
+    config = request.configuration.task_push_notification_config
+    config.url, config.token = receiver.url, "mine"
+    config.authentication.CopyFrom(AuthenticationInfo(scheme="Bearer", credentials="secret"))
+    assert (await sent(client, request)).status.state == ASKS
+    [shown] = (
+        await client.list_task_push_notification_configs(
+            ListTaskPushNotificationConfigsRequest(task_id="c.1")
+        )
+    ).configs
+    assert (shown.url, shown.task_id, shown.authentication.scheme) == (receiver.url, "c.1", "Bearer")
+    assert (shown.token, shown.authentication.credentials) == ("", "")
+    assert (await send(client, "Berne", task_id="c.1")).status.state == DONE
+    assert (await send(client, "another", context_id="c")).id == "c.2"
+    await server.rig.workers.idle()
+    got = receiver.got
+    assert pushed(got) in ([("c.1", "c", ASKS), ("c.1", "c", DONE)], [("c.1", "c", DONE)])
+    assert {each.headers["authorization"] for each in got} == {"Bearer secret"}
+    assert {each.headers["x-a2a-notification-token"] for each in got} == {"mine"}
+    assert {each.headers["content-type"] for each in got} == {"application/a2a+json"}
+
+
+async def test_a_cancelled_task_is_pushed_once(
+    server: HTTPServer, client: Client, gate: Gate, receiver: WebhookReceiver
+) -> None:
+    request = message("dig", context_id="c")
+    request.configuration.return_immediately = True
+    assert (await sent(client, request)).status.state == WORKING
+    await gate.begun.wait()
+    for config_id in ("a", "b"):
+        config = TaskPushNotificationConfig(id=config_id, task_id="c.1", url=f"{receiver.url}?{config_id}")
+        made = await client.create_task_push_notification_config(config)
+        found = GetTaskPushNotificationConfigRequest(id=config_id, task_id="c.1")
+        assert made == config == await client.get_task_push_notification_config(found)
+    gone = DeleteTaskPushNotificationConfigRequest(id="b", task_id="c.1")
+    await client.delete_task_push_notification_config(gone)
+    with pytest.raises(TaskNotFoundError):
+        await client.get_task_push_notification_config(
+            GetTaskPushNotificationConfigRequest(id="b", task_id="c.1")
+        )
+    await client.cancel_task(CancelTaskRequest(id="c.1"))
+    await asyncio.to_thread(receiver.wait_for, 1)
+    gate.opened.set()
+    await server.rig.workers.idle()
+    assert pushed(receiver.got) == [("c.1", "c", CANCELED)]
+    assert receiver.got[0].path == "/hook?a"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"url": "ftp://example.com"},
+        {"url": "https://127.0.0.1/hook"},
+        {"token": "a\nb"},
+        {"id": "ü"},
+        {"task_id": "c.2"},
+    ],
+    ids=str,
+)
+async def test_a_config_that_can_not_be_served_is_refused(
+    server: HTTPServer, client: Client, receiver: WebhookReceiver, wrong: dict[str, str]
+) -> None:
+    server.rig.runtime.webhooks.allow_private = False  # type: ignore[union-attr]
+    await send(client, "hello", context_id="c")
+    given = {"id": "a", "task_id": "c.1", "url": "https://example.com/hook", **wrong}
+    with pytest.raises(A2AError):
+        await client.create_task_push_notification_config(TaskPushNotificationConfig(**given))
+    others = ListTaskPushNotificationConfigsRequest(task_id="c.1")
+    assert not (await client.list_task_push_notification_configs(others)).configs
+
+
+async def test_configs_of_another_caller_are_not_found(
+    server: HTTPServer, client: Client, receiver: WebhookReceiver
+) -> None:
+    await send(client, "hello", context_id="c")
+    async with connected(server, "JSONRPC", "admin", streaming=False) as other:
+        with pytest.raises(TaskNotFoundError):
+            await other.create_task_push_notification_config(
+                TaskPushNotificationConfig(task_id="c.1", url=receiver.url)
+            )
 
 
 async def test_a_card_is_signed(tmp_path: Path) -> None:

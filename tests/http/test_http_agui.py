@@ -307,8 +307,11 @@ async def test_a_question_is_an_interrupt(server: HTTPServer) -> None:
 async def test_a_text_answers_the_only_question(server: HTTPServer) -> None:
     front = Front(server)
     await front.run("ask")
-    await front.run("Berne", context=[Context(description="a", value="b")])
+    context = [Context(description="a", value="b")]
+    await front.run("Berne", context=context)
     assert front.texts() == ["Berne"]
+    await front.run("and now?", context=context)  # which nobody has read yet
+    assert front.texts()[-1] == "you said: [system]\na: b\n\n[user]\nand now?"
 
 
 @pytest.mark.parametrize(
@@ -571,6 +574,8 @@ async def test_a_message_is_accepted_once(server: HTTPServer) -> None:
     await front.run()
     assert front.texts() == ["you said: hello"]
     assert len(await sent(server)) == 1
+    front.messages = [UserMessage(id="m", content="something else")]
+    assert "was used for another request" in await front.refused(422)
 
 
 async def test_an_entrypoint_is_chosen(server: HTTPServer) -> None:

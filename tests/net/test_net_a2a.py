@@ -1,5 +1,6 @@
 """Agents that are called by A2A, as peers of a swarm: a server of the official SDK, and hostile ones."""
 
+import asyncio
 import re
 import socket
 from collections.abc import AsyncIterator
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.types import Receive, Scope, Send
 from support.processes.document_samples import DOCS, read_blocks, run
 from support.processes.http_server import QuickUvicorn, eventually
 from support.services.a2a_agent import PNG, A2AAgent
@@ -21,8 +23,9 @@ from mail.core.task.documents import IN_MEMORY
 from mail.core.task.files import File
 from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import BadRequest
-from mail.net import InterswarmRouter, SwarmRegistry
+from mail.net import InterswarmRouter, SwarmRegistry, http
 from mail.net.a2a import MAX_BYTES
+from mail.net.http import MAX_ANSWER_BYTES
 from mail.testing.agents import View, build_agent, build_swarm, complete, request, wait
 from mail.testing.rig import Rig
 
@@ -217,6 +220,32 @@ class Hostile(PeerServer):
         return (200, self.card()) if request.path == "/card.json" else super()._usual(request)
 
 
+class Silent(Hostile):
+    """An agent that has a card, and answers no message: with `drips`, it begins to, and never ends."""
+
+    def __init__(self, *, drips: bool) -> None:
+        super().__init__()
+        self.drips = drips
+        self.asked = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] != "/rpc":
+            await super().__call__(scope, receive, send)
+            return
+        self.asked += 1
+        dripping = asyncio.create_task(self._drip(send)) if self.drips else None
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        if dripping is not None:
+            dripping.cancel()
+
+    async def _drip(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while True:
+            await send({"type": "http.response.body", "body": b" ", "more_body": True})
+            await asyncio.sleep(0.01)
+
+
 def working(task_id: str = "t", state: str = "TASK_STATE_WORKING", **more: Any) -> dict[str, Any]:
     return {"id": task_id, "contextId": "c", "status": {"state": state}, **more}
 
@@ -261,6 +290,34 @@ class TestLyingCards:
             async with asking(registry) as rig:
                 assert (await rig.ask("hello")).answer.endswith(": hi")
 
+    async def test_one_that_changes_later_moves_nothing(self, registry: SwarmRegistry) -> None:
+        """The token and the mail go where an admin has registered the agent."""
+        said = {"result": {"message": {"parts": [{"text": "hi"}]}}}
+        async with Hostile() as elsewhere, hostile(registry, SendMessage=said) as (agent, rig):
+            moved = {"url": f"{elsewhere.url}/rpc", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+            agent.answers["/card.json"] = 200, agent.card(supportedInterfaces=[moved], description="moved")
+            await registry.check_health()
+            assert (await rig.ask("hello")).answer.endswith(": hi")
+            assert not elsewhere.requests
+
+    @pytest.mark.parametrize(
+        ("status", "content", "problem"),
+        [
+            (302, b"", "it redirects, which is not followed"),
+            (200, b"x" * (MAX_ANSWER_BYTES + 10), "the agent card can't be read"),
+            (200, b"[" * 100_000, "the agent card can't be read"),
+        ],
+    )
+    async def test_one_that_leads_elsewhere_or_floods(
+        self, registry: SwarmRegistry, status: int, content: bytes, problem: str
+    ) -> None:
+        async with Hostile() as agent, PeerServer("inner") as inner:
+            agent.headers = {"Location": f"{inner.url}/latest/meta-data"}
+            agent.answers["/card.json"] = status, content
+            with pytest.raises(BadRequest, match=problem):
+                await registry.register_swarm("partner", f"{agent.url}/card.json")
+            assert not inner.requests
+
     async def test_discovery_finds_none(self, registry: SwarmRegistry) -> None:
         """An agent may not bring in another one that needs no token."""
         async with Hostile() as agent:
@@ -303,6 +360,28 @@ class TestHostileAnswers:
             agent.headers = {"Location": "http://127.0.0.1:1/"}
             agent.answers["/rpc"] = status, content
             assert problem in (await rig.ask("hello")).answer
+
+    async def test_a_redirect_reaches_nobody(self, registry: SwarmRegistry) -> None:
+        async with PeerServer("inner") as inner, hostile(registry) as (agent, rig):
+            agent.headers = {"Location": f"{inner.url}/rpc"}
+            agent.answers["/rpc"] = 308, b""
+            assert "it redirects" in (await rig.ask("hello")).answer
+            assert not inner.requests
+
+    @pytest.mark.parametrize("drips", [False, True])
+    async def test_one_that_never_answers(
+        self, registry: SwarmRegistry, monkeypatch: pytest.MonkeyPatch, drips: bool
+    ) -> None:
+        """It takes the connection, and says nothing, or a byte now and then: the sender reads that."""
+        monkeypatch.setattr(http, "CONNECT_SECONDS", 0.5)
+        monkeypatch.setattr(outbound, "RETRY_SECONDS", (0.001,))
+        registry.http = http.PeerHTTP(allow_private=True, seconds=0.05)
+        async with Silent(drips=drips) as agent, asking(registry) as rig:
+            await registry.register_swarm("partner", f"{agent.url}/card.json")
+            outcome = await rig.ask("hello")
+            assert "no answer within 0.05 seconds" in outcome.answer
+            assert agent.asked
+            assert not outcome.task.requests
 
     async def test_another_task_than_the_one_that_was_polled(self, registry: SwarmRegistry) -> None:
         async with hostile(

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from mail.core.task.callbacks import Later
+from mail.core.task.callbacks import Later, Polled
 from mail.core.task.swarm import ActionCore, ActionFunction, SwarmCore
 from mail.factories.variants import silent
 
@@ -29,7 +29,7 @@ def with_actions(swarm: SwarmCore, override: ActionOverrideFunction) -> SwarmCor
 
 
 def _with_override(action: ActionCore, override: ActionOverrideFunction) -> ActionFunction:
-    async def run(arguments: dict[str, Any]) -> str | Later:
+    async def run(arguments: dict[str, Any]) -> str | Later | Polled:
         result = override(action.name, arguments)
         if isinstance(result, Awaitable):
             result = await result

@@ -120,17 +120,23 @@ class Account:
 class Holding:
     """The memory and streams of one request, which end with it (`MAILApp`)."""
 
-    __slots__ = ("_account", "_caller", "_fixed", "_pacer", "_permit", "_piece", "_streams")
+    __slots__ = ("_account", "_caller", "_fixed", "_pacer", "_permit", "_piece", "_read", "_streams")
 
     def __init__(self, account: Account, caller: Caller | None, pacer: Pacer) -> None:
         self._account, self._caller, self._pacer = account, caller, pacer
-        self._fixed = self._piece = self._streams = 0
+        self._fixed = self._read = self._piece = self._streams = 0
         self._permit: Gate | None = None
 
     def hold(self, size: int) -> None:
         """Hold so many bytes more until the request ends. Raises RateLimited and Overloaded."""
         self._account.check(self._caller, size, self._fixed + self._piece)
         self.keep(size)
+
+    def hold_to_read(self, size: int) -> None:
+        """Hold what reading tasks takes, once in a request. Raises RateLimited and Overloaded."""
+        if size > self._read:
+            self.hold(size - self._read)
+            self._read = size
 
     def keep(self, size: int) -> None:
         """Hold so many bytes more that are in memory already, whether they fit or not."""

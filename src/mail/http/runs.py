@@ -174,8 +174,10 @@ class Runs:
         return known
 
     async def load(self, task_id: str) -> Task:
-        """Return a task of the caller. Raises TaskNotFound."""
-        return await load_task(self.service, self.caller, task_id)
+        """Return a task of the caller, and hold what reading it takes. Raises TaskNotFound and RateLimited."""
+        task = await load_task(self.service, self.caller, task_id)
+        reading(self.service, self.request, task)
+        return task
 
     async def cancel(self, task_id: str, reason: str = "") -> Task:
         """Cancel a task of the caller, and return it. Raises NotCancellable and TaskNotFound."""

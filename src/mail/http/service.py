@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import field
+from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -292,6 +293,11 @@ class Service:
                 finally:
                     await holding.close_stream()
         return None
+
+
+async def load(module: str) -> None:
+    """Import what the first request of a protocol needs, in a thread, as that may take seconds."""
+    await asyncio.to_thread(import_module, module)
 
 
 def service_of(request: Request) -> Service:

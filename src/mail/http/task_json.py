@@ -328,7 +328,7 @@ def reading(service: Service, request: Request, *tasks: Task) -> Holding:
     """Return what a request holds, with what it takes to read tasks. Raises RateLimited and Overloaded."""
     holding, weight = service.holding(request), sum(task.stored_bytes for task in tasks)
     if weight > PIECE_BYTES:
-        holding.hold(min(READ_BYTES, weight * PIECE_FACTOR))
+        holding.hold_to_read(min(READ_BYTES, weight * PIECE_FACTOR))
     return holding
 
 

@@ -2,3 +2,6 @@
 
 Nothing here imports the MCP SDK before a server is needed.
 """
+
+TASKS = "io.modelcontextprotocol/tasks"
+"""The extension of MCP by which a call is answered with a task."""

@@ -9,10 +9,12 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from contextvars import Context
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from mail.core.protocol.traceparent import TRACEPARENT
 from mail.core.protocol.values import value
+from mail.core.task.callbacks import CallResult, Polled
 from mail.core.turns.context import TURN
 from mail.errors import ConfigurationError, MAILError
 from mail.mcp.servers import ToolServer
@@ -20,9 +22,11 @@ from mail.utils.outcomes import ActionFailed, seconds_left
 
 if TYPE_CHECKING:
     from mcp import Client
+    from mcp.shared.dispatcher import ProgressFnT
     from mcp_types import CallToolResult, RequestParamsMeta, Tool
 
     from mail.core.task.files import File
+    from mail.mcp.tasks import ServerTask
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +44,15 @@ PING_SECONDS = 5.0
 
 It is a request for the list of tools, as version 2026-07-28 of the protocol removed `ping`.
 """
+
+TASK_SECONDS = 5.0
+"""Seconds for which a turn waits for the result of a task with which a server answers; then the result comes later."""
+
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 60.0
+"""Limits of the seconds between two questions about a task, whatever the server says."""
+
+LONGEST_TASK = 86_400.0
+"""Seconds for which a server is asked about a task, unless the task ends or is forgotten before."""
 
 HUNG = "it answered neither a call nor a ping, and was ended"
 
@@ -140,14 +153,16 @@ class Session:
         finally:
             self._lock.release()
 
-    async def call(self, tool: str, arguments: dict[str, Any], *, idempotent: bool) -> "list[str | File]":
-        """Call a tool and return its result: texts and files.
+    async def call(
+        self, tool: str, arguments: dict[str, Any], *, idempotent: bool
+    ) -> "list[str | File] | Polled":
+        """Call a tool and return its result: texts and files; or the task with which the server has answered.
 
         Only an idempotent call is repeated if the connection is lost. If another call is not answered, the error says
         that its outcome is unknown. Raises ActionFailed with the tool's error, or if
         the server is unavailable.
         """
-        from mail.mcp.results import show_tool_error, tool_result
+        from mail.mcp.tasks import TaskBegun
 
         self._used = _now()
         seconds = seconds_left(self._server.settings.timeout)
@@ -155,11 +170,14 @@ class Session:
         # the SDK replaces it by the current span, if there is one
         here = TURN.get().traceparent
         meta = cast("RequestParamsMeta", {TRACEPARENT: here}) if here else None
+        report = _reporter()
 
         async def request() -> "CallToolResult":
             try:
                 return await self._request(
-                    connection, lambda client: client.call_tool(tool, arguments, meta=meta), seconds
+                    connection,
+                    lambda client: client.call_tool(tool, arguments, progress_callback=report, meta=meta),
+                    seconds,
                 )
             except ServerFailed as error:
                 if isinstance(error, NoAnswer):
@@ -172,13 +190,75 @@ class Session:
                 ) from error
 
         try:
-            result = await request()
+            try:
+                result = await request()
+            except ConnectionLost:
+                connection = await self._shared(seconds, is_tested=False)
+                result = await request()
+        except TaskBegun as begun:
+            return await self._wait_for(begun.task)
+        return _shown(result)
+
+    async def _wait_for(self, task: "ServerTask") -> "list[str | File] | Polled":
+        """Return the result of a task that has just begun; the task itself if it takes longer."""
+        lasts = LONGEST_TASK if task.ttl_ms is None else min(task.ttl_ms / 1000, LONGEST_TASK)
+        until = _now() + min(TASK_SECONDS, seconds_left(TASK_SECONDS) / 2)
+        polled = Polled(work=task.task_id, lasts=lasts, pause=_pause(task), progress=task.progress)
+        try:
+            while _now() + polled.pause < until:
+                await asyncio.sleep(polled.pause)
+                answer = await self._look_at(polled)
+                if not isinstance(answer, Polled):
+                    return _shown(answer)
+                polled = answer
+        except ServerFailed:  # it is asked again later
+            return polled
+        except asyncio.CancelledError:
+            _ = self._spawn(self._cancel_quietly(polled))
+            raise
+        return polled
+
+    async def poll(self, polled: Polled) -> CallResult | Polled:
+        """Ask about a task. Raises ServerFailed if the server can't be asked."""
+        try:
+            answer = await self._look_at(polled)
+            if isinstance(answer, Polled):
+                return answer
+            shown = _shown(answer)
+        except ServerFailed:
+            raise
+        except ActionFailed as error:
+            return CallResult(str(error), has_failed=True)
+        return CallResult("\n".join(map(str, shown)))
+
+    async def _look_at(self, polled: Polled) -> "CallToolResult | Polled":
+        """Return the result of a task, or the task as it is now. Raises ActionFailed if it will have no result."""
+        from mail.mcp.tasks import get_task, result_of
+
+        task = await self._ask(lambda client: get_task(client, polled.work))
+        result = result_of(task)
+        if result is None:
+            return replace(polled, pause=_pause(task), progress=task.progress or polled.progress)
+        return result
+
+    async def cancel(self, polled: Polled) -> None:
+        """Cancel a task. Raises ActionFailed."""
+        from mail.mcp.tasks import cancel_task
+
+        await self._ask(lambda client: cancel_task(client, polled.work))
+
+    async def _cancel_quietly(self, polled: Polled) -> None:
+        with suppress(ActionFailed):
+            await self.cancel(polled)
+
+    async def _ask[Answer](self, request: "Callable[[Client], Awaitable[Answer]]") -> Answer:
+        """Send a request that may be repeated. Raises ActionFailed."""
+        self._used = _now()
+        seconds = seconds_left(self._server.settings.timeout)
+        try:
+            return await self._request(await self._shared(seconds, is_tested=False), request, seconds)
         except ConnectionLost:
-            connection = await self._shared(seconds, is_tested=False)
-            result = await request()
-        if result.is_error:
-            raise ActionFailed(show_tool_error(result))
-        return tool_result(result, has_files=TURN.get().files is not None)
+            return await self._request(await self._shared(seconds, is_tested=False), request, seconds)
 
     async def aclose(self) -> None:
         """Close the connection; the next call opens another one."""
@@ -248,6 +328,8 @@ class Session:
             raise
         if self._listing.problem is not None:
             logger.info("MCP server %s is available again", self._server.name)
+        if tools == self._listing.tools:
+            tools = self._listing.tools  # nothing has changed for those who compare
         self._listing, self._listed, self._retry_at, self._failures = Listing(tools), _now(), 0.0, 0
 
     async def _request[Result](
@@ -418,6 +500,7 @@ class _Connection:
     async def _hold(self) -> None:
         try:
             from mail.mcp.connection import CONNECTION_ERRORS, connect, own_reason, reason_of
+            from mail.mcp.tasks import TasksExtension
         except ModuleNotFoundError as error:
             if error.name not in SDK_MODULES:
                 raise
@@ -427,7 +510,9 @@ class _Connection:
         try:
             server = self._server.find()
             async with AsyncExitStack() as stack:
-                client = await connect(server, stack, message_handler=self._receive)
+                client = await connect(
+                    server, stack, message_handler=self._receive, extensions=[TasksExtension()]
+                )
                 self._opened.set_result(client)
                 watching = asyncio.create_task(self._watch_tools(client))
                 try:
@@ -518,6 +603,33 @@ SDK_MODULES: Sequence[str] = ("mcp", "mcp_types")
 """The modules of the MCP SDK."""
 
 NO_SDK = "the MCP SDK is not installed; install it with: pip install mcp"
+
+
+def _shown(result: "CallToolResult") -> "list[str | File]":
+    """Return the result of a tool as its agent sees it. Raises ActionFailed if it is an error."""
+    from mail.mcp.results import show_tool_error, tool_result
+
+    if result.is_error:
+        raise ActionFailed(show_tool_error(result))
+    return tool_result(result, has_files=TURN.get().files is not None)
+
+
+def _pause(task: "ServerTask") -> float:
+    """Return after how many seconds the server wants to be asked about a task."""
+    return min(max(SHORTEST_PAUSE, (task.poll_interval_ms or 1000.0) / 1000), LONGEST_PAUSE)
+
+
+def _reporter() -> "ProgressFnT | None":
+    """Return what shows the progress of the running call to those who watch its turn; None outside of turns."""
+    turn = TURN.get()
+    if (activity := turn.activity) is None:
+        return None
+
+    async def report(progress: float, total: float | None, message: str | None) -> None:
+        share = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
+        activity.report(turn.call_id, f"{share}: {message}" if message else share)
+
+    return report
 
 
 async def _list_tools(client: "Client") -> "tuple[Tool, ...]":

@@ -1,9 +1,12 @@
 """The tools of MCP servers as tools of an agent."""
 
+import asyncio
+import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -11,11 +14,13 @@ from typing import TYPE_CHECKING
 from mail.actions.functions import as_result
 from mail.core.protocol.calls import BUILTIN_TOOLS, TEXT_OUTPUT
 from mail.core.protocol.error_text import did_you_mean
-from mail.core.task.callbacks import Later
+from mail.core.protocol.values import value
+from mail.core.task.callbacks import CallResult, Later, Polled
 from mail.core.task.swarm import ActionCore, ProvidedTools
+from mail.core.turns.context import CURRENT_TASK, TURN
 from mail.errors import ConfigurationError
 from mail.mcp.servers import ToolServer
-from mail.mcp.sessions import NO_SDK, SDK_MODULES, Listing, Sessions
+from mail.mcp.sessions import NO_SDK, SDK_MODULES, Listing, Session, Sessions
 from mail.utils.outcomes import cut
 
 if TYPE_CHECKING:
@@ -30,8 +35,39 @@ MAX_DESCRIPTION = 4000
 """Characters of a tool's description that an agent sees."""
 
 
+CACHED_SECONDS = 300.0
+"""Seconds for which providers keep the prefix of a call: as long, the tools of a task stay the same."""
+
+CAUSED_SECONDS = 30.0
+"""Seconds after the end of an agent's call in which a change of its server's tools counts as its effect."""
+
+MOST_KEPT = 10_000
+"""Tasks whose tools are kept."""
+
+type Actions = Mapping[str, ActionCore]
+
+
+@value
+class _Kept:
+    """The tools that an agent had in the last turn of a task.
+
+    Attributes:
+        used: when that turn began, by the clock of the event loop.
+        before: the tools of the servers when the agent called one of them last; None if it has not.
+        called: when that call ended.
+    """
+
+    actions: Actions
+    used: float = 0.0
+    before: Actions | None = None
+    called: float = 0.0
+
+
 class MCPTools:
     """The tools of an agent's MCP servers; a `ToolSource`.
+
+    While a task runs, its tools stay as they are, so that the provider finds the beginning of its calls in its cache.
+    They change if an own call of the agent has changed them, and after a pause in which the cache has expired.
 
     Args:
         taken: the names of the agent's other tools.
@@ -51,17 +87,63 @@ class MCPTools:
         self._sessions = sessions
         self._listings: list[Listing] = []
         self._provided = ProvidedTools()
+        self._kept: dict[tuple[str, ...], _Kept] = {}
 
     async def tools(self) -> ProvidedTools:
-        """Return the tools that the servers have now; those that can't be reached are described as problems."""
+        """Return the tools for the running turn; servers that can't be reached are described as problems."""
         listings = await self._sessions.listings(self._servers)
         if [*map(id, listings)] != [*map(id, self._listings)]:
-            self._listings, self._provided = listings, self._provide(listings)
-        return self._provided
+            provided = self._provide(listings)
+            if [id(each.tools) for each in listings] == [id(each.tools) for each in self._listings]:
+                provided = replace(provided, actions=self._provided.actions)
+            self._listings, self._provided = listings, provided
+        return replace(self._provided, actions=actions) if (actions := self._keep()) else self._provided
+
+    def _keep(self) -> Actions | None:
+        """Return the tools that the task has had so far, if it keeps them; None for those that the servers have now."""
+        present, key, now = self._provided.actions, _running(), asyncio.get_running_loop().time()
+        if key is None:
+            return None
+        kept = self._kept.pop(key, None)
+        if kept is not None:
+            is_own = kept.before is not None and kept.before is not present
+            if now > kept.used + CACHED_SECONDS or (is_own and now <= kept.called + CAUSED_SECONDS):
+                kept = None
+        self._kept[key] = kept = replace(kept or _Kept(present), used=now)  # now the last
+        for oldest in list(self._kept)[:1] if len(self._kept) > MOST_KEPT else ():
+            del self._kept[oldest]
+        return None if kept.actions is present else kept.actions
+
+    def _note_call(self, before: Actions) -> None:
+        """Note that an agent has called a server, whose tools were these before."""
+        now = asyncio.get_running_loop().time()
+        if (key := _running()) is not None and (kept := self._kept.get(key)) is not None:
+            is_first = kept.before is None or now > kept.called + CAUSED_SECONDS
+            self._kept[key] = replace(kept, before=before if is_first else kept.before, called=now)
 
     def known(self) -> ProvidedTools:
         """Return the tools that the servers had last."""
         return self._provided
+
+    async def poll(self, polled: Polled) -> CallResult | Polled:
+        """Ask a server about a task with which it has answered a call. Raises ActionFailed: ask again later."""
+        if (found := self._find(polled)) is None:
+            return CallResult("the agent no longer has its MCP server", has_failed=True)
+        session, task = found
+        answer = await session.poll(task)
+        return replace(answer, work=polled.work) if isinstance(answer, Polled) else answer
+
+    async def cancel(self, polled: Polled) -> None:
+        """Cancel a task with which a server has answered a call. Raises ActionFailed."""
+        if (found := self._find(polled)) is not None:
+            session, task = found
+            await session.cancel(task)
+
+    def _find(self, polled: Polled) -> tuple[Session, Polled] | None:
+        """Return the session with the server of a task, and the task by the server's name for it."""
+        name, task = json.loads(polled.work)
+        server = next((each for each in self._servers if each.name == name), None)
+        return None if server is None else (self._sessions.get(server), replace(polled, work=task))
 
     def problems(self) -> list[str]:
         """Return what would keep the servers from being used, as far as that shows without a connection."""
@@ -116,8 +198,14 @@ class MCPTools:
         read_only = hints is not None and bool(hints.read_only_hint)
         idempotent = read_only or (hints is not None and bool(hints.idempotent_hint))
 
-        async def call(arguments: dict[str, object]) -> str | Later:
-            result = await self._sessions.get(server).call(tool.name, arguments, idempotent=idempotent)
+        async def call(arguments: dict[str, object]) -> str | Later | Polled:
+            before = self._provided.actions
+            try:
+                result = await self._sessions.get(server).call(tool.name, arguments, idempotent=idempotent)
+            finally:
+                self._note_call(before)
+            if isinstance(result, Polled):
+                return replace(result, work=json.dumps([server.name, result.work]))
             texts = [part for part in result if isinstance(part, str)]
             return "\n".join(texts) if len(texts) == len(result) else await as_result(name, result)
 
@@ -132,6 +220,12 @@ class MCPTools:
             if isinstance(self._approve, bool)
             else not names_of(server, tool.name).isdisjoint(self._approve),
         )
+
+
+def _running() -> tuple[str, ...] | None:
+    """Return the agent and the task of the running turn; None outside of turns."""
+    turn = TURN.get()
+    return (turn.caller, CURRENT_TASK.get(), turn.agent) if turn.agent else None
 
 
 def tool_sources() -> Callable[

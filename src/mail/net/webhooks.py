@@ -7,10 +7,13 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from pydantic_core import from_json, to_json
+
 from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.retry_after import read_retry_after
-from mail.core.task.webhooks import RETRY_SECONDS, Reply, TaskWebhook, Webhook
+from mail.core.task.task import TaskStatus
+from mail.core.task.webhooks import RETRY_SECONDS, Push, Reply, TaskWebhook, Webhook
 from mail.errors import BadRequest, StoreUnavailable
 from mail.net.registration import MAX_URL, host_of, is_loopback
 from mail.net.secrets import Tokens, variable_in
@@ -33,6 +36,15 @@ ONLY_PRIVATE = "http is only for private addresses; use https"
 HTTP_IS_OFF = (
     "http is only for private addresses, where allow_private_addresses in [server.webhooks] allows them"
 )
+
+A2A_STATES = {
+    TaskStatus.RUNNING: "TASK_STATE_WORKING",
+    TaskStatus.PAUSED: "TASK_STATE_INPUT_REQUIRED",
+    TaskStatus.COMPLETED: "TASK_STATE_COMPLETED",
+    TaskStatus.FAILED: "TASK_STATE_FAILED",
+    TaskStatus.CANCELLED: "TASK_STATE_CANCELED",
+}
+"""The status of a run as push notifications of A2A have it."""
 
 
 class HTTPWebhooks:
@@ -86,6 +98,8 @@ class HTTPWebhooks:
         try:
             async with asyncio.timeout(seconds):
                 headers = await self._headers(hook.secret_ref, event_id, body)
+                if hook.push is not None:
+                    body, headers = _as_push(body), headers | _push_headers(hook.push)
                 if self.allow_private and hook.url.startswith("http:") and not await _is_private(hook.url):
                     return Reply(None, ONLY_PRIVATE)
                 async with (
@@ -150,6 +164,23 @@ class HTTPWebhooks:
         redirects = "; redirects are not followed" if 300 <= status < 400 else ""
         after = read_retry_after(response.headers.get("retry-after", ""), self._clock.now())
         return Reply(status, f"it answered {status}{redirects}", after)
+
+
+def _as_push(body: bytes) -> bytes:
+    """Return what the engine says of a run (`push_body`) as a StreamResponse of A2A 1.0: its status, not its answer."""
+    about = from_json(body)
+    status = {"state": A2A_STATES[TaskStatus(about["status"])], "timestamp": about["timestamp"]}
+    return to_json({"statusUpdate": {"taskId": about["id"], "contextId": about["task_id"], "status": status}})
+
+
+def _push_headers(push: Push) -> dict[str, str]:
+    """Return the headers by which the receiver knows a notification."""
+    headers = {"Content-Type": "application/a2a+json"}
+    if push.token:
+        headers["X-A2A-Notification-Token"] = push.token
+    if push.scheme:
+        headers["Authorization"] = f"{push.scheme} {push.credentials}".strip()
+    return headers
 
 
 def check_url(url: str, *, allow_private: bool) -> None:

@@ -53,11 +53,16 @@ RETRY_AFTER = 5
 CONNECTION_GRACE_SECONDS = 5
 """Seconds for open requests to end when the server stops."""
 
-BACKLOG = 2048
+BACKLOG = 4096
 """Connections that may wait to be accepted."""
 
-ACCEPTED_AT_ONCE = 8
-"""Connections that are accepted before others are served; how often asyncio tries, and logs, without descriptors."""
+ACCEPTED_AT_ONCE, ACCEPTED_OF_FEW = 32, 8
+"""Connections that are accepted before others are served, or where descriptors are few: each needs one before it is
+counted, and so often asyncio tries, and logs, without any. With 8, the queue of 4,096 that came at once overflowed, and
+clients waited for seconds to connect.
+"""
+
+MANY_DESCRIPTORS = 4096
 
 NO_LIMIT_SECONDS = 24 * 3600
 """Seconds for which uvicorn keeps idle connections where `[server.connections]` sets no limit."""
@@ -331,7 +336,9 @@ class GracefulServer(uvicorn.Server):
         on_listening: Callable[[], object] = lambda: None,
         on_ready: Callable[[], object] = lambda: None,
     ) -> None:
-        self._connections = Connections(limits, descriptor_limit())
+        descriptors = descriptor_limit()
+        has_few = descriptors is not None and descriptors < MANY_DESCRIPTORS
+        self._connections = Connections(limits, descriptors)
         protocol: Any = partial(LimitedProtocol, self._connections)
         super().__init__(
             uvicorn.Config(
@@ -341,7 +348,7 @@ class GracefulServer(uvicorn.Server):
                 lifespan="on",
                 log_config=None,
                 access_log=False,  # the log of activity has a line per request
-                backlog=ACCEPTED_AT_ONCE,
+                backlog=ACCEPTED_OF_FEW if has_few else ACCEPTED_AT_ONCE,
                 h11_max_incomplete_event_size=HEAD_BYTES,
                 timeout_keep_alive=math.ceil(limits.idle_seconds) or NO_LIMIT_SECONDS,
                 timeout_graceful_shutdown=CONNECTION_GRACE_SECONDS,
@@ -356,7 +363,7 @@ class GracefulServer(uvicorn.Server):
         """Start the application and answer requests."""
         await super().startup(sockets)
         for listener in sockets or ():
-            listener.listen(BACKLOG)  # uvicorn has one setting for this and for ACCEPTED_AT_ONCE
+            listener.listen(BACKLOG)  # uvicorn has one setting for this and that
         if self.started:
             self._on_listening()
             self._on_ready()

@@ -79,6 +79,8 @@ class WorkingAgents:
                     f"after {extra.get('retry_in')} s"
                 )
                 agent.work[key].said = ""
+            case "action_reported" if key in agent.work:
+                agent.work[key].said = one_line(extra.get("progress", ""))
             case "text_delta" if key in agent.work and extra.get("kind") != "reasoning":
                 agent.work[key].said = f"{agent.work[key].said}{extra.get('delta', '')}"[-TAIL:]
             case "model_call_ended" | "action_ended":

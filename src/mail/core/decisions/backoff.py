@@ -1,4 +1,7 @@
-"""The delay before another attempt, for calls of models and of actions."""
+"""The delay before another attempt, for calls of models and of actions, or before another poll."""
+
+POLL_SECONDS = (1, 1, 2, 2, 3, 5, 5, 10, 15, 20, 30, 60)
+"""Pauses between polls of work elsewhere; the last one repeats."""
 
 
 def delay_after(attempt: int, chance: float, *, first: float = 1.0, longest: float = 30.0) -> float:

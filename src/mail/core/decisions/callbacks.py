@@ -6,16 +6,19 @@
 A result may come before the turn of its call is committed: it is mail already, and the turn finds it noted. The end of
 a task cancels its open calls, and its reminders: the records that wait under an earlier epoch are then the mail of a
 mailbox of their own (`CANCELLED_CALLS`). Its turns call `on_cancel` of the actions that have it, and delete the rest.
+They also ask servers for the results of the calls that these work on (`Polled`).
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
+from mail.core.decisions.backoff import POLL_SECONDS
 from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import Clock, format_time
-from mail.core.task.callbacks import Callback, CallResult, CallState, LaterCall
+from mail.core.task.callbacks import Callback, CallResult, CallState, LaterCall, Polled
 from mail.core.task.change import TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
@@ -29,6 +32,9 @@ from mail.core.task.webhooks import RETRY_SECONDS
 from mail.errors import CallbackClosed, CallNotFound, Subject
 
 _UNDER_WAY = (Receipt.State.STARTED, Receipt.State.WAITING)
+
+Answers = Mapping[str, CallResult | Polled | str]
+"""What servers say of calls that they work on, by the digests of the calls; or why one could not be asked."""
 
 ENDED_MEANWHILE = "the task ended before this call could wait for its result, which nobody will read"
 
@@ -104,7 +110,12 @@ def finish(
         return None
     check_open(task, call)
     draft = Draft(task, swarm, clock)
-    ended, calls = _ended(call, result), task.waits
+    _finish(draft, call, result)
+    return draft.seal()
+
+
+def _finish(draft: Draft, call: LaterCall, result: CallResult) -> None:
+    ended, calls = _ended(call, result), draft.waits
     draft.keep_wait(ended)
     if call.state is CallState.WAITING:
         draft.waits = calls.removed(ended)
@@ -121,7 +132,38 @@ def finish(
         if not _end_if_gone(draft, call):
             text = f"{_name(draft.swarm, call)}: {result.text}"
             draft.announce(_reader(draft, call), Subject.ACTION_COMPLETE, text)
-    return draft.seal()
+
+
+def due_to_poll(calls: Iterable[LaterCall], now: float) -> list[LaterCall]:
+    """Return those of these calls about which servers are to be asked now, in the order of their times."""
+    due = [(each.polled.at, each.digest, each) for each in calls if each.polled and each.polled.at <= now]
+    return [call for _, _, call in sorted(due, key=lambda each: each[:2])]
+
+
+def _note_answers(draft: Draft, calls: Iterable[LaterCall], answers: Answers) -> None:
+    """End the calls that have their results, and note when servers are asked about the others."""
+    left: list[float] = []
+    for call in calls:
+        polled, answer = call.polled, answers.get(call.digest)
+        if polled is None:
+            continue
+        if isinstance(answer, str) and polled.failures >= len(RETRY_SECONDS):
+            answer = CallResult(f"its result can't be read: {answer}", has_failed=True)
+        match answer:
+            case CallResult():
+                _finish(draft, call, answer)
+                continue
+            case Polled():
+                pause = max(answer.pause, POLL_SECONDS[min(polled.polls, len(POLL_SECONDS) - 1)])
+                polled = replace(answer, at=draft.time_in(pause), polls=polled.polls + 1, failures=0)
+                heard = call.heard_of(draft.time_in(0.0), answer.progress or None)
+                draft.keep_wait(replace(heard, polled=polled))
+            case str():
+                at = draft.time_in(RETRY_SECONDS[polled.failures])
+                polled = replace(polled, at=at, failures=polled.failures + 1)
+                draft.keep_wait(replace(call, polled=polled))
+        left.append(polled.at)
+    draft.waits = replace(draft.waits, poll_at=min(left, default=None))
 
 
 def cancel_call(
@@ -175,9 +217,13 @@ def settle_cancelled(
     rest: Sequence[Wait],
     clock: Clock,
     *,
+    polled: Sequence[LaterCall] = (),
+    answers: Answers = MappingProxyType({}),
     is_final: bool = False,
 ) -> TaskChange:
     """End a claim on the mailbox of cancelled calls; `calls` are the first of them whose actions have `on_cancel`.
+
+    `polled` are the calls that wait for results which servers have, and `answers` what these have said of them.
 
     `problems` says why `on_cancel` has failed, by the digests of the calls for which it was called: an empty text if it
     has not. It is called again after a pause, unless it `is_final`. The first `MOST_ENDED` of the `rest`, other calls
@@ -214,6 +260,7 @@ def settle_cancelled(
     if task.waits.cancel_at == 0.0 and task.version != claim.task.version:
         left.append(0.0)  # others may have been cancelled since
     draft.waits = replace(task.waits, cancel_at=min(left, default=None))
+    _note_answers(draft, polled, answers)
     return draft.seal()
 
 
@@ -237,6 +284,7 @@ def _drop(draft: Draft, call: LaterCall) -> None:
 def _record(
     draft: Draft, agent: str, name: str, call_id: str, callback: Callback, arguments: Mapping[str, Any]
 ) -> LaterCall:
+    polled = callback.polled
     return LaterCall(
         digest=callback.digest,
         agent=agent,
@@ -248,10 +296,13 @@ def _record(
         finish_by=callback.finish_by,
         heartbeat=callback.heartbeat,
         key=callback.key,
-        arguments=arguments if callback.key else {},
+        arguments=arguments if callback.key and polled is None else {},
         since=draft.time_in(0.0),
         heard=draft.time_in(0.0),
         epoch=draft.waits.epoch,
+        polled=None
+        if polled is None
+        else replace(polled, at=draft.time_in(max(polled.pause, POLL_SECONDS[0]))),
     )
 
 

@@ -7,6 +7,7 @@ failure becomes mail of the peer, as if the peer had sent it. `mail.core.engine.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from mail.core.decisions.backoff import POLL_SECONDS
 from mail.core.decisions.interswarm import ANSWER_RETRY_SECONDS, note_delivery
 from mail.core.decisions.receive import add_answer
 from mail.core.decisions.stalls import prevent_stall
@@ -24,9 +25,6 @@ from mail.core.task.mailboxes import polled_by
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task
 from mail.errors import PeerError, PeerUnavailable, Subject
-
-POLL_SECONDS = (1, 1, 2, 2, 3, 5, 5, 10, 15, 20, 30, 60)
-"""Pauses between polls; the last one repeats."""
 
 REMOTE_SECONDS = 86_400.0
 """Seconds after which a remote task that has not ended is given up."""

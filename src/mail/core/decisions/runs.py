@@ -33,11 +33,12 @@ def after(run: Run | None, event: Event) -> Run:
         run = Run(number=1, first=event.seq, status=TaskStatus.RUNNING, since=event.timestamp)
     elif run.status in ENDED and _is_by_person(event):
         run = Run(number=run.number + 1, first=event.seq, status=TaskStatus.RUNNING, since=event.timestamp)
-    status = _status_after(run.status, event)
+    status = status_after(run.status, event)
     return run if status is run.status else replace(run, status=status, since=event.timestamp)
 
 
-def _status_after(status: TaskStatus, event: Event) -> TaskStatus:
+def status_after(status: TaskStatus, event: Event) -> TaskStatus:
+    """Return the status of a run after an event, and `status` before it."""
     match event.kind:
         case EventKind.TASK_CANCELLED:
             return TaskStatus.CANCELLED

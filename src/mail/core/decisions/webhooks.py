@@ -20,8 +20,17 @@ from mail.core.task.extras import DeliveryExtra, FailedDeliveryExtra, RemovedWeb
 from mail.core.task.leases import Claim
 from mail.core.task.mailboxes import hook_mailbox, hook_of
 from mail.core.task.swarm import SwarmCore
-from mail.core.task.task import Task
-from mail.core.task.webhooks import MAX_HOOKS, NO_REPLY, Reply, TaskWebhook, Webhook, add_events
+from mail.core.task.task import Task, TaskStatus
+from mail.core.task.webhooks import (
+    MAX_HOOKS,
+    NO_REPLY,
+    RUN_ENDS,
+    Push,
+    Reply,
+    TaskWebhook,
+    Webhook,
+    add_events,
+)
 from mail.errors import BadRequest
 
 MAX_RETRY_AFTER = 900.0
@@ -66,7 +75,36 @@ def attach(before: Task | None, change: TaskChange, webhooks: Iterable[Webhook])
         raise BadRequest(f"a task has at most {MAX_HOOKS} webhooks, those included that you have registered")
     if not hooks:
         return change
-    return replace(change, task=replace(change.task, webhooks=add_events(hooks, change.events)))
+    extended = add_events(hooks, change.events, change.task.generation.run)
+    return replace(change, task=replace(change.task, webhooks=extended))
+
+
+def add_push(task: Task, swarm: SwarmCore, hook_id: str, url: str, push: Push, clock: Clock) -> TaskChange:
+    """Add a webhook that follows a run from now on, in place of those that have nothing more to send of earlier runs.
+
+    Raises BadRequest for too many.
+    """
+    draft = Draft(task, swarm, clock)
+    kept = {
+        name: hook
+        for name, hook in task.webhooks.items()
+        if hook.push is None or hook.push.run == task.generation.run or hook.is_waiting
+    }
+    hook = TaskWebhook(url=url, events=RUN_ENDS, after=task.seq, upto=task.seq, push=push)
+    draft.webhooks = {**kept, hook_id: hook}
+    if len(draft.webhooks) > MAX_HOOKS:
+        raise BadRequest(f"a task has at most {MAX_HOOKS} webhooks; delete one first")
+    return draft.seal()
+
+
+def push_body(push: Push, task: Task, event: Event) -> bytes:
+    """Return what an event says of the run that a webhook follows."""
+    from mail.core.decisions.runs import status_after  # few tasks have such a webhook
+
+    status = status_after(TaskStatus.RUNNING, event)
+    return to_json(
+        {"id": push.run_id, "task_id": task.task_id, "status": status.value, "timestamp": event.timestamp}
+    )
 
 
 def called_by(change: TaskChange) -> Iterator[str]:

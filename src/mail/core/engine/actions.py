@@ -13,7 +13,7 @@ from mail.core.engine.callbacks import TurnCallbacks, waiting
 from mail.core.engine.telemetry import Tracer
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.values import value
-from mail.core.task.callbacks import LATER, Later
+from mail.core.task.callbacks import LATER, Later, Polled
 from mail.core.task.swarm import ActionCore
 from mail.core.task.task import ForkActions
 from mail.core.task.turn_state import Checkpoint, Receipt
@@ -227,7 +227,7 @@ class ActionRunner:
         call, begun = checkpoint.calls[index], checkpoint.receipts[index]
         begin_call(call.tool_call_id, checkpoint.place(index), self._callbacks.address(begun))
         with ActionRun(self._activity, call) as run:
-            receipt = await self._call(action, call, run)
+            receipt = await self._call(action, checkpoint, index, run)
             if isinstance(receipt, Parking):
                 run.fail(receipt.later.detail)
                 return receipt
@@ -244,7 +244,10 @@ class ActionRunner:
             receipt = replace(receipt, apart=receipt.apart + added)
         return self._activity.timed(receipt, run)
 
-    async def _call(self, action: ActionCore, call: AgentToolCall, run: ActionRun) -> Receipt | Parking:
+    async def _call(
+        self, action: ActionCore, checkpoint: Checkpoint, index: int, run: ActionRun
+    ) -> Receipt | Parking:
+        call = checkpoint.calls[index]
         try:
             with self._tracer.action(call) as span:
                 try:
@@ -262,6 +265,8 @@ class ActionRunner:
             return Receipt(state=Receipt.State.FAILED, content=f"{_text(error)}{tries}")
         if content is LATER and action.finish_within is not None:
             return Receipt(state=Receipt.State.WAITING)
+        if isinstance(content, Polled):
+            return self._callbacks.poll(content, checkpoint, index)
         if not isinstance(content, str):  # foreign code may ignore its types
             wrong = type(content).__name__
             advice = "; only an action with finishes='later' may" if content is LATER else ""
@@ -272,7 +277,7 @@ class ActionRunner:
         return Receipt(state=Receipt.State.DONE, content=content)
 
 
-async def _attempt_all(action: ActionCore, call: AgentToolCall, run: ActionRun) -> str | Later:
+async def _attempt_all(action: ActionCore, call: AgentToolCall, run: ActionRun) -> str | Later | Polled:
     """Run an action until it succeeds, or may not be repeated in this turn. Raises what the last attempt raises."""
     while True:
         try:
@@ -290,7 +295,7 @@ async def _attempt_all(action: ActionCore, call: AgentToolCall, run: ActionRun) 
         await asyncio.sleep(after)
 
 
-async def _attempt(action: ActionCore, call: AgentToolCall) -> str | Later:
+async def _attempt(action: ActionCore, call: AgentToolCall) -> str | Later | Polled:
     """Run an action once. Raises TimeoutError, in words for the agent, and what the action raises."""
     arguments = deepcopy(call.tool_args)
     if action.timeout is None:

@@ -15,7 +15,7 @@ from mail.core.decisions.delete import check_deletable
 from mail.core.decisions.fork import fork
 from mail.core.decisions.receive import begin, may_reach, possible_keys, receive, runner_of
 from mail.core.decisions.submit import Submission, admit, check_time
-from mail.core.decisions.webhooks import attach, remove
+from mail.core.decisions.webhooks import add_push, attach, remove
 from mail.core.engine.caller_limits import LimitGuard
 from mail.core.engine.commit import Committer, load_task
 from mail.core.engine.live import LiveHub
@@ -35,7 +35,7 @@ from mail.core.task.leases import held
 from mail.core.task.limits import NO_BUDGET, Budget
 from mail.core.task.ports import wake_ups
 from mail.core.task.task import ForkActions, Task, TaskKey
-from mail.core.task.webhooks import Webhook
+from mail.core.task.webhooks import Push, Webhook
 from mail.core.turns.context import CURRENT_TASK
 from mail.errors import (
     BadRequest,
@@ -297,6 +297,17 @@ class Admission:
                 await self._drop_files(key)
                 self._limit_guard.freed(key.instance)
                 return task
+
+    async def add_push(self, task: Task, hook_id: str, url: str, push: Push) -> None:
+        """Add a webhook that follows a run of a task. Raises BadRequest for a URL that may not be called."""
+        wiring = self._wiring
+        CURRENT_TASK.set(task.task_id)
+        if wiring.webhooks is None:
+            raise BadRequest(NO_WEBHOOKS)
+        await wiring.webhooks.check(Webhook(url=url))
+        await self.adopt(
+            task, lambda task: add_push(task, wiring.swarm_of(task), hook_id, url, push, wiring.clock)
+        )
 
     async def remove_webhook(self, caller: Principal, task: Task, webhook_id: str) -> bool:
         """Remove a webhook from a task; return whether the task had it."""

@@ -25,6 +25,7 @@ from mail.core.task.callbacks import (
     CallResult,
     CallState,
     LaterCall,
+    Polled,
     digest_of,
     new_token,
     task_of,
@@ -52,6 +53,7 @@ class TurnCallbacks:
         self._clock = clock
         self._base_url = wiring.base_url
         self._tokens: dict[str, str] = {}
+        self._polled = 0
 
     def refusal(
         self,
@@ -94,6 +96,25 @@ class TurnCallbacks:
             token = callback.token
         self._tokens[callback.digest] = token
         return Receipt(state=Receipt.State.STARTED, callback=callback)
+
+    def poll(self, polled: Polled, checkpoint: Checkpoint, index: int) -> Receipt:
+        """Return the receipt of a call on which a server works now; a failure if too many such calls wait."""
+        self._polled += 1
+        begun = self._polled + sum(
+            each is not None and each.callback is not None for each in checkpoint.receipts
+        )
+        if begun > MAX_CALLS_IN_A_TURN or self._turn.task.waits.open_calls + begun > MAX_OPEN_CALLS:
+            why = "its server works on it, but too many calls wait for their results, so nobody will read this one's"
+            return Receipt(state=Receipt.State.FAILED, content=why)
+        callback = Callback(
+            digest=digest_of(self._clock.new_id()),
+            finish_by=self._clock.now().timestamp() + polled.lasts,
+            seq=self._turn.task.seq,
+            message=self._turn.entry.seq,
+            key=key_of_call(checkpoint.calls[index].tool_call_id, checkpoint.place(index)),
+            polled=polled,
+        )
+        return waiting(callback)
 
     async def store(self, checkpoint: Checkpoint, index: int) -> None:
         """Store the record of a call that has begun, so that its result may come from now on."""

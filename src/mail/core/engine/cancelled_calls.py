@@ -1,26 +1,43 @@
-"""The turn of the mailbox of cancelled calls: `on_cancel` of their actions is called, and the rest is deleted."""
+"""The turn of the mailbox of calls: `on_cancel` of cancelled ones is called, and servers are asked for results."""
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from copy import deepcopy
+from functools import partial
 
-from mail.core.decisions.callbacks import due_to_cancel, in_order, is_cancelled, settle_cancelled
+from mail.core.decisions.callbacks import (
+    Answers,
+    due_to_cancel,
+    due_to_poll,
+    in_order,
+    is_cancelled,
+    settle_cancelled,
+    takes_result,
+)
 from mail.core.decisions.waits import is_open
+from mail.core.engine.commit import load_task
 from mail.core.engine.leased_turn import LeasedTurn
+from mail.core.engine.live import LiveHub
 from mail.core.engine.waits import stored_waits
 from mail.core.engine.wiring import Wiring
-from mail.core.task.callbacks import LaterCall
+from mail.core.task.callbacks import CallResult, LaterCall, Polled
 from mail.core.task.change import TaskChange
 from mail.core.task.leases import WebhookClaim
+from mail.core.task.live import LiveEvent
+from mail.core.task.swarm import ToolSource
+from mail.core.task.task import Task
 from mail.core.task.waits import MOST_ENDED, Wait
 from mail.core.turns.context import TURN, TurnContext, lend_time_limit
 
 CALLS_AT_ONCE = 20
-"""How many calls are cancelled under one lease; if the process ends meanwhile, their actions may hear of it again."""
+"""How many calls are cancelled, and how many asked about, under one lease.
+
+If the process ends meanwhile, their actions may hear of it again.
+"""
 
 CANCEL_SECONDS = 60.0
-"""Seconds that `on_cancel` may take."""
+"""Seconds that `on_cancel`, or an answer of a server, may take."""
 
 NO_ON_CANCEL = "the swarm no longer has it"
 
@@ -32,30 +49,42 @@ class CancelledCalls(LeasedTurn):
 
     Calls of actions without `on_cancel`, and timers, that were cancelled with the task are deleted. After an attempt
     that has ended the process, the calls are cancelled one by one, so that only the one at fault is given up.
+
+    It also asks servers for the results of calls that they work on, each at its time (`Polled`).
     """
 
     turn: WebhookClaim
 
-    def __init__(self, turn: WebhookClaim, wiring: Wiring) -> None:
+    def __init__(self, turn: WebhookClaim, wiring: Wiring, live: LiveHub) -> None:
         super().__init__(turn, wiring.swarm, wiring.store, wiring.clock)
+        self._live = live
 
     async def run(self, seconds: float) -> TaskChange | None:
-        """Call `on_cancel` of the calls that are due, within `seconds`; None if it is too early for a retry."""
+        """Cancel and ask about the calls that are due, within `seconds`; None if it is too early for any."""
         if self._is_early:
             return None
-        calls, rest = await self._read()
+        calls, polled, rest = await self._read(self.turn.task)
         due = self._due(calls, 1 if self.turn.lease.attempt > 1 else CALLS_AT_ONCE)
+        asked = due_to_poll(polled, self._clock.now().timestamp())[:CALLS_AT_ONCE]
         limit = min(seconds, CANCEL_SECONDS)
-        problems = await asyncio.gather(*(self._cancel(call, limit) for call in due))
-        return await self._settle(calls, due, problems, rest)
+        problems, answers = await asyncio.gather(
+            asyncio.gather(*(self._cancel(call, limit) for call in due)),
+            asyncio.gather(*(self._poll(call, limit) for call in asked)),
+        )
+        found = {call.digest: answer for call, answer in zip(asked, answers, strict=True)}
+        change = await self._settle(calls, due, problems, rest, polled, found)
+        await self._show(change, asked)
+        return change
 
     async def fail(self, reason: str, upto: int, attempts: int) -> TaskChange | None:
         """Give up the call that would be cancelled next; None if there is none yet."""
         if self._is_early:
             return None
-        calls, rest = await self._read()
+        calls, polled, rest = await self._read(self.turn.task)
         due = self._due(calls, 1)
-        return await self._settle(calls, due, [reason] * len(due), rest, is_final=True)
+        now = self._clock.now().timestamp()
+        asked = {call.digest: reason for call in due_to_poll(polled, now)[:CALLS_AT_ONCE]}
+        return await self._settle(calls, due, [reason] * len(due), rest, polled, asked, is_final=True)
 
     async def abandon(self, reason: str, attempts: int) -> TaskChange | None:
         """Give up the call that would be cancelled next."""
@@ -63,18 +92,20 @@ class CancelledCalls(LeasedTurn):
 
     @property
     def _is_early(self) -> bool:
-        at = self.turn.task.waits.cancel_at
+        at = self.turn.task.waits.see_at
         return at is None or at > self._clock.now().timestamp()
 
-    async def _read(self) -> tuple[list[LaterCall], list[Wait]]:
-        """Return the first cancelled calls whose actions have `on_cancel`, and some of what else is cancelled."""
-        task, calls, rest = self.turn.task, list[LaterCall](), list[Wait]()
+    async def _read(self, task: Task) -> tuple[list[LaterCall], list[LaterCall], list[Wait]]:
+        """Return the first calls whose cancelling must be told, those to ask about, and some of what is cancelled."""
+        calls, polled, rest = list[LaterCall](), list[LaterCall](), list[Wait]()
         async for wait in stored_waits(self._store, task.key):
             if isinstance(wait, LaterCall) and is_cancelled(task, wait):
                 calls = in_order([*calls, wait])[: CALLS_AT_ONCE + 1]
+            elif isinstance(wait, LaterCall) and wait.polled is not None and takes_result(task, wait):
+                polled.append(wait)
             elif len(rest) <= MOST_ENDED and not is_open(task, wait):
                 rest.append(wait)
-        return calls, rest
+        return calls, polled, rest
 
     def _due(self, calls: Sequence[LaterCall], limit: int) -> list[LaterCall]:
         return due_to_cancel(calls, self._clock.now().timestamp())[:limit]
@@ -85,22 +116,90 @@ class CancelledCalls(LeasedTurn):
         due: Sequence[LaterCall],
         problems: Sequence[str],
         rest: Sequence[Wait],
+        polled: Sequence[LaterCall],
+        answers: Answers,
         *,
         is_final: bool = False,
     ) -> TaskChange | None:
         found = {call.digest: problem for call, problem in zip(due, problems, strict=True)}
+
+        async def reload() -> Task:
+            nonlocal polled
+            task = await load_task(self._store, self.turn.task.key)
+            _, polled, _ = await self._read(task)  # some may have ended
+            return task
+
         return await self.commit(
             lambda task: settle_cancelled(
-                task, self._swarm, self.turn, calls, found, rest, self._clock, is_final=is_final
-            )
+                task,
+                self._swarm,
+                self.turn,
+                calls,
+                found,
+                rest,
+                self._clock,
+                polled=polled,
+                answers=answers,
+                is_final=is_final,
+            ),
+            reload=reload,
         )
 
+    async def _show(self, change: TaskChange | None, asked: Sequence[LaterCall]) -> None:
+        """Show those who watch the task what servers have said of the progress of calls."""
+        key, before = self.turn.task.key, {call.digest: call.progress for call in asked}
+        if change is None or key not in self._live.watched:
+            return
+        for wait in change.waits:
+            if (
+                isinstance(wait, LaterCall)
+                and wait.polled
+                and wait.progress != before.get(wait.digest, wait.progress)
+            ):
+                self._live.publish(key, LiveEvent.of_call(wait))
+        await self._live.flush(key)
+
+    async def _poll(self, call: LaterCall, seconds: float) -> CallResult | Polled | str:
+        """Ask a server about a call; return its answer, or why there is none."""
+        source, polled = self._source(call), call.polled
+        if source is None or polled is None:
+            return CallResult("the swarm no longer has its tool", has_failed=True)
+        self._lend(call, seconds)
+        try:
+            async with asyncio.timeout(seconds):
+                return await source.poll(polled)
+        except Exception as error:  # foreign code: it is asked again later
+            logger.info("the result of %s can't be read: %s", call.name, type(error).__name__)
+            logger.debug("the result of %s", call.name, exc_info=True)
+            return str(error) or type(error).__name__
+
+    def _source(self, call: LaterCall) -> ToolSource | None:
+        return self._swarm.agent(call.agent).tool_source if self._swarm.has(call.agent) else None
+
     async def _cancel(self, call: LaterCall, seconds: float) -> str:
-        """Call `on_cancel` of an action, with the context of the call; return why it has failed, if it has."""
-        key, action = self.turn.task.key, self._swarm.actions.get(call.name)
-        if action is None or action.on_cancel is None:
+        """Tell the action of a call, or the server that works on it, that it is cancelled; return why it has failed."""
+        action, source = self._swarm.actions.get(call.name), self._source(call)
+        cancel: Callable[[], Awaitable[object]] | None = None
+        if call.polled is not None and source is not None:
+            cancel = partial(source.cancel, call.polled)
+        elif call.polled is None and action is not None and action.on_cancel is not None:
+            cancel = partial(action.on_cancel, deepcopy(dict(call.arguments)))
+        if cancel is None:
             return NO_ON_CANCEL
-        end = asyncio.get_running_loop().time() + seconds
+        self._lend(call, seconds)
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                with lend_time_limit(limit):
+                    await cancel()
+        except Exception as error:  # foreign code: it is called again later
+            logger.warning("on_cancel of action %s failed: %s", call.name, type(error).__name__)
+            logger.debug("on_cancel of action %s", call.name, exc_info=True)  # it may quote messages
+            return str(error) or type(error).__name__
+        return ""
+
+    def _lend(self, call: LaterCall, seconds: float) -> None:
+        """Lend the context of a call to the code that runs now."""
+        key, end = self.turn.task.key, asyncio.get_running_loop().time() + seconds
         TURN.set(
             TurnContext(
                 agent=call.agent,
@@ -111,12 +210,3 @@ class CancelledCalls(LeasedTurn):
                 traceparent=self.turn.task.traceparent,
             )
         )
-        try:
-            async with asyncio.timeout(seconds) as limit:
-                with lend_time_limit(limit):
-                    await action.on_cancel(deepcopy(dict(call.arguments)))
-        except Exception as error:  # foreign code: it is called again later
-            logger.warning("on_cancel of action %s failed: %s", call.name, type(error).__name__)
-            logger.debug("on_cancel of action %s", call.name, exc_info=True)  # it may quote messages
-            return str(error) or type(error).__name__
-        return ""

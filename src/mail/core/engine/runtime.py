@@ -53,7 +53,8 @@ class Runtime(Wiring):
         self.schedules = Schedules(self, self.admission)
         recovery = Recovery(self, self.turns, self.schedules)
         self.submit, self.receive = self.admission.submit, self.admission.receive
-        self.fork, self.remove_webhook = self.admission.fork, self.admission.remove_webhook
+        self.fork = self.admission.fork
+        self.add_push, self.remove_webhook = self.admission.add_push, self.admission.remove_webhook
         self.find, self.wait = watch.find, watch.wait
         self.watch, self.with_live = watch.watch, watch.with_live
         self.new_lease, self.rename = self.turns.new_lease, self.turns.rename

@@ -344,14 +344,13 @@ class AgentTurn[T: Turn](LeasedTurn):
             background = replace(background, reminders=await self._reminders(task, asked or ()))
             return task
 
-        def decide(task: Task) -> TaskChange | None:
-            change = self._policy.settle(task, self._swarm, turn, output, self._clock, background)
-            return self._within_limit(task, change)
-
         try:
-            if asked is not None:
-                return await self.commit(decide, await reload(), reload)
-            return await self.commit(decide)
+            return await self.commit(
+                lambda task: self._within_limit(
+                    task, self._policy.settle(task, self._swarm, turn, output, self._clock, background)
+                ),
+                *((await reload(), reload) if asked is not None else ()),
+            )
         except StoreUnavailable:
             if isinstance(output, Checkpoint):
                 with suppress(StoreError, TaskFull):  # a checkpoint is smaller than the commit

@@ -166,7 +166,9 @@ class Turns:
         if claim.replaced is not None:
             self._note_replaced(claim, claim.replaced)
         if polled_by(mailbox) is None:
-            return (CancelledCalls if mailbox == CANCELLED_CALLS else WebhookTurn)(claim, wiring)
+            if mailbox == CANCELLED_CALLS:
+                return CancelledCalls(claim, wiring, self.live)
+            return WebhookTurn(claim, wiring)
         if (
             not 0.0 < claim.task.not_before(mailbox) <= now + EARLY_SECONDS
         ):  # a wake-up for that time is published

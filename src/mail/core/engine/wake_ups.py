@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from mail.core.decisions.webhooks import called_by
+from mail.core.task.callbacks import LaterCall
 from mail.core.task.change import TaskChange
 from mail.core.task.leases import AHEAD_SECONDS
 from mail.core.task.mailboxes import CANCELLED_CALLS, agent_of, hook_mailbox, peer_of, poll_mailbox
@@ -50,7 +51,9 @@ def after_turn(change: TaskChange) -> list[WakeUp]:
             touched[poll_mailbox(swarm)] = None
     if change.task.webhooks:
         touched |= dict.fromkeys(map(hook_mailbox, called_by(change)))
-    if change.task.waits.cancel_at == 0.0:
+    if change.task.waits.cancel_at == 0.0 or any(
+        isinstance(wait, LaterCall) and wait.polled is not None for wait in change.waits
+    ):
         touched[CANCELLED_CALLS] = None
     return wake_ups(change.task, touched)
 

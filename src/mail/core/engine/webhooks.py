@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from mail.core.decisions.webhooks import EVENTS_AT_ONCE, Batch, body_of, event_id, settle
+from mail.core.decisions.webhooks import EVENTS_AT_ONCE, Batch, body_of, event_id, push_body, settle
 from mail.core.engine.leased_turn import LeasedTurn, OutboundResult, conceal
 from mail.core.engine.watch import SLICE_BYTES
 from mail.core.engine.wiring import Wiring
@@ -101,7 +101,10 @@ class WebhookTurn(LeasedTurn):
             if not events:
                 return
             for event in filter(hook.wants, events):
-                yield event
+                if (
+                    hook.push is None or event.seq <= hook.upto
+                ):  # what comes after the end of a run isn't for it
+                    yield event
             after = events[-1].seq
 
     async def _send_one(self, hook: TaskWebhook, event: Event, seconds: float) -> Reply:
@@ -109,7 +112,7 @@ class WebhookTurn(LeasedTurn):
         if self._webhooks is None:
             return Reply(None, NO_WEBHOOKS)
         try:
-            body = body_of(task, event)
+            body = body_of(task, event) if hook.push is None else push_body(hook.push, task, event)
             return await self._webhooks.send(hook, event_id(task, event), body, seconds=seconds)
         except Exception as error:  # after any failure the mailbox has to wait before the retry
             logger.exception("task %s: webhook %s", task.task_id, hook.shown)

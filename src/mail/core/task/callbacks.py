@@ -47,6 +47,28 @@ LATER: Final = Later.LATER
 
 
 @value(kw_only=True)
+class Polled:
+    """Work that a server does for a call, which must be asked for its result: what a tool returns in place of one.
+
+    Attributes:
+        work: what names it to `ToolSource.poll`.
+        lasts: seconds after which it counts as lost.
+        pause: seconds between two questions, at least.
+        progress: what the server says of its progress.
+        at: when it is asked about next, in seconds since the epoch.
+        polls, failures: how often it was asked about, and how often in a row that has failed.
+    """
+
+    work: str
+    lasts: float
+    pause: float = 0.0
+    progress: str = ""
+    at: float = 0.0
+    polls: int = 0
+    failures: int = 0
+
+
+@value(kw_only=True)
 class Callback:
     """The right to finish a call, as it stands in the call's receipt.
 
@@ -56,7 +78,8 @@ class Callback:
         heartbeat: seconds without a heartbeat after which it fails; None if it needs none.
         seq, message: the seq of the task when the turn of the call was opened, and that of the message of the turn.
         token: the token itself, until a call has begun that may be repeated: it is repeated with the same one.
-        key: the idempotency key of the call, if its action has `on_cancel`; else empty.
+        key: the idempotency key of the call, if its action has `on_cancel` or is `polled`; else empty.
+        polled: what is asked for the result, if nobody else brings it.
     """
 
     digest: str
@@ -66,6 +89,7 @@ class Callback:
     message: int = 0
     token: str = ""
     key: str = ""
+    polled: Polled | None = None
 
 
 class CallState(StrEnum):
@@ -99,6 +123,7 @@ class LaterCall:
         result: the digest of the result that it has ended with.
         key: as in `Callback`, and then the `arguments` of the call.
         attempts: how often `on_cancel` has failed, the last time when it was `heard` of.
+        polled: as in `Callback`.
     """
 
     digest: str
@@ -118,6 +143,7 @@ class LaterCall:
     key: str = ""
     arguments: Mapping[str, Any] = field(default_factory=dict)
     attempts: int = 0
+    polled: Polled | None = None
 
     @property
     def id(self) -> str:
@@ -152,8 +178,8 @@ class LaterCall:
         return replace(self, heard=now, progress=self.progress if progress is None else progress)
 
     def ended(self, state: CallState, result: str = "") -> "LaterCall":
-        """Return it as it has ended, without what only `on_cancel` needs."""
-        return replace(self, state=state, result=result, key="", arguments={})
+        """Return it as it has ended, without what only its cancelling needs."""
+        return replace(self, state=state, result=result, key="", arguments={}, polled=None)
 
     @property
     def has_ended(self) -> bool:

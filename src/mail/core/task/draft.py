@@ -670,7 +670,7 @@ class Draft:
         if response is not None:
             added += message_size(response)
         if self.webhooks:
-            self.webhooks = add_events(self.webhooks, self._events)
+            self.webhooks = add_events(self.webhooks, self._events, self.before.generation.run)
         if self.swarm.copies or self.queued:
             self.queued = self._queue()
         facts = {

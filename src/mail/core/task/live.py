@@ -24,6 +24,7 @@ class LiveKind(StrEnum):
     MODEL_CALL_ENDED = "model_call_ended"
     ACTION_STARTED = "action_started"
     ACTION_RETRIED = "action_retried"
+    ACTION_REPORTED = "action_reported"
     ACTION_ENDED = "action_ended"
     ACTION_PROGRESS = "action_progress"
     TEXT_DELTA = "text_delta"

@@ -1,7 +1,7 @@
 """Names of mailboxes: an agent's is its name, that of its copy `name~1`, a peer's `@swarm`, a webhook's `!id`.
 
-`!cancelled` is that of the calls that the end of a task has cancelled, and `!@swarm` that of the tasks at a peer whose
-state is polled.
+`!cancelled` is that of the calls that are cancelled, or whose results servers are asked for, and `!@swarm` that of the
+tasks at a peer whose state is polled.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ ALL_PEERS = _PEER_MARK
 
 
 CANCELLED_CALLS = f"{_HOOK_MARK}cancelled"
-"""The mailbox of the calls whose actions must learn that they are cancelled; no webhook has this id."""
+"""The mailbox of the calls that are to be cancelled or asked about; no webhook has this id."""
 
 
 def peer_mailbox(swarm: str) -> str:

@@ -25,7 +25,7 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.output_schema import OutputSchema, check_schema
 from mail.core.protocol.tool_schemas import tool_declaration
 from mail.core.protocol.values import value
-from mail.core.task.callbacks import LONGEST_WAIT, Later
+from mail.core.task.callbacks import LONGEST_WAIT, CallResult, Later, Polled
 from mail.core.task.context import Context
 from mail.core.task.failing_calls import FAILING_CALL_LIMIT
 from mail.core.task.mailboxes import agent_of, copies_of
@@ -144,7 +144,7 @@ Form = Callable[[dict[str, Any], FormContext], FormResult]
 """A pure function of the call's arguments; raises ToolCallFault for invalid ones."""
 
 
-ActionFunction = Callable[[dict[str, Any]], Awaitable[str | Later]]
+ActionFunction = Callable[[dict[str, Any]], Awaitable[str | Later | Polled]]
 """Takes the call's arguments and returns its result as text, or LATER; the agent is notified of any exception."""
 
 CancelFunction = Callable[[dict[str, Any]], Awaitable[object]]
@@ -272,6 +272,12 @@ class ToolSource(Protocol):
 
     def known(self) -> ProvidedTools:
         """Return the tools of the latest turn of this process, or of its start; none before."""
+
+    async def poll(self, polled: Polled) -> CallResult | Polled:
+        """Ask a server for the result of a call that it works on. May raise anything: it is asked again later."""
+
+    async def cancel(self, polled: Polled) -> None:
+        """Tell a server that nobody waits for the result of a call any more. May raise, too."""
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop; the next call opens them again."""

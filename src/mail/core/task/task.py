@@ -387,8 +387,8 @@ class Task:
 
     @property
     def has_outbound_mail(self) -> bool:
-        """Whether mail waits for another swarm, a webhook or `on_cancel`: that of a task which has stopped, too."""
-        if any_goes_out(self.pending) or self.waits.cancel_at is not None:
+        """Whether mail waits for another swarm or a webhook, or a call to be seen to: of a stopped task, too."""
+        if any_goes_out(self.pending) or self.waits.see_at is not None:
             return True
         if self.peers and any(map(self.poll_at, self.peers)):
             return True
@@ -421,7 +421,7 @@ class Task:
         if counts is not None:
             return next(compress(_TIERS, counts), None)
         if mailbox == CANCELLED_CALLS:
-            return None if self.waits.cancel_at is None else Tier.AGENT
+            return None if self.waits.see_at is None else Tier.AGENT
         if self.peers and (swarm := polled_by(mailbox)) is not None:
             return Tier.AGENT if self.poll_at(swarm) else None
         if not self.webhooks or (hook_id := hook_of(mailbox)) is None:
@@ -454,7 +454,7 @@ class Task:
     def not_before(self, mailbox: str) -> float:
         """Return when a mailbox may be processed, in seconds since the epoch; 0 for immediately."""
         if mailbox == CANCELLED_CALLS:
-            return self.waits.cancel_at or 0.0
+            return self.waits.see_at or 0.0
         if not (self.peers or self.webhooks) or not goes_out(mailbox):
             return 0.0
         if (hook_id := hook_of(mailbox)) is not None:

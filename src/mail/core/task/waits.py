@@ -31,6 +31,7 @@ class Waits:
         warned: whether a supervisor knows that completing the task cancels them.
         cancel_at: when to see to what the end of the task has cancelled (`mail.core.engine.cancelled_calls`), in
             seconds since the epoch; None if that is done.
+        poll_at: when the first call is to be asked about whose result a server has; None if there is none.
     """
 
     calls: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -41,6 +42,14 @@ class Waits:
     early: tuple[tuple[str, int], ...] = ()
     warned: bool = False
     cancel_at: float | None = None
+    poll_at: float | None = None
+
+    @property
+    def see_at(self) -> float | None:
+        """When calls are to be cancelled or asked about, in seconds since the epoch; None for never."""
+        if self.cancel_at is None or self.poll_at is None:
+            return self.poll_at if self.cancel_at is None else self.cancel_at
+        return min(self.cancel_at, self.poll_at)
 
     @property
     def open_calls(self) -> int:
@@ -68,12 +77,15 @@ class Waits:
     def added(self, wait: Wait) -> "Waits":
         """Return them with one more."""
         due = wait.due if self.due is None else min(self.due, wait.due)
-        return replace(self._counted(wait, 1), due=due, warned=False)
+        poll_at, polled = self.poll_at, wait.polled if isinstance(wait, LaterCall) else None
+        if polled is not None:
+            poll_at = polled.at if poll_at is None else min(poll_at, polled.at)
+        return replace(self._counted(wait, 1), due=due, warned=False, poll_at=poll_at)
 
     def removed(self, wait: Wait) -> "Waits":
         """Return them without one of them."""
         left = self._counted(wait, -1)
-        return left if left.end_with_task or left.messages else replace(left, due=None)
+        return left if left.end_with_task or left.messages else replace(left, due=None, poll_at=None)
 
     def dropped(self, *, messages: bool) -> "Waits":
         """Return what the end of their task leaves: at most the `messages` of callers."""

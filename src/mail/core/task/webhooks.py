@@ -30,6 +30,9 @@ DEFAULT_EVENTS = (
 )
 """The events sent by default: those that a task's owner must know of or act on."""
 
+RUN_ENDS = (EventKind.TASK_COMPLETE, EventKind.TASK_ERROR, EventKind.TASK_CANCELLED)
+"""The events by which a run pauses or ends."""
+
 NEVER_SENT = frozenset({EventKind.WEBHOOK_DELIVERED, EventKind.WEBHOOK_ERROR})
 """Events about what webhooks were sent; sending those too would never end."""
 
@@ -74,10 +77,30 @@ def host_of(url: str) -> str:
 
 
 @value(kw_only=True)
+class Push:
+    """What sends how one run of a task fares, in the form of another protocol (`mail.net.webhooks`).
+
+    Attributes:
+        id: the client's name for it.
+        run: the number of the run, as in `Generation.run`; `run_id` names it to the receiver.
+        token: sent back to the receiver with each request.
+        scheme, credentials: those of the header `Authorization`; empty for none.
+    """
+
+    id: str
+    run: int
+    run_id: str
+    token: str = ""
+    scheme: str = ""
+    credentials: str = ""
+
+
+@value(kw_only=True)
 class TaskWebhook:
     """A webhook of a task, with its position in the timeline.
 
     Attributes:
+        push: of one that follows a single run.
         after: the seq of the last event that is sent or skipped.
         upto: the seq of the last event to send; events wait if it is higher than `after`.
         failures: consecutive failures to send the next event.
@@ -91,6 +114,7 @@ class TaskWebhook:
     upto: int = 0
     failures: int = 0
     retry_at: float = 0.0
+    push: Push | None = None
 
     @property
     def is_waiting(self) -> bool:
@@ -109,14 +133,20 @@ class TaskWebhook:
         return not (isinstance(event.extra, DeadLetterExtra) and hook_of(event.extra.mailbox) is not None)
 
 
-def add_events(webhooks: Mapping[str, TaskWebhook], events: Sequence[Event]) -> dict[str, TaskWebhook]:
-    """Return the webhooks after these events: each that wants one of them has it to send.
+def add_events(
+    webhooks: Mapping[str, TaskWebhook], events: Sequence[Event], run: int
+) -> dict[str, TaskWebhook]:
+    """Return the webhooks after these events of a run: each that wants one of them has it to send.
 
     A webhook without waiting events skips those before the first that it wants, so that they need not be read.
     """
     extended = dict(webhooks)
     for hook_id, hook in webhooks.items():
         wanted = [event.seq for event in events if hook.wants(event)]
+        if (
+            hook.push is not None
+        ):  # one event says how the run has ended, the first, and later runs are none of its
+            wanted = wanted[:1] if hook.push.run == run else []
         if wanted:
             after = hook.after if hook.is_waiting else max(hook.after, wanted[0] - 1)
             extended[hook_id] = replace(hook, after=after, upto=wanted[-1])

@@ -9,12 +9,14 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from math import inf
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.values import value
+from mail.core.task.callbacks import MAX_PROGRESS
 from mail.core.task.change import Turn
 from mail.core.task.costs import Usage
 from mail.core.task.fallback import Switch
@@ -29,6 +31,9 @@ NOTABLE_SECONDS = 1.0
 
 MANY_CALLS = 100
 """The number of model calls of a turn whose timing its record keeps."""
+
+REPORT_SECONDS = 0.2
+"""Seconds between two reports of the progress of an action; what it says meanwhile is left out."""
 
 MAX_ERROR = 200
 """Maximum number of characters of an action's error in a live event."""
@@ -161,6 +166,12 @@ class TurnActivity:
         return self._at(at).isoformat(timespec="milliseconds")
 
     # ------------------------------------------------------------------------------------------- live events
+
+    def report(self, call_id: str, progress: str) -> None:
+        """Show those who watch how far a running action has come, at most every `REPORT_SECONDS`."""
+        for span in self.running if self.is_watched else ():
+            if isinstance(span, ActionRun) and span.call_id == call_id:
+                span.report(progress)
 
     def current(self) -> Iterator[LiveEvent]:
         """Yield the events that tell someone who begins to watch what runs now."""
@@ -463,14 +474,25 @@ class ActionRun(Span):
 
     def __init__(self, activity: TurnActivity | None, call: AgentToolCall) -> None:
         super().__init__(activity, call.tool_name)
-        self._call_id = call.tool_call_id
+        self.call_id = call.tool_call_id
+        self._reported = -inf
+
+    def report(self, progress: str) -> None:
+        """Report how far it has come, unless it has just reported."""
+        activity = self._activity
+        if activity is None or (now := activity.time()) < self._reported + REPORT_SECONDS:
+            return
+        self._reported, extra = now, {**self._facts(), "progress": progress[:MAX_PROGRESS]}
+        text = f"agent {activity.agent} runs {self.name}: {extra['progress']}"
+        self._last = activity.event(LiveKind.ACTION_REPORTED, activity.next(), now, text, extra)
+        activity.publish(self._last)
 
     def fail(self, error: str) -> None:
         """Note that the action has failed: the first line of the error's text, cut to `MAX_ERROR` characters."""
         self._error = shortened(error)
 
     def _facts(self) -> dict[str, Any]:
-        return {"tool_name": self.name, "tool_call_id": self._call_id}
+        return {"tool_name": self.name, "tool_call_id": self.call_id}
 
 
 def shortened(error: str) -> str:

@@ -14,6 +14,7 @@ from mail.http.a2a.progress import Drawing, Update
 from mail.http.a2a.submission import Content, submission_of
 from mail.http.runs import Progress, RunId, Runs
 from mail.http.submission import claimed_key, follow_trace
+from mail.http.task_json import reading
 
 
 class RunEnded(BadRequest):
@@ -51,6 +52,8 @@ class Call(Runs):
         async with claimed_key(self.service, self.principal, key, what, context or None) as claim:
             task_key = TaskKey(str(self.principal), claim.task_id)
             task = await self.runtime.store.load(task_key)
+            if task is not None:
+                reading(self.service, self.request, task)
             was_sent = task is not None and any(each.key == key for each in task.submitted)
             if run_id is not None and not was_sent:
                 await self._require_open(task, run_id)

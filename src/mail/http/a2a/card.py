@@ -53,7 +53,9 @@ def make_card(request: Request, *, is_extended: bool = False) -> AgentCard:
             for version in VERSIONS
             for binding in BINDINGS
         ],
-        capabilities=AgentCapabilities(streaming=True, push_notifications=False, extended_agent_card=True),
+        capabilities=AgentCapabilities(
+            streaming=True, push_notifications=service.runtime.webhooks is not None, extended_agent_card=True
+        ),
         security_schemes=schemes,
         security_requirements=[SecurityRequirement(schemes={name: StringList()}) for name in schemes],
         default_input_modes=["text/plain", JSON_TYPE, "*/*"],

@@ -3,26 +3,29 @@
 import logging
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
-from typing import Any, NoReturn
 
 from a2a.server.context import ServerCallContext
 from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.types import (
     AgentCard,
     CancelTaskRequest,
+    DeleteTaskPushNotificationConfigRequest,
     GetExtendedAgentCardRequest,
+    GetTaskPushNotificationConfigRequest,
     GetTaskRequest,
+    ListTaskPushNotificationConfigsRequest,
+    ListTaskPushNotificationConfigsResponse,
     ListTasksRequest,
     ListTasksResponse,
     SendMessageRequest,
     SubscribeToTaskRequest,
+    TaskPushNotificationConfig,
 )
 from a2a.types import Task as A2ATask
 from a2a.utils.errors import (
     A2AError,
     InternalError,
     InvalidParamsError,
-    PushNotificationNotSupportedError,
     TaskNotCancelableError,
     TaskNotFoundError,
     UnsupportedOperationError,
@@ -31,9 +34,11 @@ from a2a.utils.task import apply_history_length, validate_history_length
 from fastapi import Request
 from pydantic import ValidationError
 
+from mail.core.engine.watch import Submitted
 from mail.core.protocol.error_text import explain
 from mail.core.task.task import ENDED
 from mail.errors import MAILError, NotCancellable, TaskNotFound
+from mail.http.a2a import push
 from mail.http.a2a.call import Call, RunEnded
 from mail.http.a2a.card import make_card
 from mail.http.a2a.listing import list_tasks
@@ -50,8 +55,6 @@ REFUSED = "mail.a2a.refused"
 """In the scope of a request: the error that is its answer, as an HTTP status that clients and proxies know."""
 
 _BY_STATUS = frozenset({401, 403, 429})
-
-NO_PUSH = "this server sends no push notifications over A2A; it has webhooks of its own, at POST /webhooks"
 
 
 @contextmanager
@@ -95,14 +98,12 @@ class SwarmHandler(RequestHandler):
         with translated(context.state[REQUEST]):
             call, options = _call(context), params.configuration
             validate_history_length(options)
-            if options.HasField("task_push_notification_config"):
-                raise PushNotificationNotSupportedError(NO_PUSH)
             waits, permits = not options.return_immediately, call.service.stream_permits
             holding = call.service.holding(call.request)
             if waits and permits is not None:
                 await holding.share_stream(permits)
             try:
-                submitted = await call.submit(params.message)
+                submitted = await self._submit(call, params)
                 task, progress, status = await call.settle(submitted.key, of=submitted.seq, waits=waits)
             finally:
                 await holding.close_stream()
@@ -116,14 +117,12 @@ class SwarmHandler(RequestHandler):
         with translated(context.state[REQUEST]):
             call, options = _call(context), params.configuration
             validate_history_length(options)
-            if options.HasField("task_push_notification_config"):
-                raise PushNotificationNotSupportedError(NO_PUSH)
             holding = call.service.holding(call.request)
             holding.open_stream()
             if call.service.stream_permits is not None:
                 await holding.share_stream(call.service.stream_permits)
             try:
-                submitted = await call.submit(params.message)
+                submitted = await self._submit(call, params)
                 task = await call.load(submitted.key.task_id)
                 progress = call.progress(task, of=submitted.seq)
                 async with aclosing(call.updates(task, progress)) as updates:
@@ -184,10 +183,47 @@ class SwarmHandler(RequestHandler):
             await service_of(request).refresh()
             return make_card(request, is_extended=True)
 
-    async def _refuse_push(self, params: Any, context: ServerCallContext) -> NoReturn:
-        raise PushNotificationNotSupportedError(NO_PUSH)
+    async def on_create_task_push_notification_config(
+        self, params: TaskPushNotificationConfig, context: ServerCallContext
+    ) -> TaskPushNotificationConfig:
+        """Let a task push its status to a URL."""
+        with translated(context.state[REQUEST]):
+            return await push.create(_call(context), params)
 
-    on_create_task_push_notification_config = _refuse_push
-    on_get_task_push_notification_config = _refuse_push
-    on_list_task_push_notification_configs = _refuse_push
-    on_delete_task_push_notification_config = _refuse_push
+    async def on_get_task_push_notification_config(
+        self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> TaskPushNotificationConfig:
+        """Return a config of a task."""
+        with translated(context.state[REQUEST]):
+            return await push.find(_call(context), params.task_id, params.id)
+
+    async def on_list_task_push_notification_configs(
+        self, params: ListTaskPushNotificationConfigsRequest, context: ServerCallContext
+    ) -> ListTaskPushNotificationConfigsResponse:
+        """Return the configs of a task: all, as there are few."""
+        with translated(context.state[REQUEST]):
+            found = await push.list_all(_call(context), params.task_id)
+            return ListTaskPushNotificationConfigsResponse(configs=found)
+
+    async def on_delete_task_push_notification_config(
+        self, params: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> None:
+        """Delete a config of a task."""
+        with translated(context.state[REQUEST]):
+            await push.delete(_call(context), params.task_id, params.id)
+
+    @staticmethod
+    async def _submit(call: Call, params: SendMessageRequest) -> Submitted:
+        """Submit a message, and add its push notification config to its run."""
+        options = params.configuration
+        has_push = options.HasField("task_push_notification_config")
+        if has_push:
+            await push.check(call, options.task_push_notification_config)
+        submitted = await call.submit(params.message)
+        if has_push:
+            task = await call.load(submitted.key.task_id)
+            config = TaskPushNotificationConfig()
+            config.CopyFrom(options.task_push_notification_config)
+            config.task_id = str((await call.read(task, of=submitted.seq)).id)
+            await push.create(call, config)
+        return submitted

@@ -21,6 +21,7 @@ from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import BadRequest, MAILError
 from mail.http.agui.input import (
     client_tools_of,
+    content_of,
     context_of,
     has_user_message,
     items_of,
@@ -31,9 +32,10 @@ from mail.http.agui.input import (
 from mail.http.agui.stream import Writer
 from mail.http.bodies import JSONBody
 from mail.http.openai.submission import compose, lend, store_files
-from mail.http.runs import Runs
+from mail.http.runs import Progress, Runs
 from mail.http.sse import HEADERS, SHUTDOWN_GRACE
 from mail.http.submission import claimed_key, follow_trace
+from mail.http.task_json import reading
 
 if TYPE_CHECKING:  # as in `mail.http.sse`
     from sse_starlette import EventSourceResponse
@@ -76,7 +78,8 @@ class Call(Runs):
         if (permits := self.service.stream_permits) is not None:
             await self._holding.share_stream(permits)
         try:
-            return self._frames(await self._submit(entrypoint))
+            submitted = await self._submit(entrypoint)
+            return self._frames(await self.load(self._given.thread_id), submitted)
         except BaseException as error:
             await self._holding.close_stream()
             if isinstance(error, ValidationError):
@@ -86,6 +89,8 @@ class Call(Runs):
     async def _submit(self, entrypoint: str | None) -> Submitted | None:
         """Submit what is new in the input; return None if nothing is, as of a run that is followed again."""
         given, task = self._given, await self.runtime.store.load(self._key)
+        if task is not None:
+            reading(self.service, self.request, task)
         new, answers = unread(given, task), None
         if task is not None and task.status is TaskStatus.PAUSED and task.generation.waiting_calls:
             asked = (await self.read(task)).items
@@ -96,8 +101,9 @@ class Call(Runs):
             return None
         context = context_of(given)
         digest = sha256(context.encode()).hexdigest()
-        is_known = answers is not None or (task is not None and task.generation.notes.get(CONTEXT) == digest)
-        items = items_of(new, "" if is_known else context)
+        notes = {} if task is None else task.generation.notes
+        is_told = answers is None and notes.get(CONTEXT) != digest
+        items = items_of(new, context if is_told else "")
         if answers is None and not has_user_message(items):
             raise BadRequest("messages must end with a message of the user, or begin a thread with one")
         files = await store_files(self.runtime.caller_files, str(self.principal), items)
@@ -111,7 +117,7 @@ class Call(Runs):
                 "entrypoint": entrypoint if answers is None else None,
                 "files": tuple(dict.fromkeys(each.id for each in files.values()))[-MAX_FILES:],
                 "client_tools": lend(client_tools_of(given.tools), self.runtime.swarm),
-                "notes": {CONTEXT: digest},
+                "notes": {CONTEXT: digest} if is_told else notes,
                 "drop_question": answers is None and task is not None and task.status is TaskStatus.PAUSED,
                 "ceiling": self.runtime.ceiling(self.principal),
                 "live": True,
@@ -120,14 +126,13 @@ class Call(Runs):
         )
         if not new:
             return await self.runtime.submit(self.principal, submission.evolve(task_id=given.thread_id))
-        key, what = key_of(given.thread_id, new[-1]), new[-1].model_dump_json().encode()
-        async with claimed_key(self.service, self.principal, key, what, given.thread_id) as claim:
+        key, content = key_of(given.thread_id, new[-1]), content_of(new[-1])
+        async with claimed_key(self.service, self.principal, key, content, given.thread_id) as claim:
             submission = submission.evolve(task_id=given.thread_id, idempotency_key=claim.key)
             return await self.runtime.submit(self.principal, submission)
 
-    async def _frames(self, submitted: Submitted | None) -> AsyncGenerator[bytes]:
+    async def _frames(self, task: Task, submitted: Submitted | None) -> AsyncGenerator[bytes]:
         """Yield the events of the run: of what was submitted, or of the last run of the thread as a whole."""
-        task = await self.load(self._given.thread_id)
         tools, encode = task.generation.client_tools, EventEncoder().encode
         lent = frozenset(each.name for each in tools.tools) if tools is not None else frozenset()
         writer = Writer(self._given, task, lent, self.link)
@@ -150,7 +155,9 @@ class Call(Runs):
         """Let a run be written; yield whenever there may be something to send."""
         yield
         is_typed = task.generation.output_schema is not None
-        progress, has_begun = self.progress(task, of=submitted.seq if submitted else None), False
+        progress, has_begun = Progress(task.task_id), False  # with its earlier runs
+        if submitted is not None:
+            progress = self.progress(task, of=submitted.seq)
         following = self.follow_live(self._key, progress, upto=task.seq, deltas=not is_typed)
         async with aclosing(following) as steps:
             async for step in steps:

@@ -47,17 +47,22 @@ def key_of(thread_id: str, message: ag.Message) -> str:
     return f"agui-{sha256(f'{thread_id}\n{message.id}'.encode()).hexdigest()}"
 
 
+def content_of(message: ag.Message) -> bytes:
+    """Return what a message that is sent again, under the same id, must be."""
+    return message.model_dump_json().encode()
+
+
 def unread(given: ag.RunAgentInput, task: Task | None) -> list[ag.Message]:
-    """Return the messages that the agents of a task have not read."""
+    """Return the messages that the agents of a task have not read; one that is sent again with another text is new."""
     if task is None:
         return [each for each in given.messages if each.role not in ("activity", "reasoning")]
-    sent, new = {each.key for each in task.submitted}, list[ag.Message]()
+    sent, new = {(each.key, each.digest) for each in task.submitted}, list[ag.Message]()
     for message in reversed(given.messages):
         if message.role == "assistant" or message.id.startswith(OURS):
             break
         if message.role in _AGENTS:
             continue
-        if key_of(given.thread_id, message) in sent:
+        if (key_of(given.thread_id, message), sha256(content_of(message)).hexdigest()) in sent:
             break
         new.append(message)
     return new[::-1]

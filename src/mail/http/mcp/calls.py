@@ -14,11 +14,9 @@ from mail.errors import BadRequest, QuestionOpen
 from mail.http.mcp.content import Files, draw, forms, open_questions, read_forms, words_of
 from mail.http.mcp.tools import WAIT_SECONDS, Answer, Ask, AskAny, Cancel, Look, entrypoint_tools
 from mail.http.runs import Progress, Reply, RunId, Runs, Step
+from mail.mcp import TASKS
 
 Context = ServerRequestContext[Any, Request]
-
-TASKS = "io.modelcontextprotocol/tasks"
-"""The extension of clients that follow a call as a task."""
 
 Result = CallToolResult | InputRequiredResult | Progress
 """The result of a call; a run that has begun, for a client with `TASKS`."""
@@ -101,6 +99,7 @@ class Call(Runs):
 
     async def reply(self, task_id: str, reply: Reply, text: str = "") -> tuple[TaskKey, int]:
         """Give a paused task an answer; return it with the seq of the answer."""
+        await self.load(task_id)
         submission = reply.submission(text).evolve(
             task_id=task_id, ceiling=self.runtime.ceiling(self.principal)
         )

@@ -35,12 +35,13 @@ from mail.core.turns.context import CURRENT_TRACE
 from mail.errors import MAILError
 from mail.http.bodies import read_body, replayed, room_for_file
 from mail.http.mcp import resources, tasks
-from mail.http.mcp.calls import TASKS, Call, Context, UnknownTool, request_of
+from mail.http.mcp.calls import Call, Context, UnknownTool, request_of
 from mail.http.mcp.content import text_block
 from mail.http.mcp.tools import list_tools
 from mail.http.runs import Progress, RunId
 from mail.http.service import service_of
 from mail.http.submission import follow_trace
+from mail.mcp import TASKS
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,10 @@ from mcp_types.jsonrpc import MISSING_REQUIRED_CLIENT_CAPABILITY
 
 from mail.core.decisions import items
 from mail.core.task.task import ENDED, TaskStatus
-from mail.http.mcp.calls import TASKS, Call
+from mail.http.mcp.calls import Call
 from mail.http.mcp.content import forms, open_questions, read_forms, words_of
 from mail.http.runs import Progress, RunId
+from mail.mcp import TASKS
 
 POLL_MS = 1000
 """Milliseconds between the requests of a client that polls, as the server suggests."""

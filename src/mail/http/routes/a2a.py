@@ -10,7 +10,7 @@ from fastapi.responses import Response
 
 from mail.errors import NotInstalled
 from mail.http.access import AdminOrUser
-from mail.http.service import service_of
+from mail.http.service import load, service_of
 
 router = APIRouter(include_in_schema=False)
 
@@ -18,7 +18,7 @@ router = APIRouter(include_in_schema=False)
 @router.get("/.well-known/agent-card.json")
 async def get_agent_card(request: Request) -> Response:
     """Return the agent card. Needs no key."""
-    _require_sdk()
+    await _require_sdk()
     from mail.http.a2a.dispatch import public_card
 
     await service_of(request).refresh()
@@ -29,12 +29,13 @@ async def get_agent_card(request: Request) -> Response:
 @router.api_route("/a2a/{path:path}", methods=["GET", "POST", "DELETE"])
 async def answer_a2a(request: Request, caller: AdminOrUser) -> Response:
     """Answer a request of JSON-RPC, or one of HTTP+JSON."""
-    _require_sdk()
+    await _require_sdk()
     from mail.http.a2a.dispatch import handle
 
     return await handle(request)
 
 
-def _require_sdk() -> None:
+async def _require_sdk() -> None:
     if find_spec("a2a") is None:
         raise NotInstalled("this server has no A2A: its operator may run pip install 'mail-serverless[a2a]'")
+    await load("mail.http.a2a.dispatch")

@@ -10,6 +10,7 @@ from fastapi.responses import Response
 
 from mail.errors import NotInstalled
 from mail.http.access import AdminOrUser
+from mail.http.service import load
 
 router = APIRouter(include_in_schema=False)
 
@@ -21,6 +22,7 @@ async def answer_agui(request: Request, caller: AdminOrUser, entrypoint: str | N
         raise NotInstalled(
             "this server has no AG-UI: its operator may run pip install 'mail-serverless[agui]'"
         )
+    await load("mail.http.agui.call")
     from mail.http.agui.call import answer
 
     return await answer(request, entrypoint)

@@ -12,7 +12,7 @@ from fastapi.responses import Response
 from mail.errors import Forbidden, NotFound, NotInstalled
 from mail.http.access import AdminOrUser
 from mail.http.bodies import JSON
-from mail.http.service import base_url, header, service_of
+from mail.http.service import base_url, header, load, service_of
 
 router = APIRouter(include_in_schema=False)
 
@@ -40,6 +40,7 @@ async def answer_mcp(request: Request, caller: AdminOrUser) -> Response:
     if find_spec("mcp") is None:
         raise NotInstalled("this server has no MCP: its operator may run pip install 'mail-serverless[mcp]'")
     _refuse_foreign_page(request)
+    await load("mail.http.mcp.server")
     from mail.http.mcp.server import answer
 
     return await answer(request)

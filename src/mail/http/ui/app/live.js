@@ -9,8 +9,8 @@ export const isLive = (event) => event.id === null && event.event !== "ping";
  * The agents that take a turn.
  *
  * `agents` maps each name to `{since, work, text}`: `since` in milliseconds by the server's clock; `work` maps keys to
- * the model calls and actions that run, `{kind: "model" | "action", name, since, retry}` (`retry`: null, or `{reason,
- * attempt, retry_in}`); `text` is what its model has written in the current call, as `{text, reasoning, answer, to}`:
+ * the model calls and actions that run, `{kind: "model" | "action", name, since, retry, progress}` (`retry`: null, or
+ * `{reason, attempt, retry_in}`; `progress`: what an action has reported); `text` is what its model has written in the current call, as `{text, reasoning, answer, to}`:
  * `to` is who gets `text` if the model calls no tool, an agent or "user"; "" if nobody does.
  */
 export class Live {
@@ -59,6 +59,8 @@ export class Live {
       if (one.work.has(key))
         one.work.get(key).retry = { reason: facts.reason, attempt: facts.attempt, retry_in: facts.retry_in };
       one.text = silence();
+    } else if (kind === "action_reported") {
+      if (one.work.has(key)) one.work.get(key).progress = facts.progress;
     } else if (kind === "model_call_ended" || kind === "action_ended") one.work.delete(key);
     else if (kind === "text_delta") {
       one.text[facts.kind] = (one.text[facts.kind] ?? "") + facts.delta;

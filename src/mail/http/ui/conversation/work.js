@@ -130,6 +130,7 @@ const TAIL = 140;
 
 function Job({ agent, job, since, said }) {
   const what = { model: "calls ", wait: "waits for ", action: "runs " }[job?.kind] ?? "";
+  const words = job?.kind === "model" ? said : job?.progress;
   return html`
     <li class="job">
       <${AgentName} name=${agent} />
@@ -144,11 +145,7 @@ function Job({ agent, job, since, said }) {
         }
       </span>
       <${Elapsed} since=${job?.since ?? since} />
-      ${
-        job?.kind === "model" &&
-        said &&
-        html`<span class="job-said">${said.length > TAIL ? `…${said.slice(-TAIL)}` : said}</span>`
-      }
+      ${words && html`<span class="job-said">${words.length > TAIL ? `…${words.slice(-TAIL)}` : words}</span>`}
       ${job?.retry && html`<span class="job-retry">attempt ${job.retry.attempt}: ${job.retry.reason}</span>`}
     </li>
   `;
