@@ -21,7 +21,7 @@ from mail.local_aws.deployment import Template
 pytestmark = pytest.mark.timeout(600)
 
 MEGABYTE = 1_000_000
-API_BUDGET, BUDGETS = 60 * MEGABYTE, {"TurnFunction": 235 * MEGABYTE, "ProtocolsFunction": 110 * MEGABYTE}
+API_BUDGET, BUDGETS = 60 * MEGABYTE, {"TurnFunction": 235 * MEGABYTE, "ProtocolsFunction": 100 * MEGABYTE}
 LAYERS = ["ApiLayer", "CodeLayer", "ProtocolsLayer", "TurnLayer"]
 MAGIC_OF_3_12 = struct.pack("<H", 3531) + b"\r\n"
 UNCHECKED_HASH = 0b01
@@ -129,22 +129,28 @@ def test_modules_say_where_they_are_on_lambda(built: Path) -> None:
     assert b"/opt/python/handlers/turn.py" in compiled.read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("function", "layer", "path", "expected"),
-    [
-        ("stream", "ApiLayer", "/", b'"name"'),
-        ("protocols", "ProtocolsLayer", "/.well-known/agent-card.json", b"supportedInterfaces"),
-    ],
-)
-def test_a_streaming_function_starts_as_lambda_starts_it(
-    built: Path, tmp_path: Path, function: str, layer: str, path: str, expected: bytes
-) -> None:
+SDKS = {"a2a", "ag_ui", "mcp"}
+"""Of the protocols that one function speaks."""
+
+
+def test_only_the_function_of_protocols_carries_their_sdks(built: Path) -> None:
+    assert not SDKS & (packages(built / "ApiLayer") | packages(built / "CodeLayer"))
+    assert packages(built / "ProtocolsLayer") >= SDKS
+    path = os.pathsep.join(str(built / layer / "python") for layer in ("ProtocolsLayer", "CodeLayer"))
+    used = "mail.http.a2a.dispatch, mail.http.agui.call, mail.http.mcp.server, mail.http.openai.endpoints"
+    code = f"import handlers.function_url, {used}"
+    if sys.version_info[:2] == (3, 12) and sys.platform == "linux":
+        environment = {"PATH": os.defpath, "PYTHONPATH": path}
+        subprocess.run([sys.executable, "-S", "-c", code], check=True, env=environment)
+
+
+def test_the_streaming_function_starts_as_lambda_starts_it(built: Path, tmp_path: Path) -> None:
     """Its layers are merged into one folder, as in /opt, and its wrapper runs in place of Lambda's own Python."""
     if sys.version_info[:2] != (3, 12) or sys.platform != "linux":
         pytest.skip("the functions' packages are for Python 3.12 on Linux")
-    opt, root = tmp_path / "opt", built / f"{function.title()}Function"
-    for each in ("CodeLayer", layer):
-        shutil.copytree(built / each, opt, dirs_exist_ok=True)
+    opt, root = tmp_path / "opt", built / "StreamFunction"
+    for layer in ("CodeLayer", "ApiLayer"):
+        shutil.copytree(built / layer, opt, dirs_exist_ok=True)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     python = tmp_path / "bin" / "python3"
@@ -156,7 +162,7 @@ def test_a_streaming_function_starts_as_lambda_starts_it(
     environment = {
         "PATH": f"{python.parent}{os.pathsep}{os.defpath}",
         "LAMBDA_TASK_ROOT": str(root),
-        "_HANDLER": f"handlers.{function}:app",
+        "_HANDLER": "handlers.stream:app",
         "PORT": str(port),
         "MAIL_TABLE": "mail",
         "MAIL_CONFIG_PATH": "mail.toml",
@@ -169,7 +175,7 @@ def test_a_streaming_function_starts_as_lambda_starts_it(
         [str(opt / "run.sh")], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as run:
         try:
-            assert expected in fetch(f"http://127.0.0.1:{port}{path}", run)
+            assert b'"name"' in fetch(f"http://127.0.0.1:{port}/", run)
         finally:
             run.kill()
 

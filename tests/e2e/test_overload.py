@@ -144,6 +144,12 @@ class Server:
         writer.write(data)
         return reader, writer
 
+    async def read(self, data: bytes) -> dict[str, Any]:
+        """The answer, which is JSON."""
+        reader, _ = await self.connect(data)
+        found: dict[str, Any] = json.loads((await reader.read()).partition(b"\r\n\r\n")[2])
+        return found
+
     async def ask(self, data: bytes) -> int:
         """The status of the answer, which is read as fast as it comes."""
         try:
@@ -301,10 +307,16 @@ async def uploads(server: Server) -> Counter[int]:
 
 async def deletions(server: Server) -> Counter[int]:
     """Of one fork, which one of them deletes."""
-    body = b'{"task_id": "large"}'
-    reader, _ = await server.connect(server.request("POST", "/task/fork", body))
-    made = json.loads((await reader.read()).partition(b"\r\n\r\n")[2])
+    made = await server.read(server.request("POST", "/task/fork", b'{"task_id": "large"}'))
     return await server.at_once(server.request("DELETE", f"/task?task_id={made['task_id']}"))
+
+
+async def responses_after(server: Server) -> Counter[int]:
+    """Requests that continue the last response of the large task."""
+    task = await server.read(server.request("GET", "/task?task_id=large&fields=summary"))
+    last = f"resp_large_{task['generation']}"
+    body = {"model": "example-no-proxy", "input": "more", "previous_response_id": last}
+    return await server.at_once(server.request("POST", "/v1/responses", json.dumps(body).encode()))
 
 
 def reads(path: str) -> Load:
@@ -375,10 +387,7 @@ LOADS: dict[str, Load] = {
     "POST /message, one-byte chunks": chunks_of_a_byte,
     "POST /files": uploads,
     "POST /v1/responses": long_posts("/v1/responses", model="example-no-proxy", input=""),
-    "POST /v1/responses, after": posts(
-        "/v1/responses",
-        {"model": "example-no-proxy", "input": "more", "previous_response_id": "resp_large_1"},
-    ),
+    "POST /v1/responses, after": responses_after,
     "POST /v1/responses/{response_id:path}/cancel": posts("/v1/responses/resp_large_1/cancel", {}),
     "POST /v1/chat/completions": long_posts("/v1/chat/completions", model="example-no-proxy", messages=TURNS),
     "POST /v1/chat/completions, stream": long_posts(

@@ -31,5 +31,7 @@ def test_the_built_functions_answer_and_stream(tmp_path: Path) -> None:
             kinds = [
                 line.removeprefix("event: ") for line in stream.iter_lines() if line.startswith("event: ")
             ]
+        card = httpx2.get(f"{server.protocols_url}/.well-known/agent-card.json", timeout=60).json()
+        assert card["supportedInterfaces"][0]["url"] == f"{server.protocols_url}/a2a"
     assert kinds[0] == "new_message"
     assert kinds[-1] == "task_complete"

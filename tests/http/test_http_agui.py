@@ -32,9 +32,13 @@ from pydantic import TypeAdapter
 from support.faults.gates import Gate
 from support.processes.http_server import HTTPServer, eventually
 
+from mail.core.decisions.items import Turn
 from mail.core.task.activity import model_call
 from mail.core.task.costs import Usage
+from mail.core.task.live import LiveEvent, LiveKind
+from mail.core.task.swarm import ActionCore
 from mail.core.turns.context import report_usage
+from mail.http.agui.turns import Turns
 from mail.http.routes import agui as routes
 from mail.http.service import RESPONSE_MARGIN
 from mail.testing.agents import Call, View, build_agent, build_swarm, call, complete, request, respond, wait
@@ -307,8 +311,11 @@ async def test_a_question_is_an_interrupt(server: HTTPServer) -> None:
 async def test_a_text_answers_the_only_question(server: HTTPServer) -> None:
     front = Front(server)
     await front.run("ask")
-    await front.run("Berne", context=[Context(description="a", value="b")])
+    context = [Context(description="a", value="b")]
+    await front.run("Berne", context=context)
     assert front.texts() == ["Berne"]
+    await front.run("and now?", context=context)  # which nobody has read yet
+    assert front.texts()[-1] == "you said: [system]\na: b\n\n[user]\nand now?"
 
 
 @pytest.mark.parametrize(
@@ -410,6 +417,78 @@ async def test_other_agents_are_subagents(gate: Gate) -> None:
         assert [each.result for each in ended] == [None, "a book"]
         assert [each.subagent_run_id for each in ended] == [first.subagent_run_id, second.subagent_run_id]
         assert front.texts() == ["found: a book"]
+
+
+async def test_a_subagent_that_asks_is_suspended() -> None:
+    def lead(view: View) -> list[Call]:
+        if view.mail.sender_type == "user":
+            return [request("helper", body="pay it"), wait()]
+        return [complete(view.mail.body)]
+
+    def helper(view: View) -> list[Call]:
+        return [respond("lead", view.results[-1])] if view.results else [call("pay")]
+
+    async def pay(_arguments: dict[str, Any]) -> str:
+        return "paid"
+
+    swarm = build_swarm(
+        {"lead": lead, "helper": helper}, actions={"pay": ActionCore("pay", pay, needs_approval=True)}
+    )
+    async with HTTPServer(swarm) as server:
+        front = Front(server)
+        events = await front.run("go")
+        [interrupt] = events[-1].outcome.interrupts
+        [ended] = of(events, EventType.SUBAGENT_FINISHED)
+        assert (ended.outcome.type, ended.outcome.interrupt_ids) == ("suspended", [interrupt.id])
+        events = await front.run(
+            resume=[ResumeEntry(interrupt_id=interrupt.id, status="resolved", payload=True)]
+        )
+        assert events[-1].outcome.type == "success"
+        assert "paid" in front.texts()[-1]
+
+
+def test_the_turns_of_an_agent_are_its_subagents_in_their_order() -> None:
+    def live(kind: LiveKind, turn: str, second: int, **extra: Any) -> LiveEvent:
+        time = f"2026-11-29T00:00:{second:02}.000+00:00"
+        return LiveEvent(kind, turn, 1, time, "it was interrupted", {"agent": "helper", **extra})
+
+    def recorded(turn: str, second: int, state: Any = "ok") -> Turn:
+        return Turn(
+            id=turn,
+            seq=1,
+            version=1,
+            time=f"2026-11-29T00:00:{second:02}+00:00",
+            agent="helper",
+            seconds=1.0,
+            is_timed=True,
+            last=1,
+            did="makes an error",
+            state=state,
+        )
+
+    seen: list[Any] = []
+    turns = Turns("lead", seen.append)
+    turns.live(live(LiveKind.TURN_STARTED, "a", 0))
+    turns.live(live(LiveKind.TURN_ENDED, "a", 1, outcome="taken_over"))
+    turns.live(live(LiveKind.TURN_STARTED, "b", 2))
+    turns.live(live(LiveKind.TURN_STARTED, "c", 4))  # before the record of the one before
+    turns.read(recorded("1.0", 2))
+    assert turns.subagent_of("helper") == "b"
+    turns.read(recorded("5.0", 4, "failed"))
+    assert turns.subagent_of("helper") == "c"
+    turns.live(live(LiveKind.TURN_STARTED, "late", 4))  # after its record
+    turns.read(recorded("9.0", 6))  # of which there was no live event
+    turns.end()
+    assert [(each.type.value, each.subagent_run_id) for each in seen] == [
+        ("SUBAGENT_STARTED", "a"),
+        ("SUBAGENT_ERROR", "a"),
+        ("SUBAGENT_STARTED", "b"),
+        ("SUBAGENT_STARTED", "c"),
+        ("SUBAGENT_FINISHED", "b"),
+        ("SUBAGENT_ERROR", "c"),
+        ("SUBAGENT_STARTED", "9.0"),
+        ("SUBAGENT_FINISHED", "9.0"),
+    ]
 
 
 async def writer(view: View) -> list[Call]:

@@ -310,3 +310,46 @@ async def test_a_turn_holds_what_is_read_of_it(large: HTTPServer, monkeypatch: p
     assert len(turn.json()["mail"][0]["message"]["message"]["body"]) == len(body)
     assert most >= 2 * len(body) * PIECE_FACTOR, "the message, and the portion of the history with it"
     assert account.is_empty
+
+
+SAID = {"messageId": "m", "contextId": "t", "role": "ROLE_USER", "parts": [{"text": "more"}]}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/a2a", {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": SAID}}),
+        (
+            "/mcp",
+            {
+                "jsonrpc": "2.0",
+                "id": 1,
+                "method": "tools/call",
+                "params": {"name": "ask", "arguments": {"message": "more", "task_id": "t"}},
+            },
+        ),
+        (
+            "/ag-ui",
+            {"threadId": "t", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "more"}]},
+        ),
+    ],
+)
+async def test_a_protocol_holds_what_reading_the_task_of_a_message_takes(
+    large: HTTPServer, path: str, body: dict[str, Any]
+) -> None:
+    """Before it submits the message, as it follows the whole run."""
+    await large.ask(body="x" * 200_000, task_id="t")
+    account = large.service.account
+    account.count(ANN, account.share - 1000, 0, 0)
+    headers = {
+        "A2A-Version": "1.0",
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": "2025-06-18",
+    }
+    refused = await large.client.post(path, json=body, headers=headers)
+    assert "are the limit; wait for the answers to the others first" in refused.text
+    account.count(ANN, 1000 - account.share, 0, 0)
+    assert account.is_empty
+    assert (await large.task("t"))["generation"] == 1
+    assert "are the limit" not in (await large.client.post(path, json=body, headers=headers)).text
+    assert (await large.task("t"))["generation"] == 2

@@ -53,7 +53,7 @@ RETRY_AFTER = 5
 CONNECTION_GRACE_SECONDS = 5
 """Seconds for open requests to end when the server stops."""
 
-BACKLOG = 2048
+BACKLOG = 4096
 """Connections that may wait to be accepted."""
 
 ACCEPTED_AT_ONCE, ACCEPTED_OF_FEW = 32, 8

@@ -33,6 +33,11 @@ class LocalAwsProcess(ServerProcess):
         return self._told(r"streams listens on (http://\S+)")
 
     @property
+    def protocols_url(self) -> str:
+        """The base URL of the function of A2A, AG-UI, MCP and OpenAI's APIs."""
+        return self._told(r"URL of ProtocolsFunction listens on (http://\S+)")
+
+    @property
     def endpoint(self) -> str:
         """What AWS_ENDPOINT_URL has to be."""
         return self._told(r"AWS_ENDPOINT_URL=(http://\S+)")

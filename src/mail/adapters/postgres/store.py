@@ -208,8 +208,11 @@ class PostgresStore:
         async with connection.transaction() as fork:
             async for part in fork_slices(change, inherits, read, self._pacer):
                 values |= commit_values(part, (), owner=self.turns.owner, now=self.turns.clock())
-                is_last = part.last_seq == change.task.seq
-                outcome = await connection.execute(BEGIN_TASK if is_last else ADD_SLICE, values)
+                if part.last_seq < change.task.seq:
+                    await connection.execute(ADD_SLICE, values)
+                    values.clear()
+                    del part  # before the next slice is read
+            outcome = await connection.execute(BEGIN_TASK, values)
             row = await outcome.fetchone()
             assert row is not None
             if not row[0]:

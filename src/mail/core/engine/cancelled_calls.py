@@ -31,10 +31,10 @@ from mail.core.task.waits import MOST_ENDED, Wait
 from mail.core.turns.context import TURN, TurnContext, lend_time_limit
 
 CALLS_AT_ONCE = 20
-"""How many calls are cancelled under one lease; if the process ends meanwhile, their actions may hear of it again."""
+"""How many calls are cancelled, and how many asked about, under one lease.
 
-POLLS_AT_ONCE = 20
-"""How many calls servers are asked about under one lease."""
+If the process ends meanwhile, their actions may hear of it again.
+"""
 
 CANCEL_SECONDS = 60.0
 """Seconds that `on_cancel`, or an answer of a server, may take."""
@@ -65,7 +65,7 @@ class CancelledCalls(LeasedTurn):
             return None
         calls, polled, rest = await self._read(self.turn.task)
         due = self._due(calls, 1 if self.turn.lease.attempt > 1 else CALLS_AT_ONCE)
-        asked = due_to_poll(polled, self._clock.now().timestamp())[:POLLS_AT_ONCE]
+        asked = due_to_poll(polled, self._clock.now().timestamp())[:CALLS_AT_ONCE]
         limit = min(seconds, CANCEL_SECONDS)
         problems, answers = await asyncio.gather(
             asyncio.gather(*(self._cancel(call, limit) for call in due)),
@@ -83,7 +83,7 @@ class CancelledCalls(LeasedTurn):
         calls, polled, rest = await self._read(self.turn.task)
         due = self._due(calls, 1)
         now = self._clock.now().timestamp()
-        asked = {call.digest: reason for call in due_to_poll(polled, now)[:POLLS_AT_ONCE]}
+        asked = {call.digest: reason for call in due_to_poll(polled, now)[:CALLS_AT_ONCE]}
         return await self._settle(calls, due, [reason] * len(due), rest, polled, asked, is_final=True)
 
     async def abandon(self, reason: str, attempts: int) -> TaskChange | None:

@@ -101,8 +101,9 @@ class Call(Runs):
             return None
         context = context_of(given)
         digest = sha256(context.encode()).hexdigest()
-        is_known = answers is not None or (task is not None and task.generation.notes.get(CONTEXT) == digest)
-        items = items_of(new, "" if is_known else context)
+        notes = {} if task is None else task.generation.notes
+        is_told = answers is None and notes.get(CONTEXT) != digest
+        items = items_of(new, context if is_told else "")
         if answers is None and not has_user_message(items):
             raise BadRequest("messages must end with a message of the user, or begin a thread with one")
         files = await store_files(self.runtime.caller_files, str(self.principal), items)
@@ -116,7 +117,7 @@ class Call(Runs):
                 "entrypoint": entrypoint if answers is None else None,
                 "files": tuple(dict.fromkeys(each.id for each in files.values()))[-MAX_FILES:],
                 "client_tools": lend(client_tools_of(given.tools), self.runtime.swarm),
-                "notes": {CONTEXT: digest},
+                "notes": {CONTEXT: digest} if is_told else notes,
                 "drop_question": answers is None and task is not None and task.status is TaskStatus.PAUSED,
                 "ceiling": self.runtime.ceiling(self.principal),
                 "live": True,

@@ -6,7 +6,6 @@ client has seen is what the thread keeps: a draft that turns out to be no part o
 
 import json
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
 from typing import Any
 
 from ag_ui import core as ag
@@ -14,10 +13,10 @@ from pydantic_core import from_json
 
 from mail.core.decisions import items
 from mail.core.decisions.items import Item
-from mail.core.task.costs import Usage, add_models
 from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.task import Task, TaskStatus
 from mail.http.agui.input import OURS, call_id_of
+from mail.http.agui.turns import Turns
 from mail.http.openai.submission import own_name
 
 UNFINISHED = (
@@ -37,9 +36,6 @@ DECISION: dict[str, Any] = {
 """The JSON Schema of an approval."""
 
 ANSWER = {"type": "string"}
-
-_UNRECORDED = frozenset({"handed_back", "parked", "lost", "failed", "taken_over"})
-"""How turns end of which the record has nothing."""
 
 
 class Writer:
@@ -69,16 +65,9 @@ class Writer:
         self._answered: set[str] = set()
         self._is_restating = False
         self._pending: list[str] = []
-        self._begun: dict[str, list[str]] = {}  # the subagents that work, by agent
-        self._until: dict[str, datetime] = {}  # when the last turn of an agent ended that is recorded
         self._steps: dict[str, str] = {}  # the names of open steps, by call
         self._acted: set[str] = set()
-        self._turn: items.Turn | None = None
-        self._subagent: str | None = None  # whose turn is recorded
-        self._wrote = ""
-        self._raised: list[str] = []
-        self._turns: dict[str, items.Turn] = {}
-        self._models: dict[str, set[str]] = {}
+        self._turns = Turns(task.entrypoint, self._emit)
 
     def begin(self) -> None:
         """Begin the run."""
@@ -106,8 +95,8 @@ class Writer:
                 self._held.append(message)
             else:
                 await self._add(item)
-        self._end_turn()
-        self._turns, self._models, self._pending, self._is_restating = {}, {}, [], False
+        self._turns = Turns(self._parent, self._emit)
+        self._pending, self._is_restating = [], False
         self.events.clear()
         self._restate()
         await self.add(open_questions)
@@ -119,12 +108,8 @@ class Writer:
 
     async def _add(self, item: Item) -> None:
         match item:
-            case items.Turn():
-                self._begin_turn(item)
-            case items.ModelCall():
-                self._models.setdefault(item.turn, set()).add(item.model)
-            case items.Mail():
-                self._wrote = item.text
+            case items.Turn() | items.ModelCall() | items.Mail():
+                self._turns.read(item)
             case items.Message():
                 self._say(item.id, item.text, role="user")
             case items.Told():
@@ -145,17 +130,8 @@ class Writer:
         """Write what a running turn does."""
         source = (event.turn, event.extra.get("call"))
         match event.kind:
-            case LiveKind.TURN_STARTED:
-                self._end_turn()
-                until = self._until.get(event.agent)
-                if (
-                    until is None or datetime.fromisoformat(event.timestamp) >= until
-                ):  # else it is recorded already
-                    self._begin_subagent(event.agent, event.turn)
-            case LiveKind.TURN_ENDED if event.extra.get("outcome") in _UNRECORDED:
-                if event.turn in self._begun.get(event.agent, ()):
-                    self._begun[event.agent].remove(event.turn)
-                    self._emit(ag.SubagentErrorEvent(subagent_run_id=event.turn, message=event.text))
+            case LiveKind.TURN_STARTED | LiveKind.TURN_ENDED:
+                self._turns.live(event)
             case LiveKind.ACTION_STARTED if event.extra["tool_call_id"] not in self._acted:
                 self._begin_step(event.extra["tool_call_id"], f"{event.agent}: {event.extra['tool_name']}")
             case LiveKind.ACTION_ENDED:
@@ -172,13 +148,10 @@ class Writer:
     def end(self, told: Sequence[Item], status: TaskStatus, *, is_typed: bool) -> None:
         """End the run as it has ended, with the items that were `told`; `is_typed` if its answer is a JSON value."""
         self._end_draft()
-        self._end_turn()
         for step in list(self._steps):
             self._end_step(step)
-        for begun in self._begun.values():
-            for subagent in begun:
-                self._emit(ag.SubagentFinishedEvent(subagent_run_id=subagent))
-        given, usage = self._given, self._usage() or None
+        self._turns.end()
+        given, usage = self._given, self._turns.usage() or None
         ids: dict[str, Any] = {"thread_id": given.thread_id, "run_id": given.run_id, "usage": usage}
         match status:
             case TaskStatus.RUNNING:
@@ -258,7 +231,7 @@ class Writer:
     # ----------------------------------------------------------------------------------------------- calls
 
     def _call(self, call_id: str, name: str, arguments: Mapping[str, Any], agent: str) -> None:
-        subagent, message_id, text = self._subagent_of(agent), f"{OURS}{call_id}", json.dumps(arguments)
+        subagent, message_id, text = self._turns.subagent_of(agent), f"{OURS}{call_id}", json.dumps(arguments)
         call = ag.ToolCall(id=call_id, function=ag.FunctionCall(name=name, arguments=text))
         self._held.append(ag.AssistantMessage(id=message_id, tool_calls=[call], subagent_run_id=subagent))
         about: dict[str, Any] = {"tool_call_id": call_id, "subagent_run_id": subagent}
@@ -270,13 +243,10 @@ class Writer:
         about: dict[str, Any] = {
             "tool_call_id": call_id,
             "content": text,
-            "subagent_run_id": self._subagent_of(agent),
+            "subagent_run_id": self._turns.subagent_of(agent),
         }
         self._held.append(ag.ToolMessage(id=f"{OURS}{call_id}-result", **about))
         self._emit(ag.ToolCallResultEvent(message_id=f"{OURS}{call_id}-result", **about))
-
-    def _subagent_of(self, agent: str) -> str | None:
-        return self._subagent if self._turn is not None and self._turn.agent == agent else None
 
     def _ask(self, question: items.Question) -> None:
         """Write the call of a question when it is asked, and its result once there is one."""
@@ -284,7 +254,7 @@ class Writer:
         if question.call_id not in self._questions and (question.is_open or self._is_restating):
             self._remark(question)
             self._call(call_id, own_name(question.name), question.arguments, question.agent)
-            (self._pending if is_lent else self._raised).append(call_id)
+            (self._pending if is_lent else self._turns.raised).append(call_id)
         self._questions.add(question.call_id)
         answers = self._is_restating or not is_lent  # the application has what its own tools returned
         if answers and call_id not in self._answered and (text := _result_of(question)) is not None:
@@ -301,39 +271,6 @@ class Writer:
             response_schema=DECISION if approval else ANSWER,
         )
 
-    # ----------------------------------------------------------------------------------------------- agents
-
-    def _begin_turn(self, turn: items.Turn) -> None:
-        """Note a turn of the record, or what its commit adds to it. It is that of the first subagent of its agent."""
-        if turn.id not in self._turns:
-            self._end_turn()
-            ended = datetime.fromisoformat(turn.time) + timedelta(seconds=turn.seconds)
-            self._until[turn.agent] = ended - timedelta(microseconds=ended.microsecond % 1000)
-            if not self._begun.get(turn.agent):
-                self._begin_subagent(turn.agent, turn.id)
-            self._subagent = self._begun[turn.agent].pop(0) if turn.agent != self._parent else None
-            self._turn = turn
-        elif self._turn is not None and self._turn.id == turn.id:
-            self._turn = turn
-        self._turns[turn.id] = turn
-
-    def _end_turn(self) -> None:
-        """End the subagent whose turn was recorded."""
-        turn, subagent, wrote, raised = self._turn, self._subagent, self._wrote, self._raised
-        self._turn, self._subagent, self._wrote, self._raised = None, None, "", []
-        if turn is None or subagent is None:
-            return
-        if turn.state != "ok":
-            self._emit(ag.SubagentErrorEvent(subagent_run_id=subagent, message=turn.did))
-            return
-        outcome = ag.SubagentFinishedSuspendedOutcome(interrupt_ids=raised) if raised else None
-        self._emit(ag.SubagentFinishedEvent(subagent_run_id=subagent, result=wrote or None, outcome=outcome))
-
-    def _begin_subagent(self, agent: str, subagent: str) -> None:
-        if agent != self._parent:
-            self._begun.setdefault(agent, []).append(subagent)
-            self._emit(ag.SubagentStartedEvent(subagent_run_id=subagent, name=agent))
-
     def _begin_step(self, call_id: str, name: str) -> None:
         """Show that a tool runs; a step stands for all calls at the same time that have its name."""
         if name not in self._steps.values():
@@ -343,28 +280,6 @@ class Writer:
     def _end_step(self, call_id: str) -> None:
         if (name := self._steps.pop(call_id, None)) is not None:
             self._emit(ag.StepFinishedEvent(step_name=name))
-
-    def _usage(self) -> list[ag.TokenUsage]:
-        spent: dict[str, Usage] = {}
-        for turn in self._turns.values():
-            models = self._models.get(turn.id, set())
-            if turn.usage is not None:
-                spent = add_models(spent, {"".join(models) if len(models) == 1 else "": turn.usage})
-        return [_tokens(model, usage) for model, usage in spent.items()]
-
-
-def _tokens(model: str, usage: Usage) -> ag.TokenUsage:
-    provider, _, name = model.rpartition("/")
-    return ag.TokenUsage(
-        provider=provider or None,
-        model=name or None,
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        total_tokens=usage.tokens,
-        reasoning_tokens=usage.reasoning_tokens or None,
-        cached_input_tokens=usage.cached_tokens or None,
-        cache_write_input_tokens=usage.cache_write_tokens or None,
-    )
 
 
 def _result_of(question: items.Question) -> str | None:
