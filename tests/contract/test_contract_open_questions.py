@@ -16,7 +16,7 @@ from mail.core.task.change import TaskChange
 from mail.core.task.interswarm import UnreadQuestion
 from mail.core.task.ports import Store
 from mail.core.task.stored import read_task, write_task
-from mail.core.task.task import Task, TaskKey
+from mail.core.task.task import TaskKey
 from mail.testing.agents import NAME, build_swarm, complete, turns
 from mail.testing.changes import ANN, Mail, Maker
 from mail.testing.clock import FakeClock
@@ -76,8 +76,8 @@ async def test_a_message_costs_the_same(store: Store, make: Maker, monkeypatch: 
     ],
 )
 def test_they_are_read_as_they_were(positions: list[tuple[str, int]]) -> None:
-    task = Maker().begin(TaskKey(ANN, "t")).task
-    task: Task = replace(task, unread_questions=open_questions(*positions))
+    begun = Maker().begin(TaskKey(ANN, "t")).task
+    task = replace(begun, unread_questions=open_questions(*positions))
     text = write_task(task)
     assert read_task(text) == task
     assert len(text) < 900

@@ -10,8 +10,9 @@ export const isLive = (event) => event.id === null && event.event !== "ping";
  *
  * `agents` maps each name to `{since, work, text}`: `since` in milliseconds by the server's clock; `work` maps keys to
  * the model calls and actions that run, `{kind: "model" | "action", name, since, retry, progress}` (`retry`: null, or
- * `{reason, attempt, retry_in}`; `progress`: what an action has reported); `text` is what its model has written in the current call, as `{text, reasoning, answer, to}`:
- * `to` is who gets `text` if the model calls no tool, an agent or "user"; "" if nobody does.
+ * `{reason, attempt, retry_in}`; `progress`: what an action has reported); `text` is what its model has written in the
+ * current call, as `{text, reasoning, answer, to}`: `to` is who gets `text` if the model calls no tool, an agent or
+ * "user"; "" if nobody does.
  */
 export class Live {
   agents = new Map();
