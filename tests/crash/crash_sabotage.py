@@ -239,9 +239,9 @@ def forgotten_cancellations() -> Iterator[None]:
     """That an action knows of its cancelled call is stored before it does."""
 
     async def settle_first(self: CancelledCalls, seconds: float) -> TaskChange | None:
-        calls, rest = await self._read()
+        calls, polled, rest = await self._read(self.turn.task)
         due = self._due(calls, CALLS_AT_ONCE)
-        change = await self._settle(calls, due, [""] * len(due), rest)
+        change = await self._settle(calls, due, [""] * len(due), rest, polled, {})
         for each in due:
             await self._cancel(each, seconds)
         return change
