@@ -5,7 +5,7 @@ shape.
 import json
 from base64 import b64decode, b64encode
 from concurrent.futures import ThreadPoolExecutor
-from time import monotonic, time
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -170,14 +170,6 @@ def limit_for(stage: Stage, name: str) -> int:
     with stage.start(name) as running:
         running.invoke(stage.request(name, body={}))
     return max(8, 2 * round(monotonic() - begun))
-
-
-def test_a_message_may_not_wait_longer_than_what_is_stored_is_kept(stage: Stage) -> None:
-    answer = stage.invoke(
-        "message", stage.request("message", body={"body": "hello", "not_before": time() + 91 * 86_400})
-    )
-    assert answer["statusCode"] == 400
-    assert "not_before may be 90 days ahead at most (RetentionDays" in answer["body"]
 
 
 def test_a_message_that_nobody_answers_in_time_is_accepted(stage: Stage) -> None:

@@ -190,6 +190,31 @@ class TestActionThreads:
         blocked.set()
         assert await asyncio.gather(*greedy) == [True] * 50
 
+    async def test_an_end_that_makes_room_for_two_lets_two_begin(self) -> None:
+        """The thread that has become free takes the job of the caller whose turn it is; an idle one takes another's."""
+        threads = ActionThreads(4)
+        blocked, first = threading.Event(), threading.Event()
+
+        async def begin(caller: str, until: threading.Event, *, waits: bool = False) -> asyncio.Task[bool]:
+            TURN.set(TurnContext(caller=caller))
+            begun = threading.Event()
+            job = asyncio.create_task(threads.run(lambda: begun.set() or until.wait(20)))
+            await asyncio.to_thread(begun.wait, 0.05 if waits else 20)
+            assert begun.is_set() != waits
+            return job
+
+        greedy = [await begin("greedy", blocked) for _ in range(2)]
+        others = [await begin("other", first)]
+        greedy.append(await begin("greedy", blocked, waits=True))
+        TURN.set(TurnContext(caller="other"))
+        others += [asyncio.create_task(threads.run(bool, 1)) for _ in range(3)]
+        await asyncio.sleep(0)
+        first.set()
+        assert await asyncio.gather(*others) == [True] * 4
+        assert not any(each.done() for each in greedy)
+        blocked.set()
+        assert await asyncio.gather(*greedy) == [True] * 3
+
     async def test_a_time_limit_begins_with_the_function(self) -> None:
         threads = ActionThreads(1)
         blocked = threading.Event()

@@ -21,7 +21,7 @@ from mail.local_aws.processes import LOOPBACK, Interpreter, KeptProcess, free_po
 from mail.local_aws.stack import WRAPPER_VARIABLE, FunctionSpec
 
 START_SECONDS = 60.0
-_HOP_BY_HOP = {"connection", "host", "keep-alive", "transfer-encoding", "upgrade"}
+_HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "upgrade"}
 
 
 class WebFunction:

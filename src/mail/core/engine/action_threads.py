@@ -72,12 +72,17 @@ class ActionThreads:
     def _put(self, job: _Job) -> None:
         with self._changed:
             self._waiting.put(job.caller, job)
-            if self._idle:
-                self._idle -= 1
-                self._changed.notify()
-            elif self._threads < self.size:
+            if not self._wake_one() and self._threads < self.size:
                 self._threads += 1
                 Thread(target=self._work, name=f"action-{self._threads}", daemon=True).start()
+
+    def _wake_one(self) -> bool:
+        """Let an idle thread look for a job, if any waits; return whether one does."""
+        if not self._idle or not self._waiting:
+            return False
+        self._idle -= 1
+        self._changed.notify()
+        return True
 
     def _work(self) -> None:
         """Run jobs until the process ends."""
@@ -87,6 +92,7 @@ class ActionThreads:
                     self._idle += 1
                     self._changed.wait()
                 self._shares.begin(job.caller)
+                self._wake_one()  # what has ended may have made room for more than this job
             job.run()
             with self._changed:
                 self._shares.end(job.caller)

@@ -10,6 +10,9 @@ class RoundRobin[T]:
     def __init__(self) -> None:
         self._items: OrderedDict[str, deque[T]] = OrderedDict()
 
+    def __bool__(self) -> bool:
+        return bool(self._items)
+
     def put(self, caller: str, item: T) -> None:
         """Add an item."""
         items = self._items.get(caller)
