@@ -16,7 +16,7 @@ from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.core.engine.actions import UNKNOWN_AFTER_TIMEOUT, UNKNOWN_OUTCOME
 from mail.core.protocol.message import Tier
 from mail.core.protocol.tool_schemas import ToolFormat
-from mail.core.task.callbacks import Later
+from mail.core.task.callbacks import Later, Polled
 from mail.core.task.events import EventKind
 from mail.core.task.swarm import ActionCore
 from mail.core.turns.context import idempotency_key
@@ -453,7 +453,7 @@ class TestRedelivery:
             runs.append("first")
             return "first result"
 
-        async def slow(args: dict[str, Any]) -> str | Later:
+        async def slow(args: dict[str, Any]) -> str | Later | Polled:
             result = await action.function(args)
             if not started.is_set():
                 started.set()
