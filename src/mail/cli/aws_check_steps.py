@@ -12,13 +12,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mail.cli.aws_account import aws
 from mail.cli.options import load_storage
 from mail.cli.output import one_line
 from mail.cli.smoke import Check, Failed, perform
-from mail.errors import ConfigurationError, MAILError, StoreUnavailable
+from mail.errors import ConfigurationError, MAILError
 
 if TYPE_CHECKING:
-    from mail.adapters.aws.client import AwsClient
     from mail.cli.connection import CommandClient
 
 TAG = "mail-aws-check"
@@ -184,20 +184,6 @@ class Run:
             yield
         finally:
             task.cancel()
-
-
-@asynccontextmanager
-async def aws(service: str) -> "AsyncIterator[AwsClient]":
-    """Make a client of an AWS service. Raises Failed with what AWS says."""
-    from mail.adapters.aws.client import Aws
-
-    client = Aws().client(service)
-    try:
-        yield client
-    except StoreUnavailable as error:
-        raise Failed(f"{service}: {error.__cause__ or error}") from error
-    finally:
-        client.close()
 
 
 async def until(is_so: Callable[[], Awaitable[bool]], problem: str, *, minutes: float) -> None:

@@ -54,7 +54,7 @@ class FunctionVersions:
 async def read_versions(stack: str) -> list[FunctionVersions]:
     """Return the versions of a stack's functions. Raises ConfigurationError if it isn't one of `template.yaml`."""
     from mail.bootstrap import read_stack
-    from mail.cli.aws_check_steps import aws
+    from mail.cli.aws_account import aws
 
     read_stack(stack)
     async with aws("cloudformation") as cloudformation, aws("lambda") as client:
@@ -97,7 +97,7 @@ async def read_pages(
 
 async def change_versions(stack: str, *, back: bool, keep: int | None) -> list[FunctionVersions]:
     """Let all functions return to the version before, or delete all but the last `keep` of each; return the result."""
-    from mail.cli.aws_check_steps import aws
+    from mail.cli.aws_account import aws
 
     functions = await read_versions(stack)
     async with aws("lambda") as client:
