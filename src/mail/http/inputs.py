@@ -41,16 +41,16 @@ class Said:
     """A message of a conversation."""
 
     role: str
-    parts: tuple[str | GivenFile, ...]
+    content: tuple[str | GivenFile, ...]
 
     @property
     def text(self) -> str:
         """Its text, without its files."""
-        return "\n\n".join(part for part in self.parts if isinstance(part, str))
+        return "\n\n".join(part for part in self.content if isinstance(part, str))
 
     def in_words(self, files: StoredFiles) -> str:
         """Return its text, with its files in words."""
-        return "\n\n".join(part if isinstance(part, str) else files[part].in_words for part in self.parts)
+        return "\n\n".join(part if isinstance(part, str) else files[part].in_words for part in self.content)
 
 
 @value
@@ -96,7 +96,7 @@ def read_base64(data: str, name: str) -> File:
 def files_of(entries: Iterable[Entry]) -> list[GivenFile]:
     """Return the files of a conversation."""
     said = [each for each in entries if isinstance(each, Said)]
-    return [part for each in said for part in each.parts if not isinstance(part, str)]
+    return [part for each in said for part in each.content if not isinstance(part, str)]
 
 
 def compose(instructions: str | None, entries: Sequence[Entry], files: StoredFiles) -> Composed:

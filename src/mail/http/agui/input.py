@@ -195,4 +195,4 @@ def _text(payload: Any) -> str:
 
 def has_user_message(entries: Sequence[Entry]) -> bool:
     """Return whether a person says something."""
-    return any(isinstance(each, Said) and each.role == "user" and each.parts for each in entries)
+    return any(isinstance(each, Said) and each.role == "user" and each.content for each in entries)

@@ -130,8 +130,8 @@ class MessageItem(Given):
     content: Content
 
     def entries(self) -> tuple[Entry, ...]:
-        parts = (part.given() if isinstance(part, FilePart) else part.text for part in self.content)
-        return (Said(self.role, tuple(parts)),)
+        content = (part.given() if isinstance(part, FilePart) else part.text for part in self.content)
+        return (Said(self.role, tuple(content)),)
 
 
 class FunctionCall(Given):
