@@ -35,7 +35,7 @@ PROTOCOL_HEADERS = {
     "x-stainless-runtime-version",
     "x-stainless-timeout",
 }
-"""What clients of A2A, MCP and OpenAI send from a page; a browser refuses a request with a header that isn't allowed."""
+"""What clients of A2A, MCP and OpenAI send from a page, which a browser refuses unless the server allows it."""
 
 
 def allow_origins(app: ASGIApp, origins: Sequence[str], document: Mapping[str, Any]) -> CORSMiddleware:
