@@ -90,7 +90,7 @@ LOWEST_SAMPLE = (
 SLOW_IN_SAMPLE = ("built", "ministack", "dynoxide", "dynamodb-local", "is_killed")
 
 LAMBDA_REQUIREMENTS = [
-    ROOT / "requirements" / f"lambda-{name}.txt" for name in ("api", "light", "protocols", "turn")
+    ROOT / "requirements" / f"lambda-{name}.txt" for name in ("api", "identity", "light", "protocols", "turn")
 ]
 
 COMMANDS: Dict[str, Sequence[str]] = {

@@ -12,7 +12,13 @@ from mail.cli.project.bundle import copy_code, copy_swarm, copy_workers
 from mail.cli.project.scaffold import Project, deployment_template, requirement
 from mail.local_aws.deployment import read_template
 
-LAYERS = {"ApiLayer": "api", "ProtocolsLayer": "protocols", "TurnLayer": "turn", "CodeLayer": "code"}
+LAYERS = {
+    "ApiLayer": "api",
+    "ProtocolsLayer": "protocols",
+    "IdentityLayer": "identity",
+    "TurnLayer": "turn",
+    "CodeLayer": "code",
+}
 
 
 def test_only_code_and_layers_differ_from_ours(tmp_path: Path, template: dict[str, Any]) -> None:
