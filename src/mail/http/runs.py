@@ -182,7 +182,7 @@ class Runs:
     async def cancel(self, task_id: str, reason: str = "") -> Task:
         """Cancel a task of the caller, and return it. Raises NotCancellable and TaskNotFound."""
         instance = str(self.principal)
-        with audited(self.request, self.caller, Act.CANCEL_TASK, task_id, owner=instance):
+        async with audited(self.request, self.caller, Act.CANCEL_TASK, task_id, owner=instance):
             return await self.runtime.cancel(self.principal, task_id, reason, instance=instance)
 
     @staticmethod

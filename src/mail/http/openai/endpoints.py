@@ -143,7 +143,7 @@ async def delete_response(request: Request, caller: Caller, response_id: str) ->
             f"'{ResponseId(task.task_id, task.generation.number)}'",
             param="response_id",
         )
-    with audited(request, caller, Act.DELETE_TASK, task.task_id, owner=task.instance):
+    async with audited(request, caller, Act.DELETE_TASK, task.task_id, owner=task.instance):
         await service.runtime.delete(task.instance, task.task_id)
     return {"id": response_id, "object": "response", "deleted": True}
 

@@ -86,7 +86,7 @@ async def cancel_task(
     await service.refresh()
     swarm = service.runtime.swarm.name
     instance = named_instance(caller, body.caller, swarm)
-    with audited(request, caller, Act.CANCEL_TASK, body.task_id, owner=instance):
+    async with audited(request, caller, Act.CANCEL_TASK, body.task_id, owner=instance):
         principal = caller.principal(swarm)
         task = await service.runtime.cancel(principal, body.task_id, body.reason, instance=instance)
     preferred = read_preference(request.headers.getlist("prefer")).wait

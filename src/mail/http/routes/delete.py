@@ -34,6 +34,6 @@ async def delete_task(
     """
     service = service_of(request)
     instance = named_instance(caller, owner, service.runtime.swarm.name)
-    with audited(request, caller, Act.DELETE_TASK, task_id, owner=instance):
+    async with audited(request, caller, Act.DELETE_TASK, task_id, owner=instance):
         task = await service.runtime.delete(instance, task_id)
     return JSON({"task_id": task_id, "status": "deleted", "stored_bytes": task.stored_bytes})

@@ -99,7 +99,7 @@ async def post_health(
 ) -> JSON:
     """Set the status that other swarms see. Only for admins with an API key: a browser's session can't set it."""
     service = service_of(request)
-    with audited(request, caller, Act.SET_HEALTH, body.status):
+    async with audited(request, caller, Act.SET_HEALTH, body.status):
         refuse_session(caller, "mail client, and in it: health-update STATUS")
         await service.documents.set_health(body.status)
     return _health(service, body.status)

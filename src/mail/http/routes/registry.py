@@ -141,7 +141,7 @@ async def post_swarms(
     The swarm's description is read from its `/`, or later if the swarm is down. If a swarm of another name answers
     there, the registration is refused. A browser's session can't register one.
     """
-    with audited(request, caller, Act.REGISTER_SWARM, body.name):
+    async with audited(request, caller, Act.REGISTER_SWARM, body.name):
         refuse_session(caller, "mail client, and in it: swarm-register NAME URL")
         done = await _registry(request).register_swarm(
             body.name,
@@ -160,7 +160,7 @@ async def delete_swarm(
     request: Request, caller: Admin, name: Annotated[str, Path(description="The name of the swarm.")]
 ) -> JSON:
     """Remove a swarm from the registry, so that agents can no longer write to it. Only for admins."""
-    with audited(request, caller, Act.REMOVE_SWARM, name):
+    async with audited(request, caller, Act.REMOVE_SWARM, name):
         if not await _registry(request).unregister_swarm(name):
             raise SwarmNotFound(f"no swarm {name!r} is registered here")
     return JSON({"status": "unregistered", "swarm_name": name})

@@ -172,7 +172,7 @@ async def dump_swarm(request: Request, caller: Admin) -> JSON:
     """Log the running swarm, without values that look like secrets, and return it. Only for admins."""
     served = _served(request)
     await served.refresh()
-    with audited(request, caller, Act.DUMP_SWARM, served.entry.name):
+    async with audited(request, caller, Act.DUMP_SWARM, served.entry.name):
         swarm = served.dump()
     return JSON({"status": "dumped", "swarm_name": served.entry.name, "swarm": swarm})
 
@@ -205,7 +205,7 @@ async def load_swarm(
 
     It may refer to modules that the server's settings allow, and to public URLs. A browser's session can't load one.
     """
-    with audited(request, caller, Act.LOAD_SWARM) as line:
+    async with audited(request, caller, Act.LOAD_SWARM) as line:
         refuse_session(caller, "mail client, and in it: swarm-load-from-json @FILE")
         entry = await _served(request).load(body.swarm)
         line.on = f"{entry.name} {entry.version}".strip()

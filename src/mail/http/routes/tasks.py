@@ -110,7 +110,7 @@ async def get_tasks(
         instance = None
     if instance != own and fields is None:
         raise BadRequest("other callers' tasks are available only as summaries: add fields=summary")
-    with audited(request, caller, Act.LIST_TASKS, owner=instance):
+    async with audited(request, caller, Act.LIST_TASKS, owner=instance):
         page = await service.runtime.store.list_tasks(instance, status=status, limit=limit, cursor=cursor)
     query = {"limit": str(limit)} | ({"status": status.value} if status else {})
     query |= {"all": "true"} if every else {"caller": whose} if whose else {}

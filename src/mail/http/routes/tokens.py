@@ -100,7 +100,7 @@ async def post_token(request: Request, caller: Admin, body: Annotated[PostTokens
     """
     service = issuing_service(request)
     clock = service.runtime.clock
-    with audited(request, caller, Act.CREATE_TOKEN, f"{body.role}:{body.id}") as entry:
+    async with audited(request, caller, Act.CREATE_TOKEN, f"{body.role}:{body.id}") as entry:
         refuse_session(caller, f"mail token create --role {body.role} --id ID")
         if not caller.is_local:
             await tokens.check_token(service.documents, find_bearer(request.headers), clock)
@@ -119,7 +119,7 @@ async def delete_token(
     It is refused immediately, and by other processes of the server within five seconds.
     """
     service = issuing_service(request)
-    with audited(request, caller, Act.REVOKE_TOKEN, number) as entry:
+    async with audited(request, caller, Act.REVOKE_TOKEN, number) as entry:
         token = await tokens.revoke_token(service.documents, number)
         entry.on = f"{token.role}:{token.id} {number}"
     service.revoke()

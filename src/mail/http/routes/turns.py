@@ -164,7 +164,7 @@ async def get_turns(
     service = service_of(request)
     runtime = service.runtime
     owner = named_instance(caller, of, runtime.swarm.name)
-    with audited(request, caller, Act.READ_TURNS, task_id, owner=owner):
+    async with audited(request, caller, Act.READ_TURNS, task_id, owner=owner):
         task = await load_task(service, caller, task_id, of)
     events = await read_page(
         runtime.store,

@@ -219,7 +219,7 @@ async def delete_webhook(
     swarm = service.runtime.swarm.name
     owner = named_instance(caller, of, swarm)
     is_id = _ID.fullmatch(webhook_id) is not None
-    with audited(request, caller, Act.DISABLE_WEBHOOK, webhook_id, owner=owner):
+    async with audited(request, caller, Act.DISABLE_WEBHOOK, webhook_id, owner=owner):
         was_registered = is_id and await service.documents.delete_webhook(owner, webhook_id)
         tasks = 0
         if is_id and of is not None and caller.role == "admin":
