@@ -55,6 +55,7 @@ WRITERS = {
     Kind.IDEMPOTENCY_KEY: DOORS,
     Kind.PERMITS: {"TurnRole"},
     Kind.SWARM_VERSION: DOORS | {"TurnRole", *BEGINNERS},
+    Kind.AUDIT: HTTP,  # and nobody deletes an entry
 }
 READERS = {
     Kind.TOKEN: HTTP,
@@ -68,12 +69,14 @@ READERS = {
     Kind.IDEMPOTENCY_KEY: DOORS,
     Kind.PERMITS: {"TurnRole"},
     Kind.SWARM_VERSION: HTTP | QUEUES,
+    Kind.AUDIT: {"StreamRole"},
 }
 LISTERS = {
     Kind.TOKEN: ISSUERS,
     Kind.PEER: READERS[Kind.PEER],
     Kind.FOUND_PEER: READERS[Kind.FOUND_PEER] | {"TurnRole"},
     Kind.WEBHOOK: {"TasksRole", "StreamRole"},
+    Kind.AUDIT: ISSUERS,
 }
 ERASERS = {
     Kind.TOKEN: ISSUERS,

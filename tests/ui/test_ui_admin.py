@@ -125,6 +125,7 @@ def test_axe_finds_nothing(
         "Schedules",
         "Webhooks",
         "Tokens",
+        "Audit",
         "Loaded swarm",
     )
     for name in names:

@@ -12,51 +12,17 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from enum import StrEnum
 
 from fastapi import Request
 
 from mail.auth.keys import Caller
-from mail.core.task.documents import AuditEntry
+from mail.core.task.audit import MAX_TEXT, Act, AuditEntry
 from mail.errors import Forbidden, MAILError
 from mail.http.account import CALLER
 from mail.http.service import Service, address_of, service_of
 
 logger = logging.getLogger("mail.audit")
 logger.setLevel(logging.INFO)
-
-MAX_TEXT = 200
-"""Characters of what a caller has named, in a line."""
-
-
-class Act(StrEnum):
-    """An act with rights."""
-
-    CREATE_TOKEN = "create token"  # noqa: S105
-    REVOKE_TOKEN = "revoke token"  # noqa: S105
-    MAKE_LINK = "make sign-in link"
-    SIGN_IN = "sign in"
-    SIGN_OUT = "sign out"
-    LOAD_SWARM = "load swarm"
-    DUMP_SWARM = "dump swarm"
-    SET_HEALTH = "set health"
-    REGISTER_SWARM = "register swarm"
-    REMOVE_SWARM = "remove swarm"
-    CANCEL_TASK = "cancel task"
-    DELETE_TASK = "delete task"
-    READ_TURNS = "read turns of task"
-    LIST_TASKS = "list tasks"
-    LIST_DEAD_LETTERS = "list dead letters"
-    REDRIVE = "redrive dead letters"
-    DISCARD = "discard dead letters"
-    DISABLE_WEBHOOK = "disable webhook"
-    CREATE_SCHEDULE = "create schedule"
-    CHANGE_SCHEDULE = "change schedule"
-    DELETE_SCHEDULE = "delete schedule"
-    RUN_SCHEDULE = "run schedule"
-    READ_AUDIT = "read audit"
-    REQUEST = "request"
-
 
 _OF_OTHERS = frozenset(
     {
@@ -153,10 +119,10 @@ async def record(
 
 def _entry(request: Request, caller: Caller, act: Act, on: str, owner: str | None, reason: str) -> AuditEntry:
     runtime = service_of(request).runtime
-    now, address = runtime.clock.now(), address_of(request)[:MAX_TEXT]
     by = str(caller.principal(runtime.swarm.name))
-    number = f"{AuditEntry.moment(now)}-{runtime.clock.new_id()}"
-    return AuditEntry(number, now.isoformat(), act.value, by, on[:MAX_TEXT], owner, address, reason)
+    return AuditEntry.begin(
+        runtime.clock, act, by, on, owner=owner, address=address_of(request)[:MAX_TEXT], reason=reason
+    )
 
 
 def _is_own(entry: AuditEntry) -> bool:

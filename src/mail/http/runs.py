@@ -15,13 +15,14 @@ from mail.core.decisions.runs import Run, after
 from mail.core.decisions.submit import ResumeFrom, Submission
 from mail.core.engine.watch import read_timeline
 from mail.core.protocol.values import Value, value
+from mail.core.task.audit import Act
 from mail.core.task.events import Event
 from mail.core.task.files import FileRef
 from mail.core.task.live import LiveEvent
 from mail.core.task.task import Generation, Task, TaskKey, TaskStatus
 from mail.errors import TaskNotFound
 from mail.http.account import CALLER
-from mail.http.audit import Act, audited
+from mail.http.audit import audited
 from mail.http.service import Service, base_url, service_of
 from mail.http.sse import read_batches
 from mail.http.task_json import load_task, reading

@@ -18,7 +18,7 @@ from mail.core.engine.permits import ModelPermits
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.core.protocol.values import Value, value
-from mail.core.task.documents import AuditEntry
+from mail.core.task.audit import AuditEntry
 from mail.errors import MAILError, RateLimited, Unauthenticated
 from mail.http.account import Account, Holding
 from mail.http.conversations import Conversations

@@ -8,9 +8,8 @@ from typing import cast
 
 from pydantic_core import from_json, to_json
 
+from mail.core.task.audit import STARTED, AuditEntry
 from mail.core.task.documents import (
-    STARTED,
-    AuditEntry,
     CallerRole,
     ClaimedKey,
     Document,

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import field
-from datetime import datetime
 from enum import Enum, StrEnum, auto
 from typing import Literal
 
@@ -129,38 +128,3 @@ class ClaimedKey:
     digest: str
     task_id: str
     until: float
-
-
-STARTED = "started"
-"""The outcome of an act that has not ended, or whose process has ended before it."""
-
-
-@value
-class AuditEntry:
-    """An act with rights: who did what, on what, and how it ended.
-
-    Attributes:
-        id: its time and a random part, which order entries.
-        time: when it began, in ISO 8601, UTC.
-        by: the principal who acted.
-        on: what the act was about.
-        owner: the principal whose task, webhook or schedule it was about; None for all callers', or for none of these.
-        address: from where the request came; empty if that is unknown.
-        reason: why, if the act asks for a reason.
-        outcome: `done`, `refused`, `failed` or `STARTED`.
-    """
-
-    id: str
-    time: str
-    act: str
-    by: str
-    on: str = ""
-    owner: str | None = None
-    address: str = ""
-    reason: str = ""
-    outcome: str = STARTED
-
-    @staticmethod
-    def moment(time: datetime) -> str:
-        """Return the beginning of the ids of entries of this time, which later ones are greater than."""
-        return f"{int(time.timestamp() * 1_000_000):016d}"

@@ -14,9 +14,10 @@ from mail.core.engine.pacing import Paced
 from mail.core.engine.watch import LONG_POLL, Submitted, read_timeline
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.values import value
+from mail.core.task.audit import Act
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task, TaskKey
-from mail.http.audit import Act, audited
+from mail.http.audit import audited
 from mail.http.bodies import JSON, Given, JSONBody
 from mail.http.openai import chat, stream
 from mail.http.openai.chat import PostChat

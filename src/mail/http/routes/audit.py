@@ -9,9 +9,9 @@ from pydantic import Field
 from pydantic_core import to_json
 
 from mail.core.protocol.values import fill
-from mail.core.task.documents import AuditEntry
+from mail.core.task.audit import OPERATOR, Act, AuditEntry
 from mail.http.access import Admin, Since, Until, read_time
-from mail.http.audit import Act, audited
+from mail.http.audit import audited
 from mail.http.bodies import JSON, Answered
 from mail.http.openapi import PAGE_HEADERS, make_router, problems
 from mail.http.service import service_of
@@ -33,7 +33,7 @@ class AuditLine(Answered):
     id: str
     time: str = Field(description="When it began, in ISO 8601.")
     act: Act
-    by: str = Field(description="Who acted: `role:id@swarm`.")
+    by: str = Field(description="Who acted: `role:id@swarm`, or `operator` by a command on the database.")
     on: str = Field(
         description="What it was about: a task, a webhook, the caller of a token; empty for nothing."
     )
@@ -75,7 +75,10 @@ async def get_audit(
     caller: Admin,
     of: Annotated[
         str | None,
-        Query(alias="caller", description="Only what this caller did: `role:id`, or `role:id@swarm`."),
+        Query(
+            alias="caller",
+            description="Only what this caller did: `role:id`, or `role:id@swarm`, or `operator`.",
+        ),
     ] = None,
     act: Annotated[Act | None, Query(description="Only this act.")] = None,
     since: Since = None,
@@ -91,7 +94,7 @@ async def get_audit(
     With a filter, a page may be shorter than `limit`, or empty, and not be the last.
     """
     service = service_of(request)
-    by = None if of is None else of if "@" in of else f"{of}@{service.runtime.swarm.name}"
+    by = of if of in (None, OPERATOR) or "@" in of else f"{of}@{service.runtime.swarm.name}"
     first, end = (_moment(read_time(text, name)) for text, name in ((since, "since"), (until, "until")))
     is_filtered = act is not None or by is not None
     size = SCANNED if is_filtered else limit

@@ -13,10 +13,11 @@ from mail.core.engine.dead_letters import ListedDeadLetter, Sweep
 from mail.core.protocol.address import Principal
 from mail.core.protocol.message import TaskId
 from mail.core.protocol.values import fill
+from mail.core.task.audit import Act
 from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import BadRequest
 from mail.http.access import AdminOrUser, NextCursor, chosen_instance, named_instance
-from mail.http.audit import Act, audited
+from mail.http.audit import audited
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import PAGE_HEADERS, answers, make_router, problems
 from mail.http.service import service_of

@@ -5,8 +5,9 @@ from typing import Literal
 from fastapi import Request
 from pydantic import Field
 
+from mail.core.task.audit import Act
 from mail.http.access import AdminOrUser, GivenTask, OtherOwner, named_instance
-from mail.http.audit import Act, audited
+from mail.http.audit import audited
 from mail.http.bodies import JSON, Answered
 from mail.http.openapi import answers, make_router
 from mail.http.service import service_of

@@ -7,8 +7,9 @@ from pydantic import Field, StringConstraints
 
 from mail.core.protocol import PROTOCOL_VERSION
 from mail.core.protocol.values import fill
+from mail.core.task.audit import Act
 from mail.http.access import Admin
-from mail.http.audit import Act, audited, refuse_session
+from mail.http.audit import audited, refuse_session
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import make_router
 from mail.http.service import Service, service_of

@@ -5,9 +5,10 @@ from typing import Annotated, Any, Literal
 from fastapi import Depends, Path, Query, Request
 from pydantic import Field
 
+from mail.core.task.audit import Act
 from mail.errors import SwarmNotFound
 from mail.http.access import Admin, RoleGate
-from mail.http.audit import Act, audited, refuse_session
+from mail.http.audit import audited, refuse_session
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import answers, make_router
 from mail.http.service import Registry, Service, base_url, service_of

@@ -8,10 +8,11 @@ from pydantic import Field, ValidationError
 from mail.auth.keys import Caller
 from mail.core.protocol.clock import format_time
 from mail.core.protocol.error_text import explain
+from mail.core.task.audit import Act
 from mail.core.task.schedules import FAILING, Missed, Overlap, RunState, Schedule, ScheduleName, ScheduleState
 from mail.errors import BadRequest, ScheduleNotFound
 from mail.http.access import AdminOrUser, named_instance
-from mail.http.audit import Act, audited, refuse_session
+from mail.http.audit import audited, refuse_session
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import answers, make_router
 from mail.http.service import Service, service_of

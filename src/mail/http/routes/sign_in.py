@@ -17,10 +17,11 @@ from pydantic import Field, StringConstraints
 
 from mail.auth import tokens
 from mail.auth.keys import Caller, find_bearer
+from mail.core.task.audit import Act
 from mail.core.task.documents import CallerRole
 from mail.errors import BadRequest
 from mail.http.access import AdminOrUser
-from mail.http.audit import Act, audited, record, refuse_session
+from mail.http.audit import audited, record, refuse_session
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import answers, make_router
 from mail.http.routes.tokens import NO_STORE, issuing_service

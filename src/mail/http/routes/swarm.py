@@ -5,10 +5,11 @@ from typing import Annotated, Any, Literal
 from fastapi import Depends, Query, Request
 from pydantic import Field
 
+from mail.core.task.audit import Act
 from mail.core.task.swarm import SwarmCore
 from mail.errors import ConfigurationError, Forbidden, SwarmFixed, SwarmInvalid
 from mail.http.access import Admin, AdminOrUser
-from mail.http.audit import Act, audited, refuse_session
+from mail.http.audit import audited, refuse_session
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import answers, make_router
 from mail.http.service import service_of

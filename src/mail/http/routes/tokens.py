@@ -7,10 +7,11 @@ from pydantic import Field
 
 from mail.auth import tokens
 from mail.auth.keys import Caller, digest, find_bearer
+from mail.core.task.audit import Act
 from mail.core.task.documents import CallerRole, StoredToken
 from mail.errors import TokensElsewhere
 from mail.http.access import Admin
-from mail.http.audit import Act, audited, refuse_session
+from mail.http.audit import audited, refuse_session
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import answers, make_router
 from mail.http.service import Service, service_of

@@ -15,12 +15,13 @@ from pydantic import Field
 from mail.auth.keys import Caller
 from mail.core.protocol.message import TaskId
 from mail.core.protocol.values import fill
+from mail.core.task.audit import Act
 from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.task import Task, TaskKey
 from mail.core.turns.context import CURRENT_TASK
 from mail.errors import TaskNotFound
 from mail.http.access import AdminOrUser, Since, Until, chosen_instance, read_time
-from mail.http.audit import Act, record
+from mail.http.audit import record
 from mail.http.bodies import JSON, Answered
 from mail.http.openapi import answers, make_router
 from mail.http.service import Service, service_of
