@@ -43,7 +43,7 @@ class AuditLine(Answered):
     address: str = Field(description="From where the request came; empty if that is unknown.")
     reason: str = Field(description="The reason that was given; empty for none.")
     outcome: Literal["done", "refused", "failed", "started"] = Field(
-        description="`started` if the act goes on, or its server ended before it."
+        description="`started` until the act has ended; it stays so if its server ends first."
     )
 
 
