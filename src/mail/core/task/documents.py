@@ -41,6 +41,8 @@ class Kind(StrEnum):
     """`(digest)`"""
     AUDIT = "audit entry"
     """`(id)`; ids are in the order of time."""
+    ISSUER_KEYS = "keys of the identity provider"
+    """`()`"""
 
 
 class PutIf(Enum):
