@@ -55,6 +55,7 @@ WRITERS = {
     Kind.IDEMPOTENCY_KEY: DOORS,
     Kind.PERMITS: {"TurnRole"},
     Kind.SWARM_VERSION: DOORS | {"TurnRole", *BEGINNERS},
+    Kind.ISSUER_KEYS: {"PeerHealthRole"},  # which nobody calls
 }
 READERS = {
     Kind.TOKEN: HTTP,
@@ -68,6 +69,7 @@ READERS = {
     Kind.IDEMPOTENCY_KEY: DOORS,
     Kind.PERMITS: {"TurnRole"},
     Kind.SWARM_VERSION: HTTP | QUEUES,
+    Kind.ISSUER_KEYS: HTTP | {"PeerHealthRole"},
 }
 LISTERS = {
     Kind.TOKEN: ISSUERS,
@@ -138,7 +140,12 @@ async def test_each_kind_of_document_is_written_and_read_by_those_who_have_to(
     client = make_client("moto", "dynamodb")
     documents = DynamoDBDocuments(client, table.table)
     keys = {Kind.WEBHOOK: ("user:ann@x", "id"), Kind.IDEMPOTENCY_KEY: ("user:ann@x", "key")}
-    single = {Kind.HAD_TOKENS: {}, Kind.HEALTH: {"status": "well"}, Kind.LOADED_SWARM: {"text": "{}"}}
+    single = {
+        Kind.HAD_TOKENS: {},
+        Kind.HEALTH: {"status": "well"},
+        Kind.LOADED_SWARM: {"text": "{}"},
+        Kind.ISSUER_KEYS: {"record": "{}"},
+    }
     for kind in Kind:
         key: tuple[str, ...] = () if kind in single else keys.get(kind, ("name",))
         fields = single.get(kind, {"record": "{}"})

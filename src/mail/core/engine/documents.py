@@ -22,7 +22,7 @@ from mail.core.task.webhooks import WebhookRecord, in_order
 
 
 class ServerDocuments:
-    """Tokens, sign-in links, idempotency keys, the health status, the loaded swarm, peers and registered webhooks."""
+    """Tokens, sign-in links, idempotency keys, keys of an identity provider, the loaded swarm, peers and webhooks."""
 
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
@@ -102,6 +102,15 @@ class ServerDocuments:
     async def set_loaded_swarm(self, swarm: LoadedSwarm) -> None:
         """Store a loaded swarm in place of the one before it. Raises PayloadTooLarge."""
         await self._documents.put(Kind.LOADED_SWARM, Document((), dataclasses.asdict(swarm)))
+
+    async def issuer_keys(self) -> str | None:
+        """Return the keys of the identity provider that were stored last, as `mail.auth.oidc` writes them."""
+        document = await self._documents.get(Kind.ISSUER_KEYS)
+        return None if document is None else document.fields["record"]
+
+    async def set_issuer_keys(self, record: str) -> None:
+        """Store the keys of the identity provider in place of those before."""
+        await self._documents.put(Kind.ISSUER_KEYS, Document((), {"record": record}))
 
     async def peers(self) -> tuple[list[PeerRecord], dict[str, PeerHealth]]:
         """Return the known swarms, and the results of their last health checks, by name; some may have expired.

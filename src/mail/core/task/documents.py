@@ -39,6 +39,8 @@ class Kind(StrEnum):
     """`(pattern)`"""
     SWARM_VERSION = "version of the swarm"
     """`(digest)`"""
+    ISSUER_KEYS = "keys of the identity provider"
+    """`()`"""
 
 
 class PutIf(Enum):
