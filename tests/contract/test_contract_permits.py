@@ -175,7 +175,7 @@ async def test_functions_write_once_for_each_call_with_a_limit_of_tokens(documen
             continue
         begun += 1
         await gates[n % 3].end(2_000, 1.0)
-    assert begun and waiting
+    assert 0 < begun < 12
     while waiting:
         at, ticket = waiting.pop(0)
         processes.clock.advance(max(0.0, at - processes.clock.now().timestamp()))
