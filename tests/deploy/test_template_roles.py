@@ -55,6 +55,7 @@ WRITERS = {
     Kind.IDEMPOTENCY_KEY: DOORS,
     Kind.PERMITS: {"TurnRole"},
     Kind.SWARM_VERSION: DOORS | {"TurnRole", *BEGINNERS},
+    Kind.AUDIT: HTTP,  # and nobody deletes an entry
     Kind.ISSUER_KEYS: {"PeerHealthRole"},  # which nobody calls
 }
 READERS = {
@@ -69,6 +70,7 @@ READERS = {
     Kind.IDEMPOTENCY_KEY: DOORS,
     Kind.PERMITS: {"TurnRole"},
     Kind.SWARM_VERSION: HTTP | QUEUES,
+    Kind.AUDIT: {"StreamRole"},
     Kind.ISSUER_KEYS: HTTP | {"PeerHealthRole"},
 }
 LISTERS = {
@@ -76,6 +78,7 @@ LISTERS = {
     Kind.PEER: READERS[Kind.PEER],
     Kind.FOUND_PEER: READERS[Kind.FOUND_PEER] | {"TurnRole"},
     Kind.WEBHOOK: {"TasksRole", "StreamRole"},
+    Kind.AUDIT: ISSUERS,
 }
 ERASERS = {
     Kind.TOKEN: ISSUERS,
