@@ -162,14 +162,14 @@ def apply(output: Checkpoint, judgement: Judgement, turn: Turn, tool_format: Too
     text = None
     if said := [each for each in verdicts if each.place == TEXT]:
         text = _left(said, _text_of(output))
-    places = [place for place, call in enumerate(output.calls) if _is_kept(call)]
+    indexes = [place for place, call in enumerate(output.calls) if _is_kept(call)]
     args = {
         place: _left_arguments(output.calls[place], [each for each in verdicts if each.place == place], turn)
-        for place in places
+        for place in indexes
     }
-    kept = [output.calls[place] for place in places]
+    kept = [output.calls[place] for place in indexes]
     called = [
-        (call.tool_call_id, call.tool_name, args[place]) for place, call in zip(places, kept, strict=True)
+        (call.tool_call_id, call.tool_name, args[place]) for place, call in zip(indexes, kept, strict=True)
     ]
     reply = compose_reply(kept[0].tool_format if kept else tool_format, text, called)
     calls = tuple(
@@ -180,15 +180,15 @@ def apply(output: Checkpoint, judgement: Judgement, turn: Turn, tool_format: Too
             preamble=text,
             **reply,
         )
-        for place, call in zip(places, kept, strict=True)
+        for place, call in zip(indexes, kept, strict=True)
     )
-    moved = {TEXT: TEXT, **{place: new for new, place in enumerate(places)}}
+    moved = {TEXT: TEXT, **{place: new for new, place in enumerate(indexes)}}
     verdicts = tuple(replace(each, place=moved[each.place]) for each in verdicts)
     return replace(
         output,
         text=text,
         calls=calls,
-        receipts=tuple(output.receipts[place] for place in places),
+        receipts=tuple(output.receipts[place] for place in indexes),
         judgement=replace(applied, verdicts=verdicts),
     )
 
