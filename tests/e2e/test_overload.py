@@ -227,9 +227,13 @@ class Server:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("overload")
     write_project(folder, SWARM, busy_swarm=MODULE)
+    (folder / "mail.toml").write_text(
+        '[server.settings]\nallowed_imports = ["busy_swarm", "mail.factories"]\n', encoding="utf-8"
+    )
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
-    with ServerProcess(folder, env={"PYTHONPATH": str(folder)}) as process, process.client("user") as user:
+    env = {"PYTHONPATH": str(folder), "SWARM_AUTH_TOKEN_AGENT": "a token"}
+    with ServerProcess(folder, env=env) as process, process.client("user") as user:
         server = Server(process)
         make_large(server, user)
         server.waiting = leave_mail(user)
@@ -364,7 +368,7 @@ async def cancels(server: Server) -> Counter[int]:
     await begin(server, task_id, "keep waiting")
     await until(server, f"/task?task_id={task_id}&fields=summary", lambda task: task["working"])
     return await server.at_once(
-        server.request("POST", "/task/cancel", filled({"task_id": task_id, "reason": ""}))
+        server.request("POST", "/task/cancel", filled({"task_id": task_id, "more": ""}))
     )
 
 
@@ -400,12 +404,13 @@ def mail_of_a_swarm(path: str) -> Load:
         about = {
             "request_id": "r-1",
             "sender": {"address_type": "agent", "address": "boss@agent"},
-            "recipient": {"address_type": "agent", "address": "supervisor@example-no-proxy"},
+            "recipient": {"address_type": "agent", "address": "worker@example-no-proxy"},
             "subject": "Request",
             **dict.fromkeys(("sender_swarm", "recipient_swarm", "routing_info")),
         }
 
         def request(path: str, number: str, task_id: str, body: str) -> bytes:
+            contributors = ["swarm:agent@example-no-proxy"] if path.endswith("/back") else []
             message = {
                 "message_id": number,
                 "source_swarm": "agent",
@@ -416,12 +421,14 @@ def mail_of_a_swarm(path: str) -> Load:
                 "auth_token": "",
                 "metadata": {},
                 "task_owner": "user:zoe@agent",
-                "task_contributors": ["user:zoe@agent"],
+                "task_contributors": ["user:zoe@agent", *contributors],
             }
             content = json.dumps({"message": message}).encode() if body else filled({"message": message})
             return server.request("POST", path, content, by="agent")
 
         first = f"first-{time.time()}"
+        given = json.dumps({"name": "agent", "base_url": "https://agent.example"}).encode()
+        await server.ask(server.request("POST", "/swarms", given, by="admin"))
         await server.ask(request("/interswarm/forward", first, first, "keep waiting"))
         is_back = path.endswith("/back")
         numbers = [f"{time.time()}-{n}" for n in range(AT_ONCE)]
@@ -440,7 +447,7 @@ async def sign_ins(server: Server) -> Counter[int]:
 
 
 async def schedules(server: Server) -> Counter[int]:
-    given = {"cron": "0 0 1 1 *", "body": ""}
+    given = {"cron": "0 0 1 1 *", "body": "hello", "more": ""}
     return await server.all_at_once(
         [server.request("POST", "/schedules", filled({"name": f"n{n}", **given})) for n in range(AT_ONCE)]
     )
@@ -450,7 +457,7 @@ def of_a_schedule(path: str) -> Load:
     async def load(server: Server) -> Counter[int]:
         given = {"name": "yearly", "cron": "0 0 1 1 *", "body": "hello"}
         await server.ask(server.request("POST", "/schedules", json.dumps(given).encode()))
-        return await server.at_once(server.request("POST", path.format(name="yearly"), filled({"body": ""})))
+        return await server.at_once(server.request("POST", path.format(name="yearly"), filled({"more": ""})))
 
     return load
 
@@ -468,9 +475,19 @@ def posts(path: str, body: dict[str, Any], *headers: str) -> Load:
 
 
 def long_posts(path: str, *, by: str = "user", **body: Any) -> Load:
-    """Posts of the longest bodies, most of which is one text: by default one that the route ignores."""
-    content = filled(body or {"more": ""})
-    return lambda server: server.at_once(server.request("POST", path, content, *PROTOCOLS, by=by))
+    """Posts of the longest bodies, most of which is one text, and of short ones if the route ignores that text."""
+    given = body or {"more": ""}
+    contents = [filled(given)]
+    if "more" in given:
+        contents.append(json.dumps({**given, "more": "little"}).encode())
+
+    async def load(server: Server) -> Counter[int]:
+        statuses: Counter[int] = Counter()
+        for content in contents:
+            statuses += await server.at_once(server.request("POST", path, content, *PROTOCOLS, by=by))
+        return statuses
+
+    return load
 
 
 PROTOCOLS = (
@@ -547,7 +564,7 @@ LOADS: dict[str, Load] = {
         *PROTOCOLS,
     ),
     "POST /a2a/{path:path}": long_posts("/a2a/message:send", **SAID),
-    "POST /mcp": long_posts("/mcp", **rpc("tools/call", name="supervisor", arguments={"message": ""})),
+    "POST /mcp": long_posts("/mcp", **rpc("tools/call", name="worker", arguments={"message": ""})),
     "POST /mcp, after": posts(
         "/mcp", rpc("tools/call", name="ask", arguments={"message": "more", "task_id": "large"}), *PROTOCOLS
     ),
@@ -559,7 +576,7 @@ LOADS: dict[str, Load] = {
         "/ag-ui",
         {"threadId": "large", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "more"}]},
     ),
-    "POST /interswarm/message": long_posts("/interswarm/message", body="", targets=["supervisor"]),
+    "POST /interswarm/message": long_posts("/interswarm/message", body="", targets=["worker"]),
     "POST /callbacks/{token}": callbacks,
     "POST /dead-letters/discard": dead_letters("discard"),
     "POST /dead-letters/redrive": dead_letters("redrive"),
