@@ -612,7 +612,7 @@ SMALL = {
         *("DELETE /task/timers/{timer_id}", "DELETE /tokens/{number}", "DELETE /webhooks/{webhook_id}"),
         *("GET /schedules", "GET /schedules/{name}", "GET /webhooks"),
     ),
-    "it is for admins": ("GET /swarms/dump", "GET /swarms/versions", "GET /tokens"),
+    "it is for admins": ("GET /audit", "GET /swarms/dump", "GET /swarms/versions", "GET /tokens"),
     "GET /files/{file_id} does the same": ("GET /files/shared/{link}",),
     "DELETE /task does the same": ("DELETE /v1/responses/{response_id:path}",),
     "it is a request of A2A that only refuses": ("DELETE /a2a/{path:path}",),
