@@ -1,8 +1,8 @@
 """The application of MAIL 2.0: its routes and its errors."""
 
+import json
 import logging
 from collections.abc import Sequence
-from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.encoders import jsonable_encoder
@@ -67,16 +67,8 @@ async def _mail_error(request: Request, error: Exception) -> JSON:
 
 
 async def _invalid(_request: Request, error: Exception) -> JSON:
-    """Answer 422 as FastAPI does, with values that JSON can't have as text."""
+    """Answer 422 as FastAPI does, also for text that UTF-8 doesn't have."""
     assert isinstance(error, RequestValidationError)
-    problems: list[dict[str, Any]] = [
-        {**each, "ctx": _texts(each["ctx"])} if "ctx" in each else each for each in error.errors()
-    ]
-    return JSON(
-        {"detail": jsonable_encoder([{k: v for k, v in each.items() if k != "url"} for each in problems])},
-        status_code=422,
-    )
-
-
-def _texts(context: dict[str, Any]) -> dict[str, Any]:
-    return {name: str(each) if isinstance(each, Exception) else each for name, each in context.items()}
+    problems = [{name: part for name, part in each.items() if name != "url"} for each in error.errors()]
+    detail = jsonable_encoder({"detail": problems}, custom_encoder={Exception: str})
+    return JSON(json.dumps(detail).encode(), status_code=422)

@@ -8,9 +8,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from mail.errors import BadRequest
 from mail.http.bodies import JSON
 from mail.http.mail2.access import Host, Own, make_routers
+from mail.mail2.addresses import AddressText
 from mail.mail2.boxes import Query as BoxQuery
 from mail.mail2.host import MailHost
-from mail.mail2.records import Account, Body, BoxName, MessageId, Recipients, Subject, Tags
+from mail.mail2.records import MAX_RECIPIENTS, Account, Body, BoxName, MessageId, Subject, Tags
 
 _public, own, _admin, _daemon = make_routers()
 routers = (own,)
@@ -51,7 +52,7 @@ class DraftChanges(BaseModel):
 class Sending(BaseModel):
     """To whom a draft is sent, with tags besides its own."""
 
-    recipients: Recipients
+    recipients: Annotated[list[AddressText], Field(min_length=1, max_length=MAX_RECIPIENTS)]
     tags: Tags | None = None
 
 
@@ -146,7 +147,9 @@ async def send_draft(
 ) -> JSON:
     """Send a draft, which stays. With an `Idempotency-Key`, a repeated request sends nothing more."""
     draft = await host.boxes.draft(account, draft_id)
-    message = await host.deliveries.send(account, draft, body.recipients, body.tags or (), idempotency_key)
+    message = await host.deliveries.send(
+        account, draft, tuple(body.recipients), body.tags or (), idempotency_key
+    )
     await host.begin(message.message_id)
     return JSON({"message": message, "metadata": {}})
 
