@@ -207,7 +207,7 @@ class Deliveries:
             recipients=(message.sender,),
             subject=f"Undelivered: {message.subject}"[:256],
             body=f"Your message did not reach all of its recipients.\n\n{reasons}"[:65_535],
-            sent_at=message.sent_at,
+            sent_at=self._stamps.now(),
             reply_to=message.message_id,
         )
 

@@ -4,8 +4,10 @@ from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, ClassVar
 
 from fastapi import APIRouter, Depends, Request
+from fastapi.openapi.models import HTTPBearer
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
+from fastapi.security.base import SecurityBase
 
 from mail.auth.fastapi import identify
 from mail.auth.keys import Caller, find_bearer
@@ -33,14 +35,21 @@ def host_of(request: Request) -> MailHost:
     return service.mail_host()
 
 
-def account_of(request: Request) -> Account:
-    """Return the account that a request comes from."""
-    account: Account = request.scope[ACCOUNT]
-    return account
+class _OwnAccount(SecurityBase):
+    """FastAPI dependency that returns the account that a request comes from, which its route has checked."""
 
+    scheme_name = "bearer"
+    model = HTTPBearer(description="An access token of `POST /v2/auth/token`, or an API key of this server.")
+
+    async def __call__(self, request: Request) -> Account:
+        account: Account = request.scope[ACCOUNT]
+        return account
+
+
+_own_account = _OwnAccount()
 
 Host = Annotated[MailHost, Depends(host_of)]
-Own = Annotated[Account, Depends(account_of)]
+Own = Annotated[Account, Depends(_own_account)]
 
 
 class _Route(APIRoute):
@@ -77,10 +86,11 @@ class _DaemonRoute(_Route):
 
 def make_routers() -> tuple[APIRouter, APIRouter, APIRouter, APIRouter]:
     """Return routers for routes that everyone may use, every account, admins, and daemons."""
-    public, account, admin, daemon = (
-        APIRouter(prefix="/v2", route_class=kind) for kind in (_Route, _AnyRoute, _AdminRoute, _DaemonRoute)
+    account, admin, daemon = (
+        APIRouter(prefix="/v2", route_class=kind, dependencies=[Depends(_own_account)])
+        for kind in (_AnyRoute, _AdminRoute, _DaemonRoute)
     )
-    return public, account, admin, daemon
+    return APIRouter(prefix="/v2", route_class=_Route), account, admin, daemon
 
 
 async def _admit(request: Request, kinds: tuple[AccountKind, ...]) -> None:

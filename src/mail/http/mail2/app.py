@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.encoders import jsonable_encoder
@@ -28,9 +29,16 @@ _REASONS: Sequence[str] = (NOT_VALID, WRONG_PASSWORD, WRONG_REFRESH)
 logger = logging.getLogger(__name__)
 
 
-def build(service: Service | None) -> FastAPI:
+class _App(MAILApp):
+    """An application with the OpenAPI document of FastAPI, which reads the bodies here."""
+
+    def openapi(self) -> dict[str, Any]:
+        return FastAPI.openapi(self)
+
+
+def build(service: Service | None) -> MAILApp:
     """Make the application that serves the MAIL host of a service; None only for its documentation."""
-    app = MAILApp(
+    app = _App(
         title="MAIL 2.0",
         description=DESCRIPTION,
         version="2.0",

@@ -58,7 +58,7 @@ class ListChanges(BaseModel):
 class NewMember(BaseModel):
     """A member of a list."""
 
-    member: AddressText
+    member_address: AddressText
 
 
 class NewWebhook(BaseModel):
@@ -180,7 +180,7 @@ async def delete_list(host: Host, address: str) -> JSON:
 @admin.post("/admin/lists/{address}/members", tags=["lists"])
 async def post_member(host: Host, address: str, body: NewMember) -> JSON:
     """Add a member to a list."""
-    return _answer("mail_list", await host.lists.add(local_key(host, "list", address), body.member))
+    return _answer("mail_list", await host.lists.add(local_key(host, "list", address), body.member_address))
 
 
 @admin.delete("/admin/lists/{address}/members/{member}", tags=["lists"])
