@@ -162,7 +162,9 @@ async def test_lists_are_managed_by_admins(ann: Person, bob: Person, root: Perso
     ):
         assert (await ann.get(path)).status_code == status
     members = "/admin/lists/tea@team/members"
-    assert (await root.post(members, {"member_address": bob.address})).json()["mail_list"]["members"] == [bob.address]
+    assert (await root.post(members, {"member_address": bob.address})).json()["mail_list"]["members"] == [
+        bob.address
+    ]
     assert (await root.ask("DELETE", f"{members}/{bob.address}")).json()["mail_list"]["members"] == []
     for field, word, status in (
         ("visibility", "private", 501),

@@ -16,8 +16,9 @@ from mail.errors import (
     TaskMovedOn,
     UnknownEntrypoint,
 )
-from mail.http.audit import log_refusal
+from mail.http.audit import audit_refusal
 from mail.http.bodies import JSON
+from mail.http.inputs import BadFile
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error", 503: "server_error"}
 """OpenAI's error types by HTTP status; the rest are invalid requests."""
@@ -25,6 +26,7 @@ _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit
 _PARAMS: dict[type[MAILError], str] = {
     BadBreakpointResult: "input",
     BadClientTools: "tools",
+    BadFile: "input",
     TaskMovedOn: "previous_response_id",
     UnknownEntrypoint: "entrypoint",
 }
@@ -88,7 +90,7 @@ class OpenAIRoute(APIRoute):
             except MAILError as error:
                 if error.http_status == 500:
                     raise
-                log_refusal(request, error)
+                await audit_refusal(request, error)
                 body = {"error": describe_error(error)._asdict(), "detail": error.detail}
                 return JSON(body, status_code=error.http_status, headers=headers_of(error))
 
