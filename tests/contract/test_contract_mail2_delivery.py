@@ -1,4 +1,4 @@
-"""Delivery of MAIL 2.0 in several writes: each message gets into each box once, whoever dies in between."""
+"""Delivery of MAIL 2.0 in several writes: each message gets into each box once, also if processes die."""
 
 import hmac
 import json

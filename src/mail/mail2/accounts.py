@@ -20,7 +20,7 @@ from mail.errors import Conflict, NotFound, Unauthenticated
 from mail.mail2 import WORK
 from mail.mail2.addresses import AccountKind, Address, is_slug
 from mail.mail2.passwords import Passwords
-from mail.mail2.records import ACCOUNTS, Account, Purge, Record, Stamps, sessions
+from mail.mail2.records import ACCOUNTS, Account, Purge, Row, Stamps, sessions
 
 ACCESS_SECONDS = 1_800
 FAMILY_SECONDS = 30 * 86_400
@@ -46,7 +46,7 @@ NOT_VALID = "could not validate credentials"
 
 
 @value
-class Session(Record):
+class Session(Row):
     """A login.
 
     Attributes:
@@ -83,10 +83,10 @@ class _Token:
 
     @classmethod
     def parse(cls, text: str, prefix: str) -> "_Token | None":
-        parts = text.removeprefix(prefix).split(".")
-        if not text.startswith(prefix) or len(parts) != 4:
+        fields = text.removeprefix(prefix).split(".")
+        if not text.startswith(prefix) or len(fields) != 4:
             return None
-        return cls(parts[0].replace("~", "@"), parts[1], parts[2], digest(text))
+        return cls(fields[0].replace("~", "@"), fields[1], fields[2], digest(text))
 
 
 def _new_token(prefix: str, account: Account, session: str) -> str:

@@ -28,7 +28,7 @@ TRIES = 5
 """Attempts at a change while others change the same row."""
 
 
-class _Row(Protocol):
+class _Entry(Protocol):
     @property
     def text(self) -> str: ...
 
@@ -39,7 +39,7 @@ class _Row(Protocol):
     def read(cls, text: str) -> Self: ...
 
 
-_ROWS: Mapping[BoxName, type[_Row]] = {
+_ROWS: Mapping[BoxName, type[_Entry]] = {
     "inbox": InboxRow,
     "outbox": OutboxRow,
     "drafts": DraftRow,
@@ -192,7 +192,7 @@ class Boxes:
                 return _draft(entry, changed)
         raise Conflict("the draft is being changed by other requests; try again")
 
-    async def _read[R: _Row](
+    async def _read[R: _Entry](
         self, account: Account, name: BoxName, entry: str, kind: type[R]
     ) -> tuple[R, str]:
         """Return a row of a box, and its text. Raises NotFound."""

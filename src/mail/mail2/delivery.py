@@ -226,7 +226,7 @@ class Deliveries:
         members = await self._lists.members(*lists)
         for key, text in lists.items():
             if key not in members:
-                undelivered[text] = Undelivered(text, "there is no such list")
+                undelivered[text] = Undelivered(text, "this list does not exist")
             for member in members.get(key, ()):
                 address = Address.parse(member)
                 if address.host == self._host and address.kind != "list":
@@ -238,7 +238,7 @@ class Deliveries:
         accounts = await self._accounts.find(*owners)
         for key, text in owners.items():
             if key not in accounts:
-                undelivered[text] = Undelivered(text, "there is no such account")
+                undelivered[text] = Undelivered(text, "this account does not exist")
         found = [accounts[key] for key in owners if key in accounts]
         return _Recipients(
             tuple(account.box for account in found),

@@ -1,4 +1,4 @@
-"""A host of MAIL 2.0: its parts, and the work that goes on behind the requests."""
+"""A host of MAIL 2.0: what it is made of, and its work behind the requests."""
 
 import asyncio
 import logging

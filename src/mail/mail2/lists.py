@@ -12,7 +12,7 @@ from mail.core.task.documents import PutIf
 from mail.core.task.rows import Rows, Write
 from mail.errors import BadRequest, Conflict, NotFound, NotInstalled
 from mail.mail2.addresses import Address
-from mail.mail2.records import LISTS, Record, Stamps
+from mail.mail2.records import LISTS, Row, Stamps
 
 MAX_MEMBERS = 5_000
 
@@ -21,7 +21,7 @@ TRIES = 20
 
 
 @value
-class Policy(Record):
+class Policy(Row):
     """Who sees, joins and posts to a list."""
 
     visibility: Literal["public", "private"] = "public"
@@ -36,7 +36,7 @@ class Policy(Record):
 
 
 @value
-class MailList(Record):
+class MailList(Row):
     """A list."""
 
     list_id: str

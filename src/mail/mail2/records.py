@@ -39,17 +39,17 @@ def sessions(account: str) -> str:
     return f"mail2:sessions:{account}"
 
 
-def stamp(time: datetime) -> str:
+def format_utc(time: datetime) -> str:
     """Return a time in RFC 3339, in UTC, with microseconds: such texts sort as the times do."""
     return time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def read_stamp(text: str) -> str:
-    """Return a time of another program as `stamp` writes it. Raises ValueError."""
+def read_utc(text: str) -> str:
+    """Return a time of another program as `format_utc` writes it. Raises ValueError."""
     time = datetime.fromisoformat(text)
     if time.tzinfo is None:
         raise ValueError("the time has no zone")
-    return stamp(time)
+    return format_utc(time)
 
 
 Subject = Annotated[str, StringConstraints(min_length=1, max_length=256)]
@@ -59,7 +59,7 @@ Tags = Annotated[tuple[Slug, ...], Field(max_length=MAX_TAGS)]
 Recipients = Annotated[tuple[AddressText, ...], Field(min_length=1, max_length=MAX_RECIPIENTS)]
 
 
-class Record:
+class Row:
     """A row. Fields that a later version has stored are ignored."""
 
     @property
@@ -79,7 +79,7 @@ def _reader(kind: Any) -> TypeAdapter[Any]:
 
 
 @value
-class Account(Record):
+class Account(Row):
     """A user, admin, daemon or outside agent of this host.
 
     Attributes:
@@ -103,7 +103,7 @@ class Account(Record):
 
 
 @value
-class Message(Record):
+class Message(Row):
     """A message; it never changes."""
 
     message_id: MessageId
@@ -111,7 +111,7 @@ class Message(Record):
     recipients: Recipients
     subject: Subject
     body: Body
-    sent_at: Annotated[str, AfterValidator(read_stamp)]
+    sent_at: Annotated[str, AfterValidator(read_utc)]
     reply_to: MessageId | None = None
     tags: Tags = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class Message(Record):
 
 
 @value
-class InboxRow(Record):
+class InboxRow(Row):
     """An entry of an inbox; also one of a trash, with the time at which it came there."""
 
     sender: str
@@ -138,7 +138,7 @@ class InboxRow(Record):
 
 
 @value
-class Undelivered(Record):
+class Undelivered(Row):
     """A recipient that a message could not be delivered to, and why."""
 
     recipient: str
@@ -146,7 +146,7 @@ class Undelivered(Record):
 
 
 @value
-class OutboxRow(Record):
+class OutboxRow(Row):
     """An entry of an outbox.
 
     Attributes:
@@ -171,7 +171,7 @@ class OutboxRow(Record):
 
 
 @value
-class DraftRow(Record):
+class DraftRow(Row):
     """A draft."""
 
     subject: str
@@ -191,7 +191,7 @@ WorkKind = Literal["deliver", "purge", "call"]
 
 
 @value
-class Work(Record):
+class Work(Row):
     """What any row of `WORK` says.
 
     Attributes:
@@ -203,7 +203,7 @@ class Work(Record):
 
 
 @value
-class Delivery(Record):
+class Delivery(Row):
     """The rest of a delivery.
 
     Attributes:
@@ -223,7 +223,7 @@ class Delivery(Record):
 
 
 @value
-class Purge(Record):
+class Purge(Row):
     """The boxes of a deleted account have to be emptied."""
 
     due: float
@@ -232,7 +232,7 @@ class Purge(Record):
 
 
 @value
-class Call(Record):
+class Call(Row):
     """A webhook has to be called for an agent that has got a message; `agent` and `by_list` are local addresses."""
 
     due: float
@@ -254,4 +254,6 @@ class Stamps:
     def now(self) -> str:
         """Return the time, or that of the last call and a microsecond."""
         self._last = max(int(self._clock.now().timestamp() * 1e6), self._last + 1)
-        return stamp(datetime.fromtimestamp(self._last // 10**6, UTC).replace(microsecond=self._last % 10**6))
+        return format_utc(
+            datetime.fromtimestamp(self._last // 10**6, UTC).replace(microsecond=self._last % 10**6)
+        )

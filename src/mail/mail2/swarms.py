@@ -8,11 +8,11 @@ from mail.core.task.documents import PutIf
 from mail.core.task.rows import Rows, Write
 from mail.errors import Conflict, NotFound
 from mail.mail2.accounts import Accounts
-from mail.mail2.records import SWARMS, Record
+from mail.mail2.records import SWARMS, Row
 
 
 @value
-class Swarm(Record):
+class Swarm(Row):
     """A swarm."""
 
     description: str

@@ -18,7 +18,7 @@ from mail.core.task.webhooks import Reply, Webhook
 from mail.errors import BadRequest, NotFound
 from mail.mail2 import WORK
 from mail.mail2.addresses import Address
-from mail.mail2.records import LEASE_SECONDS, MESSAGES, WEBHOOKS, Call, Message, Record, Stamps
+from mail.mail2.records import LEASE_SECONDS, MESSAGES, WEBHOOKS, Call, Message, Row, Stamps
 
 RETRY_SECONDS = (1.0, 30.0, 300.0, 3_600.0, 21_600.0)
 """Seconds before each attempt after the first."""
@@ -43,7 +43,7 @@ class Sender(Protocol):
 
 
 @value
-class Hook(Record):
+class Hook(Row):
     """A webhook."""
 
     url: str

@@ -12,7 +12,6 @@ from fastapi.exceptions import RequestValidationError
 from mail.auth.fastapi import headers_of
 from mail.errors import BadRequest, MAILError, Unauthenticated
 from mail.http.app import MAILApp
-from mail.http.audit import log_refusal
 from mail.http.bodies import JSON
 from mail.http.mail2 import accounts, boxes, daemon, directory
 from mail.http.service import Service
@@ -65,7 +64,6 @@ async def _mail_error(request: Request, error: Exception) -> JSON:
     assert isinstance(error, MAILError)
     if error.http_status >= 500 and error.retry_after is None:
         logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    log_refusal(request, error)
     status, detail = error.http_status, error.detail
     if isinstance(error, BadRequest):
         status = 422
