@@ -68,7 +68,9 @@ async def test_an_admin_reads_a_task_and_its_owner_sees_who_and_why(server: HTTP
     assert after["status"] == before["status"] == "completed"
     assert after["events"][:-1] == before["events"], "nothing else has changed"
     async with server.frames("GET", f"/task/stream?task_id=t&last_event_id={before['seq']}") as frames:
-        assert [frame.event async for frame in frames] == ["task_opened"], "and who watches the task sees it, too"
+        assert [frame.event async for frame in frames] == ["task_opened"], (
+            "and who watches the task sees it, too"
+        )
     assert await audited(server) == [("admin:root@example", "t", "user:ann@example", WHY, "done")]
 
 

@@ -36,6 +36,7 @@ from mail.core.task.extras import (
     ContextExtra,
     DecisionExtra,
     ForkExtra,
+    GuardExtra,
     OpenExtra,
     TextExtra,
 )
@@ -177,6 +178,10 @@ class Conversation:
                 self._act(event)
                 summary = event.extra.summary if isinstance(event.extra, ContextExtra) else ""
                 self._note(event, f"{event.text}\n\n{summary}".rstrip())
+            case EventKind.GUARD_DECISION:
+                self._act(event)
+                if not (isinstance(event.extra, GuardExtra) and event.extra.is_usual):
+                    self._note(event, event.text)
             case kind:
                 if event.agent and kind is not EventKind.HISTORY_INHERITED:
                     self._act(event)
