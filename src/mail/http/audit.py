@@ -41,6 +41,7 @@ class Act(StrEnum):
     REMOVE_SWARM = "remove swarm"
     CANCEL_TASK = "cancel task"
     DELETE_TASK = "delete task"
+    DECIDE = "decide on call"
     READ_TURNS = "read turns of task"
     LIST_TASKS = "list tasks"
     LIST_DEAD_LETTERS = "list dead letters"
@@ -56,6 +57,7 @@ class Act(StrEnum):
 
 _OF_OTHERS = frozenset(
     {
+        Act.DECIDE,
         Act.READ_TURNS,
         Act.LIST_TASKS,
         Act.LIST_DEAD_LETTERS,

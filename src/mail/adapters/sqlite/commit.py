@@ -1,6 +1,7 @@
 """The rows of a task in the file: how a change becomes some, and how they go."""
 
 import sqlite3
+from dataclasses import astuple
 
 from pydantic_core import to_json
 
@@ -32,7 +33,7 @@ def write_change(
     The usual turn is a single statement, which is atomic.
     """
     finished = cached.finished_checkpoint(change) if cached is not None and cached.checkpoints else None
-    if cached is not None and finished is None and columns == cached.columns and not change.waits:
+    if cached is not None and finished is None and columns == cached.columns and not change.has_records:
         insert_commit(sql, cached.row, change, encoder.encode(change.task))
         return cached.row
     sql.execute("BEGIN IMMEDIATE")
@@ -66,10 +67,13 @@ def write_change(
         )
     if finished is not None:
         sql.execute("DELETE FROM checkpoints WHERE task = ? AND mailbox = ? AND seq = ?", (row, *finished))
-    if change.waits:
+    if change.has_records:
         sql.executemany(f"{PUT_WAIT} {REPLACE}", [wait_row(row, wait) for wait in change.stored_waits])
         ended = [(row, wait_id) for wait_id in change.ended_waits]
         sql.executemany("DELETE FROM waits WHERE task = ? AND id = ?", ended)
+        sql.executemany("DELETE FROM asks WHERE who = ? AND id = ?", map(astuple, change.unasks))
+        asks = [(*astuple(ask), row) for ask in change.asks]
+        sql.executemany("INSERT INTO asks (who, id, task) VALUES (?, ?, ?)", asks)
     insert_commit(sql, row, change, encoder.encode(change.task))
     sql.execute("COMMIT")
     return row
@@ -147,6 +151,7 @@ def delete_rows(sql: sqlite3.Connection, row: int) -> None:
         sql.execute("DELETE FROM commits WHERE id > ? AND id < ?", ids_of(row))
         sql.execute("DELETE FROM checkpoints WHERE task = ?", (row,))
         sql.execute("DELETE FROM waits WHERE task = ?", (row,))
+        sql.execute("DELETE FROM asks WHERE task = ?", (row,))
         sql.execute("DELETE FROM contents WHERE task = ?", (row,))
         sql.execute("DELETE FROM tasks WHERE id = ?", (row,))
         sql.execute("COMMIT")

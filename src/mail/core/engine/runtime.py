@@ -17,6 +17,7 @@ from mail.core.engine.dead_letters import DeadLetters
 from mail.core.engine.heartbeat import OnRenewal
 from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.recovery import Recovery
+from mail.core.engine.reviews import Reviews
 from mail.core.engine.schedules import Schedules
 from mail.core.engine.turns import Turns
 from mail.core.engine.watch import Watch
@@ -40,6 +41,7 @@ class Runtime(Wiring):
         callbacks: takes the results of calls that finish later.
         schedules: begins runs at the times of schedules.
         cancel_wait: cancels calls and timers that wait.
+        reviews: finds calls that wait for a decision, and takes the decisions of others than their tasks' owners.
     """
 
     def __post_init__(self) -> None:
@@ -49,6 +51,7 @@ class Runtime(Wiring):
         self.dead_letters = DeadLetters(self, self.admission)
         self.callbacks = Callbacks(self, self.admission, self.turns.live)
         self.cancel_wait = CancelWaits(self, self.admission)
+        self.reviews = Reviews(self, self.admission)
         watch = Watch(self.store, self.clock, self.pacer, self.turns.live)
         self.schedules = Schedules(self, self.admission)
         recovery = Recovery(self, self.turns, self.schedules)
