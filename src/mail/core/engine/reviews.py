@@ -113,7 +113,7 @@ class Reviews:
 
 
 def _breakpoint_in(approval_id: str) -> str:
-    """Return the id of the breakpoint of an approval. Raises ApprovalNotFound for a text that is no such id."""
+    """Return the id of the breakpoint of an approval. Raises ApprovalNotFound for any other text."""
     found = _ID.fullmatch(approval_id)
     if found is None:
         raise ApprovalNotFound
