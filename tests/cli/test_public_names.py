@@ -16,6 +16,7 @@ def test_public_names() -> None:
         "Agent",
         "AgentToolCall",
         "Answer",
+        "Approval",
         "Event",
         "File",
         "LATER",
