@@ -55,6 +55,8 @@ WRITERS = {
     Kind.IDEMPOTENCY_KEY: DOORS,
     Kind.PERMITS: {"TurnRole"},
     Kind.SWARM_VERSION: DOORS | {"TurnRole", *BEGINNERS},
+    Kind.AUDIT: HTTP,  # and nobody deletes an entry
+    Kind.ISSUER_KEYS: {"PeerHealthRole"},  # which nobody calls
 }
 READERS = {
     Kind.TOKEN: HTTP,
@@ -68,12 +70,15 @@ READERS = {
     Kind.IDEMPOTENCY_KEY: DOORS,
     Kind.PERMITS: {"TurnRole"},
     Kind.SWARM_VERSION: HTTP | QUEUES,
+    Kind.AUDIT: {"StreamRole"},
+    Kind.ISSUER_KEYS: HTTP | {"PeerHealthRole"},
 }
 LISTERS = {
     Kind.TOKEN: ISSUERS,
     Kind.PEER: READERS[Kind.PEER],
     Kind.FOUND_PEER: READERS[Kind.FOUND_PEER] | {"TurnRole"},
     Kind.WEBHOOK: {"TasksRole", "StreamRole"},
+    Kind.AUDIT: ISSUERS,
 }
 ERASERS = {
     Kind.TOKEN: ISSUERS,
@@ -138,7 +143,12 @@ async def test_each_kind_of_document_is_written_and_read_by_those_who_have_to(
     client = make_client("moto", "dynamodb")
     documents = DynamoDBDocuments(client, table.table)
     keys = {Kind.WEBHOOK: ("user:ann@x", "id"), Kind.IDEMPOTENCY_KEY: ("user:ann@x", "key")}
-    single = {Kind.HAD_TOKENS: {}, Kind.HEALTH: {"status": "well"}, Kind.LOADED_SWARM: {"text": "{}"}}
+    single = {
+        Kind.HAD_TOKENS: {},
+        Kind.HEALTH: {"status": "well"},
+        Kind.LOADED_SWARM: {"text": "{}"},
+        Kind.ISSUER_KEYS: {"record": "{}"},
+    }
     for kind in Kind:
         key: tuple[str, ...] = () if kind in single else keys.get(kind, ("name",))
         fields = single.get(kind, {"record": "{}"})

@@ -126,6 +126,14 @@ async def test_a_reviewer_sees_and_decides_the_call_only() -> None:
         assert by["timestamp"]
         assert await waiting(server, "admin") == await waiting(server, "user") == []
         assert (await decide(server, "admin", seen["id"])).status_code == 404
+        audit = await server.client.get("/audit", headers=server.headers("admin"))
+        facts = [
+            (each["by"], each["on"], each["owner"], each["outcome"])
+            for each in audit.json()["entries"]
+            if each["act"] == "decide on call"
+        ]
+        about = ("admin:root@example", seen["id"], "user:ann@example")
+        assert facts == [(*about, "done"), (*about, "refused")]
 
 
 async def test_who_may_not_decide() -> None:
@@ -254,6 +262,9 @@ async def test_a_link_shows_the_call_and_takes_one_decision(receiver: WebhookRec
         assert by["extra_data"]["by"] == f"link:127.0.0.1:{receiver.port}"
         assert "/hook" not in json.dumps(await server.task("t-secret"))
         assert len(receiver.got) == 1
+        audit = await server.client.get("/audit", headers=server.headers("admin"))
+        by_link = [each for each in audit.json()["entries"] if each["act"] == "decide on call"]
+        assert {each["by"] for each in by_link} == {f"link:127.0.0.1:{receiver.port}"}
 
 
 async def test_a_request_is_sent_once_and_not_repeated_for_what_still_waits(

@@ -47,6 +47,7 @@ SECTIONS = {
     },
     "Administer a server": {
         "token": "mail.cli.token",
+        "audit": "mail.cli.audit",
         "swarm": "mail.cli.swarms",
         "webhook": "mail.cli.webhooks",
         "schedule": "mail.cli.schedules",

@@ -32,13 +32,21 @@ _TABLES = {
     Kind.WEBHOOK: _Table("webhooks", ("caller", "id"), ("record",)),
     Kind.PERMITS: _Table("permits", ("name",), ("record", "version")),
     Kind.SWARM_VERSION: _Table("swarm_versions", ("digest",), ("specification", "used")),
+    Kind.AUDIT: _Table("audit", ("id",), ("record", "outcome"), "expires"),
     Kind.IDEMPOTENCY_KEY: _Table("idempotency_keys", ("caller", "key"), ("digest", "task_id"), "until"),
 }
 
 _SETTINGS = _Table("settings", ("name",), ("value",))
 
-_SETTING_NAMES = {Kind.HAD_TOKENS: "had_tokens", Kind.HEALTH: "health", Kind.LOADED_SWARM: "template"}
-"""The kinds of which there is one document, a row of `settings` each: a health status as it is, and a swarm as JSON."""
+_SETTING_NAMES = {
+    Kind.HAD_TOKENS: "had_tokens",
+    Kind.HEALTH: "health",
+    Kind.LOADED_SWARM: "template",
+    Kind.ISSUER_KEYS: "issuer",
+}
+"""The kinds of which there is one document, a row of `settings` each: a health status as it is, the others as JSON."""
+
+_JSON = (Kind.LOADED_SWARM, Kind.ISSUER_KEYS)
 
 Execute = Callable[[LiteralString, dict[str, object]], Awaitable[list[tuple[Any, ...]]]]
 
@@ -127,6 +135,21 @@ class SQLDocuments:
             columns, where = ", ".join(table.columns), self._equal(values) or "true"
             statement = f"SELECT {columns} FROM {self._schema}{table.name} WHERE {where}"  # noqa: S608
             self._selects[kind, len(values)] = statement
+        return await self._read(kind, table, statement, values)
+
+    async def page(self, kind: Kind, *, limit: int, before: str = "") -> list[Document]:
+        table = _TABLES[kind]
+        (key,), columns = table.key, ", ".join(table.columns)
+        where = f"{key} < {self._named('before')}" if before else "true"
+        statement = (
+            f"SELECT {columns} FROM {self._schema}{table.name} WHERE {where}"  # noqa: S608
+            f" ORDER BY {key} DESC LIMIT {self._named('most')}"
+        )
+        return await self._read(kind, table, statement, {"before": before, "most": limit})
+
+    async def _read(
+        self, kind: Kind, table: _Table, statement: LiteralString, values: dict[str, object]
+    ) -> list[Document]:
         rows = await self._execute(statement, values)
         return [_document(kind, table, dict(zip(table.columns, row, strict=True))) for row in rows]
 
@@ -144,13 +167,13 @@ def _table_of(kind: Kind, key: tuple[str, ...]) -> tuple[_Table, tuple[str, ...]
 
 
 def _setting(kind: Kind, fields: Mapping[str, str]) -> str:
-    return to_json(dict(fields)).decode() if kind is Kind.LOADED_SWARM else fields.get("status", "")
+    return to_json(dict(fields)).decode() if kind in _JSON else fields.get("status", "")
 
 
 def _document(kind: Kind, table: _Table, row: dict[str, Any]) -> Document:
     if table is _SETTINGS:
         value = row["value"]
-        return Document((), from_json(value) if kind is Kind.LOADED_SWARM else {"status": value})
+        return Document((), from_json(value) if kind in _JSON else {"status": value})
     fields = {name: row[name] for name in table.fields if row[name] is not None}
     return Document(
         tuple(row[name] for name in table.key), fields, row[table.expires] if table.expires else None

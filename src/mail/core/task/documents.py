@@ -39,6 +39,10 @@ class Kind(StrEnum):
     """`(pattern)`"""
     SWARM_VERSION = "version of the swarm"
     """`(digest)`"""
+    AUDIT = "audit entry"
+    """`(id)`; ids are in the order of time."""
+    ISSUER_KEYS = "keys of the identity provider"
+    """`()`"""
 
 
 class PutIf(Enum):

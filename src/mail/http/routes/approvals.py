@@ -12,9 +12,11 @@ from mail.core.decisions.cancel import MAX_REASON
 from mail.core.decisions.reviewers import show_call
 from mail.core.engine.reviews import Review
 from mail.core.protocol.values import is_none
+from mail.core.task.approvals import LinkHolder
+from mail.core.task.audit import Act
 from mail.errors import ApprovalNotFound, BadRequest, MAILError
 from mail.http.access import AdminOrUser, NextCursor
-from mail.http.audit import Act, audited
+from mail.http.audit import audited
 from mail.http.bodies import JSON, Answered, Given, JSONBody, read_body
 from mail.http.openapi import answers, make_router
 from mail.http.service import Service, address_of, service_of
@@ -136,7 +138,7 @@ async def post_approval(
     await service.refresh()
     own, reviews = caller.principal(service.runtime.swarm.name), service.runtime.reviews
     owner = (await reviews.find(own, approval_id)).task.owner
-    with audited(request, caller, Act.DECIDE, approval_id, owner=owner):
+    async with audited(request, caller, Act.DECIDE, approval_id, owner=owner):
         decision = await reviews.decide(own, approval_id, GivenApproval(**dict(body)))
     return JSON({"id": approval_id, "decision": decision})
 
@@ -171,7 +173,9 @@ async def _answer_link(
             await service.refresh()
             given = {name: values[-1] for name, values in parse_qs(form.decode("ascii", "replace")).items()}
             decision = GivenDecision.model_validate(given)
-            await service.runtime.reviews.decide(holder, approval_id, GivenApproval(**dict(decision)))
+            owner = (await service.runtime.reviews.find(holder, approval_id)).task.owner
+            async with audited(request, holder, Act.DECIDE, approval_id, owner=owner):
+                await service.runtime.reviews.decide(holder, approval_id, GivenApproval(**dict(decision)))
             page = decided(decision.decision)
     except (MAILError, ValueError) as error:
         status = error.http_status if isinstance(error, MAILError) else 400
@@ -179,7 +183,7 @@ async def _answer_link(
     return HTMLResponse(page, headers=HEADERS)
 
 
-async def _known_link(request: Request, service: Service, approval_id: str, token: str) -> Any:
+async def _known_link(request: Request, service: Service, approval_id: str, token: str) -> LinkHolder:
     """Return who has a link. Raises ApprovalNotFound for another one, and RateLimited for many of these."""
     try:
         return await service.runtime.reviews.link_holder(approval_id, token)
