@@ -9,6 +9,7 @@ from click.shell_completion import CompletionItem
 
 from mail.cli import (
     callbacks,
+    callers,
     conversation,
     dead_letters,
     messages,
@@ -160,6 +161,7 @@ SECTIONS: dict[str, tuple[Command, ...]] = {
     "Dead letters and webhooks": (*dead_letters.COMMANDS, *webhooks.COMMANDS),
     "Schedules": schedules.COMMANDS,
     "Calls of actions": callbacks.COMMANDS,
+    "Callers": callers.COMMANDS,
     "This prompt": _PROMPT,
 }
 """The commands as `help` groups them."""

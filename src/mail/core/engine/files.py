@@ -120,6 +120,11 @@ class CallerFiles:
         if self._files is not None:
             await self._files.drop_files(key)
 
+    async def drop_unused(self, instance: str) -> None:
+        """Delete the files of a caller to which no task refers."""
+        if self._files is not None:
+            await self._files.drop_unused(instance)
+
     @property
     def are_stored(self) -> bool:
         """Whether the database stores files."""

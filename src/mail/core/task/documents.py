@@ -39,6 +39,12 @@ class Kind(StrEnum):
     """`(pattern)`"""
     SWARM_VERSION = "version of the swarm"
     """`(digest)`"""
+    HOLD = "hold"
+    """`(role:id@swarm)` or `(role:id@swarm#task_id)`"""
+    CALLER_DELETION = "deletion of a caller"
+    """`(role:id@swarm)`"""
+    DELETED_TASK = "deleted task"
+    """`(role:id@swarm#task_id)`"""
 
 
 class PutIf(Enum):
