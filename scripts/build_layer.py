@@ -42,6 +42,7 @@ WITHOUT_LITELLM = bool(os.environ.get("MAIL_WITHOUT_LITELLM"))
 PACKAGES: dict[str, str | None] = {
     "ApiLayer": "lambda-api.txt",
     "ProtocolsLayer": "lambda-protocols.txt",
+    "IdentityLayer": "lambda-identity.txt",
     "TurnLayer": "lambda-light.txt" if WITHOUT_LITELLM else "lambda-turn.txt",
     "CodeLayer": None,
 }
@@ -69,11 +70,13 @@ def has_pip(python: str) -> bool:
 def install(python: str, pins: Path, machine: str, target: Path) -> None:
     """Unpack the wheels that are pinned, and those of the agents. Raises BuildError when pip fails.
 
-    The agents' packages need no hashes; they must fit the pins, which pip compares with hashes first.
+    The agents' packages need no hashes; they must fit the pins, which pip compares with hashes first. IdentityLayer has
+    none of them, as it comes on top of another layer.
     """
     run_pip(python, ["--require-hashes", "--requirement", str(pins)], machine, target, ROOT)
     swarm = ROOT / "requirements" / SWARM_PACKAGES
-    if not any(re.match(r"[^#\s]", line) for line in swarm.read_text(encoding="utf-8").splitlines()):
+    is_empty = not any(re.match(r"[^#\s]", line) for line in swarm.read_text(encoding="utf-8").splitlines())
+    if is_empty or pins.name == PACKAGES["IdentityLayer"]:
         return
     with tempfile.TemporaryDirectory() as folder:
         versions = Path(folder) / "versions.txt"

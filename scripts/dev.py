@@ -55,11 +55,11 @@ MINIMUM = (3, 12)
 NAMES = ["python3.14", "python3.13", "python3.12", "python3", "python"]
 
 # Each in a virtual environment of its own, as their pins collide.
-TOOL_NAMES = ("ministack", "sam", "checkov", "docs", "page")
+TOOL_NAMES = ("ministack", "sam", "checkov", "docs", "page", "conformance")
 ALWAYS = ("ministack",)
 TOOL_REQUIREMENTS = {name: ROOT / "requirements" / f"tools-{name}.txt" for name in TOOL_NAMES}
 
-NODE_PACKAGES = {"page": ROOT / "requirements" / "page"}
+NODE_PACKAGES = {name: ROOT / "requirements" / name for name in ("page", "conformance")}
 """Where tools have a package.json, and a lock with hashes but no address; `tools-<name>.txt` then brings Node.js."""
 NODE_FILES = ("package.json", "package-lock.json", ".npmrc")
 
@@ -90,7 +90,7 @@ LOWEST_SAMPLE = (
 SLOW_IN_SAMPLE = ("built", "ministack", "dynoxide", "dynamodb-local", "is_killed")
 
 LAMBDA_REQUIREMENTS = [
-    ROOT / "requirements" / f"lambda-{name}.txt" for name in ("api", "light", "protocols", "turn")
+    ROOT / "requirements" / f"lambda-{name}.txt" for name in ("api", "identity", "light", "protocols", "turn")
 ]
 
 COMMANDS: Dict[str, Sequence[str]] = {

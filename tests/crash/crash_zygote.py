@@ -41,8 +41,8 @@ from support.engines.postgres import borrow_database, return_database
 
 from mail.adapters.aws.client import Aws, AwsClient
 
-TIMEOUT = 20.0
-ALARM_SECONDS = 40
+TIMEOUT = 120.0
+ALARM_SECONDS = 240
 GLANCE_SECONDS = 0.005
 RESTART_SECONDS = 0.05
 NAP_SECONDS = 0.3

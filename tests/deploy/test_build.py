@@ -22,7 +22,8 @@ pytestmark = pytest.mark.timeout(600)
 
 MEGABYTE = 1_000_000
 API_BUDGET, BUDGETS = 60 * MEGABYTE, {"TurnFunction": 235 * MEGABYTE, "ProtocolsFunction": 100 * MEGABYTE}
-LAYERS = ["ApiLayer", "CodeLayer", "ProtocolsLayer", "TurnLayer"]
+IDENTITY_BUDGET = 20 * MEGABYTE
+LAYERS = ["ApiLayer", "CodeLayer", "IdentityLayer", "ProtocolsLayer", "TurnLayer"]
 MAGIC_OF_3_12 = struct.pack("<H", 3531) + b"\r\n"
 UNCHECKED_HASH = 0b01
 
@@ -41,12 +42,13 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def test_functions_keep_their_budgets(built: Path) -> None:
     sizes = {
-        name: size(built / name) + sum(map(size, layers))
+        name: size(built / name) + sum(size(layer) for layer in layers if layer.name != "IdentityLayer")
         for name, layers in Template(built / "template.yaml").layers().items()
     }
     assert len(sizes) == 17
     for name, total in sizes.items():
         assert total <= BUDGETS.get(name, API_BUDGET), f"{name}: {total:,} bytes"
+    assert size(built / "IdentityLayer") <= IDENTITY_BUDGET
 
 
 def test_each_part_is_built_once(built: Path) -> None:
@@ -98,7 +100,12 @@ def test_layers_hold_nothing_that_runs_only_here(built: Path) -> None:
 
 @pytest.mark.parametrize(
     ("layer", "name"),
-    [("ApiLayer", "lambda-api"), ("ProtocolsLayer", "lambda-protocols"), ("TurnLayer", "lambda-turn")],
+    [
+        ("ApiLayer", "lambda-api"),
+        ("ProtocolsLayer", "lambda-protocols"),
+        ("IdentityLayer", "lambda-identity"),
+        ("TurnLayer", "lambda-turn"),
+    ],
 )
 def test_what_is_locked_is_what_is_built(built: Path, layer: str, name: str) -> None:
     lock = (ROOT / "requirements" / f"{name}.txt").read_text(encoding="utf-8")
@@ -111,7 +118,13 @@ def test_what_is_locked_is_what_is_built(built: Path, layer: str, name: str) -> 
 def test_what_is_built_is_what_is_tested() -> None:
     tested = set((ROOT / "requirements" / "dev.txt").read_text(encoding="utf-8").split())
     names = {pin.split("==")[0] for pin in tested if "==" in pin}
-    for lock in ("lambda-api.txt", "lambda-light.txt", "lambda-protocols.txt", "lambda-turn.txt"):
+    for lock in (
+        "lambda-api.txt",
+        "lambda-identity.txt",
+        "lambda-light.txt",
+        "lambda-protocols.txt",
+        "lambda-turn.txt",
+    ):
         for pin in (ROOT / "requirements" / lock).read_text(encoding="utf-8").split():
             assert "==" not in pin or pin.split("==")[0] not in names or pin in tested, pin
 

@@ -194,6 +194,16 @@ def test_only_one_function_has_what_only_it_needs(template: Template) -> None:
         assert own == {OF_ONE_FUNCTION.get(name, "ApiLayer")}, name
 
 
+def test_functions_that_check_keys_know_the_identity_provider(template: Template) -> None:
+    named = {"MAIL_JWT_ISSUER", "MAIL_JWT_AUDIENCE", "MAIL_JWT_CLIENT_ID"}
+    for name, properties in functions(template).items():
+        variables = properties.get("Environment", {}).get("Variables", {})
+        checks = "AUTH_ENDPOINT" in variables or name == "PeerHealthFunction"
+        assert named & variables.keys() == (named if checks else set()), name
+        layers = set(references(properties["Layers"])) & {"IdentityLayer", "ProtocolsLayer"}
+        assert len(layers) == checks, name
+
+
 def test_functions_behind_the_http_api_end_before_it_gives_up(template: Template) -> None:
     shared = template["Globals"]["Function"]["Timeout"]
     for name, properties in functions(template).items():
@@ -545,6 +555,11 @@ LONG = {
 }
 """Parameters whose values may have any length, or are mostly much shorter than they may be."""
 
+NUMBER_OF_LAYER = {
+    "Fn::Join": ["", [" ", {"Fn::Select": [7, {"Fn::Split": [":", {"Ref": "IdentityLayer"}]}]}]]
+}
+"""What stands for the parameters of the identity provider: each of their values makes another version of the layer."""
+
 TOGETHER = 200
 """How many characters these may have, by docs/deploy.md."""
 
@@ -560,7 +575,10 @@ def test_the_description_of_a_version_fits(template: Template) -> None:
     for name, properties in functions(template).items():
         text = properties["VersionDescription"]["Fn::Sub"]
         if isinstance(text, list):
-            text = text[0].replace("${Snap}", text[1]["Snap"]["Fn::If"][1])
+            own = {name: value["Fn::If"][1] for name, value in text[1].items()}
+            assert own.pop("Snap", " snap") == " snap"
+            assert own in ({}, {"Issuer": NUMBER_OF_LAYER}), name
+            text = text[0].replace("${Snap}", " snap").replace("${Issuer}", " 99999")
         fixed = re.sub(r"\$\{(\w+)\}", lambda found: "" if found[1] in LONG else longest(found[1]), text)
         assert len(fixed) + TOGETHER <= 256, name
     assert f"may have {TOGETHER} characters together" in (ROOT / "docs" / "deploy.md").read_text()

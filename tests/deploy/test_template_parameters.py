@@ -9,6 +9,7 @@ import itertools
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -25,6 +26,9 @@ EXAMPLES = {
     "SwarmSource": ["other.json"],
     "AuthEndpoint": ["https://auth.example.com/login"],
     "TokenInfoEndpoint": ["https://auth.example.com/info"],
+    "JwtIssuer": ["https://login.example.com/team", "https://login.example.com/other"],
+    "JwtAudience": ["mail", "api://other"],
+    "JwtClientId": ["mail-page", "other-page"],
     "SecretsPath": ["/mail/secrets", "/mail/new"],
     "SecretsKeyArn": ["arn:aws:kms:us-east-1:111122223333:key/1a2b"],
     "BedrockModels": ["arn:aws:bedrock:*::foundation-model/anthropic.claude-x"],
@@ -47,7 +51,12 @@ EXAMPLES = {
 }
 """Values of the parameters that don't list theirs, and aren't numbers."""
 
-COMPANIONS = {"SubnetIds": "SecurityGroupIds", "SecurityGroupIds": "SubnetIds"}
+COMPANIONS = {
+    "SubnetIds": "SecurityGroupIds",
+    "SecurityGroupIds": "SubnetIds",
+    "JwtAudience": "JwtIssuer",
+    "JwtClientId": "JwtIssuer",
+}
 """Parameters that have no effect without another one, so that the template has both set or neither."""
 
 ACCOUNT = {"Region": "us-east-1", "AccountId": "111122223333", "Partition": "aws", "StackName": "mail"}
@@ -56,7 +65,7 @@ PSEUDO = {f"AWS::{name}": value for name, value in {**ACCOUNT, "URLSuffix": "ama
 NOT_VERSIONED = {"ReservedConcurrentExecutions", "RecursiveLoop", "Tags"}
 """Properties of a function that aren't part of its versions."""
 
-FIXED = {"AWS::Lambda::Url": ("TargetFunctionArn", "Qualifier"), "AWS::Lambda::LayerVersion": ("Content",)}
+FIXED = {"AWS::Lambda::Url": ("TargetFunctionArn", "Qualifier")}
 """The properties that a resource is replaced for, by types of resources whose names functions know."""
 
 NOTHING = object()
@@ -105,6 +114,9 @@ class Stack:
 
     def _reference(self, name: str) -> str:
         resource = self._resources[name]
+        if resource["Type"] == "AWS::Lambda::LayerVersion":  # replaced for any property
+            number = sha256(json.dumps(self.resolve(resource["Properties"])).encode()).hexdigest()
+            return f"arn:aws:lambda:us-east-1:111122223333:layer:{name}:{number}"
         fixed = [self.resolve(resource["Properties"].get(each)) for each in FIXED.get(resource["Type"], ())]
         return json.dumps([name, *fixed], default=str)
 

@@ -58,6 +58,7 @@ WRITERS = {
     Kind.HOLD: {"TasksRole", "StreamRole"},
     Kind.CALLER_DELETION: {"TasksRole", "StreamRole", "SweeperRole"},
     Kind.DELETED_TASK: DOORS | {"SweeperRole"},
+    Kind.ISSUER_KEYS: {"PeerHealthRole"},  # which nobody calls
 }
 READERS = {
     Kind.TOKEN: HTTP,
@@ -74,6 +75,7 @@ READERS = {
     Kind.HOLD: DOORS | {"TasksRole", "SweeperRole"},
     Kind.CALLER_DELETION: {"TasksRole", "StreamRole", "SweeperRole"},
     Kind.DELETED_TASK: DOORS,
+    Kind.ISSUER_KEYS: HTTP | {"PeerHealthRole"},
 }
 LISTERS = {
     Kind.TOKEN: ISSUERS | {"SweeperRole"},
@@ -147,7 +149,12 @@ async def test_each_kind_of_document_is_written_and_read_by_those_who_have_to(
     client = make_client("moto", "dynamodb")
     documents = DynamoDBDocuments(client, table.table)
     keys = {Kind.WEBHOOK: ("user:ann@x", "id"), Kind.IDEMPOTENCY_KEY: ("user:ann@x", "key")}
-    single = {Kind.HAD_TOKENS: {}, Kind.HEALTH: {"status": "well"}, Kind.LOADED_SWARM: {"text": "{}"}}
+    single = {
+        Kind.HAD_TOKENS: {},
+        Kind.HEALTH: {"status": "well"},
+        Kind.LOADED_SWARM: {"text": "{}"},
+        Kind.ISSUER_KEYS: {"record": "{}"},
+    }
     for kind in Kind:
         key: tuple[str, ...] = () if kind in single else keys.get(kind, ("name",))
         fields = single.get(kind, {"record": "{}"})

@@ -24,6 +24,9 @@ Resources:
       FifoQueue: true
       VisibilityTimeout: 3
       RedrivePolicy: { deadLetterTargetArn: !GetAtt Dead.Arn, maxReceiveCount: 2 }
+  Calm:
+    Type: AWS::SQS::Queue
+    Properties: { QueueName: calm.fifo, FifoQueue: true, VisibilityTimeout: 300 }
   WorkFunction:
     Type: AWS::Serverless::Function
     Properties:
@@ -35,6 +38,7 @@ Resources:
             Queue: !GetAtt Work.Arn
             BatchSize: 1
             FunctionResponseTypes: [ReportBatchItemFailures]
+        CalmWork: { Type: SQS, Properties: { Queue: !GetAtt Calm.Arn, BatchSize: 1 } }
   DeadFunction:
     Type: AWS::Serverless::Function
     Properties:

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp
 from support.processes.http_server import HTTPServer
 
 from mail.config import load_config
-from mail.http.cors import MAX_AGE, methods, request_headers, response_headers
+from mail.http.cors import MAX_AGE, PROTOCOL_HEADERS, methods, request_headers, response_headers
 from mail.local_aws.deployment import _read_cors, read_template
 from mail.local_aws.http_api import with_cors
 from mail.local_aws.stack import Cors
@@ -27,6 +27,7 @@ TAKEN = {
     "prefer",
     "traceparent",
     "x-mail-authorization",
+    *PROTOCOL_HEADERS,
 }
 EXPOSED = {
     "etag",

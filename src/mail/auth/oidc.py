@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, ValidationError
 
 from mail.auth.claims import JWTSettings, metadata_url, read_issuer
 from mail.auth.keys import Authenticator, Caller
+from mail.core.engine.documents import ServerDocuments
 from mail.errors import AuthServiceUnavailable, Unauthenticated
 
 logger = logging.getLogger(__name__)
@@ -23,6 +24,9 @@ TIMEOUT_SECONDS = 10.0
 
 FRESH_SECONDS = 3600.0
 """Seconds after which a provider's keys are read again."""
+
+STORED_SECONDS = 900.0
+"""Seconds after which stored keys are replaced, well before those who use them would read them themselves."""
 
 PAUSE_SECONDS = 10.0
 """Seconds between two requests for keys, however many tokens name unknown ones."""
@@ -57,6 +61,14 @@ class Keys(BaseModel):
         return {None: next(iter(found.values())), **found} if len(found) == 1 else found
 
 
+class Known(BaseModel):
+    """What is stored of a provider, and when it was read, in seconds since the epoch."""
+
+    metadata: Metadata
+    keys: Keys
+    read: float
+
+
 class Tokens(BaseModel):
     """What a provider gives for the code of a person who has signed in there."""
 
@@ -69,18 +81,26 @@ class Provider:
 
     Both are read when they are first needed. Keys are read again after an hour, and when a token names one that is not
     known; while the provider can't be reached, the known ones stay valid.
+
+    Args:
+        stored: where `keep` stores them for processes that live shorter than that; None if they don't.
     """
 
-    def __init__(self, issuer: str, client: httpx2.AsyncClient) -> None:
+    def __init__(
+        self, issuer: str, client: httpx2.AsyncClient, stored: ServerDocuments | None = None
+    ) -> None:
         self.issuer = issuer
         self._client = client
+        self._stored = stored
         self._metadata: Metadata | None = None
         self._keys: Mapping[str | None, jwt.PyJWK] = {}
         self._read_at: float | None = None
+        self._recalled = False
         self._reading = asyncio.Lock()
 
     async def metadata(self) -> Metadata:
         """Return the provider's metadata. Raises AuthServiceUnavailable."""
+        await self._recall()
         if self._metadata is None:
             found = await self._ask(Metadata, "GET", metadata_url(self.issuer))
             if found.issuer != self.issuer:
@@ -93,28 +113,58 @@ class Provider:
 
     async def key(self, kid: str | None) -> jwt.PyJWK:
         """Return the key with an id; None for the only one. Raises Unauthenticated, AuthServiceUnavailable."""
-        if self._is_older(FRESH_SECONDS) or kid not in self._keys:
+        if self._lacks(kid):
             async with self._reading:
-                if self._is_older(PAUSE_SECONDS):
+                await self._recall()
+                if self._lacks(kid) and self._is_older(PAUSE_SECONDS):
                     await self._read_keys()
         found = self._keys.get(kid)
         if found is None:
             raise Unauthenticated("the token is signed with a key that its issuer doesn't publish")
         return found
 
+    async def keep(self) -> None:
+        """Read the provider's metadata and keys again if those that are stored are old, and store them.
+
+        Raises AuthServiceUnavailable if none are known.
+        """
+        assert self._stored is not None
+        self._recalled = False
+        await self._recall()
+        if self._is_older(STORED_SECONDS):
+            self._metadata = None
+            if keys := await self._read_keys():
+                known = Known(metadata=await self.metadata(), keys=keys, read=time.time())
+                await self._stored.set_issuer_keys(known.model_dump_json())
+
+    async def _recall(self) -> None:
+        """Take over what is stored of the provider, once."""
+        if self._stored is None or self._recalled:
+            return
+        self._recalled = True
+        record = await self._stored.issuer_keys()
+        known = None if record is None else Known.model_validate_json(record)
+        if known is not None and known.metadata.issuer == self.issuer:
+            self._metadata, self._keys = known.metadata, known.keys.by_id()
+            self._read_at = time.monotonic() - (time.time() - known.read)
+
     async def exchange(self, form: Mapping[str, str]) -> Tokens:
         """Return the tokens for a code (RFC 6749, section 4.1.3). Raises Unauthenticated, AuthServiceUnavailable."""
         url = (await self.metadata()).token_endpoint
         return await self._ask(Tokens, "POST", url, form)
 
+    def _lacks(self, kid: str | None) -> bool:
+        return self._is_older(FRESH_SECONDS) or kid not in self._keys
+
     def _is_older(self, seconds: float) -> bool:
         return self._read_at is None or time.monotonic() - self._read_at > seconds
 
-    async def _read_keys(self) -> None:
-        """Read the keys. Raises AuthServiceUnavailable if that fails and none are known."""
+    async def _read_keys(self) -> Keys | None:
+        """Read the keys, and return them. Raises AuthServiceUnavailable if that fails and none are known."""
+        found = None
         try:
-            url = (await self.metadata()).jwks_uri
-            self._keys = (await self._ask(Keys, "GET", url)).by_id()
+            found = await self._ask(Keys, "GET", (await self.metadata()).jwks_uri)
+            self._keys = found.by_id()
         except AuthServiceUnavailable as error:
             if not self._keys:
                 raise
@@ -122,6 +172,7 @@ class Provider:
                 "the keys of %s can't be read, the known ones stay valid: %s", self.issuer, error.detail
             )
         self._read_at = time.monotonic()
+        return found
 
     async def _ask[Answer: BaseModel](
         self, kind: type[Answer], method: str, url: str, form: Mapping[str, str] | None = None

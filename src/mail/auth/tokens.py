@@ -5,6 +5,7 @@ Of tokens and of the codes in links only digests are stored.
 
 import secrets
 from datetime import UTC, datetime
+from typing import Any
 
 from mail.auth.keys import Caller, digest
 from mail.core.engine.documents import ServerDocuments
@@ -72,6 +73,18 @@ def number_of(token: StoredToken) -> str:
 def expiry_of(issued: "StoredToken | IssuedLink") -> str | None:
     """Return when a token or a link expires, in ISO 8601; None for never."""
     return None if issued.expires is None else datetime.fromtimestamp(issued.expires, UTC).isoformat()
+
+
+def describe(token: StoredToken) -> dict[str, Any]:
+    """Return a token for people, without its text."""
+    return {
+        "number": number_of(token),
+        "role": token.role,
+        "id": token.id,
+        "created": token.created,
+        "expires": expiry_of(token),
+        "session": token.session_of is not None,
+    }
 
 
 async def valid_tokens(documents: ServerDocuments, clock: Clock = SYSTEM_CLOCK) -> list[StoredToken]:

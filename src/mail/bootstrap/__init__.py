@@ -25,7 +25,13 @@ from mail.adapters.telemetry.emf import write_failure as write_failure
 from mail.adapters.telemetry.emf import write_metrics as write_metrics
 from mail.bootstrap import peers
 from mail.bootstrap.peers import may_call_private as may_call_private
-from mail.bootstrap.system import CLIENT_SECRET_VARIABLE, LocalSystem, read_auth_endpoints, with_protocol
+from mail.bootstrap.system import (
+    CLIENT_SECRET_VARIABLE,
+    LocalSystem,
+    has_issuer,
+    read_auth_endpoints,
+    with_protocol,
+)
 from mail.bootstrap.system import System as System
 from mail.bootstrap.system import read_swarm as read_swarm
 from mail.bootstrap.telemetry import (
@@ -92,6 +98,7 @@ def local(
             raise ConfigurationError(f"server.schedules: {schedule.name}: {error.detail}") from error
     auth_endpoints = read_auth_endpoints(environ)
     peers.check(config)
+    has_issuer(config.auth.jwt)
     backend = open_backend(config.storage, swarm.name, clock)
     if config.storage.database == AUTO:
         config = config.with_overrides(database=backend.place)
@@ -199,6 +206,7 @@ def aws(
         webhooks=peers.make_webhooks(documents, config.server, clock, secrets),
         auth_endpoints=read_auth_endpoints(environ),
         client_secret=environ.get(CLIENT_SECRET_VARIABLE, ""),
+        shares_issuer_keys=True,
         telemetry=telemetry
         or telemetry_of_function(config.server.telemetry, config.server.swarm.name, observers),
         observers=observers,

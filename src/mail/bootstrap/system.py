@@ -76,6 +76,8 @@ class System[Q: TurnQueue]:
         router, webhooks: deliver to other swarms and to webhooks; a program's swarm may have neither.
         auth_endpoints: the URLs of an external authentication service; None for built-in tokens.
         client_secret: this server's secret at the identity provider, if that wants one of its page.
+        shares_issuer_keys: whether the keys of the identity provider are read from the database, where `Provider.keep`
+            stores them, as the process may not live for long.
         observers: measure the runtime, besides those of `telemetry`.
         on_unfinished: called by `stop` with the number of tasks that still run; None if nobody wants to know.
         stream_seconds: seconds after which a stream that its client can resume ends; None for no such limit.
@@ -99,6 +101,7 @@ class System[Q: TurnQueue]:
         webhooks: HTTPWebhooks | None = None,
         auth_endpoints: tuple[str, str] | None = None,
         client_secret: str = "",
+        shares_issuer_keys: bool = False,
         telemetry: Telemetry | None = None,
         observers: Observers = (),
         stream_seconds: float | None = None,
@@ -156,10 +159,10 @@ class System[Q: TurnQueue]:
         self.on_unfinished: Callable[[int], object] | None = None
         self._backend = backend
         self._resources = AsyncExitStack()
-        known_keys = self._known_keys(auth_endpoints)
-        self.forget_keys = known_keys.forget
-        self.identity = self._make_identity(config.auth.jwt, known_keys, client_secret)
-        self.authenticator: Authenticator = self.identity or known_keys
+        self._known_keys = self._make_known_keys(auth_endpoints)
+        self.forget_keys = self._known_keys.forget
+        self._client_secret = client_secret
+        self._shares_issuer_keys = shares_issuer_keys
         self._workers: LocalWorkers | None = None
         self._warming: asyncio.Task[None] | None = None
         self._is_embedded = is_embedded
@@ -181,6 +184,23 @@ class System[Q: TurnQueue]:
         """The other swarms that this one knows; only with a router."""
         assert self.router is not None
         return self.router.swarm_registry
+
+    @cached_property
+    def authenticator(self) -> Authenticator:
+        """What authenticates callers. Raises ConfigurationError."""
+        return self.identity or self._known_keys
+
+    @cached_property
+    def identity(self) -> "JWTAuthenticator | None":
+        """What authenticates tokens of the identity provider, if there is one. Raises ConfigurationError."""
+        settings = self.config.auth.jwt
+        if not has_issuer(settings):
+            return None
+        from mail.auth.oidc import JWTAuthenticator, Provider
+
+        stored = self.documents if self._shares_issuer_keys else None
+        provider = Provider(settings.issuer, self._open_client(), stored)
+        return JWTAuthenticator(settings, provider, self._known_keys, self._client_secret)
 
     async def declare_schedules(self) -> None:
         """Let the declared schedules be those of the configuration."""
@@ -304,28 +324,13 @@ class System[Q: TurnQueue]:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    def _known_keys(self, endpoints: tuple[str, str] | None) -> CachedAuthenticator:
+    def _make_known_keys(self, endpoints: tuple[str, str] | None) -> CachedAuthenticator:
         """Return what authenticates the keys of this server, or of the external service."""
         if endpoints is None:
             return CachedAuthenticator(TokenAuthenticator(self.documents, self.clock), seconds=CACHE_SECONDS)
         from mail.auth.service import AuthService
 
         return CachedAuthenticator(AuthService(self._open_client(), *endpoints))
-
-    def _make_identity(
-        self, settings: JWTSettings, others: Authenticator, client_secret: str
-    ) -> "JWTAuthenticator | None":
-        """Return what authenticates tokens of the identity provider. Raises ConfigurationError."""
-        if problem := settings.problem():
-            raise ConfigurationError(f"[server.auth.jwt]: {problem}")
-        if not settings.issuer:
-            return None
-        if find_spec("jwt") is None:
-            raise ConfigurationError("[server.auth.jwt]: pip install 'mail-serverless[oidc]'")
-        from mail.auth.oidc import JWTAuthenticator, Provider
-
-        provider = Provider(settings.issuer, self._open_client())
-        return JWTAuthenticator(settings, provider, others, client_secret)
 
     def _open_client(self) -> "httpx2.AsyncClient":
         """Return a client that `stop` closes."""
@@ -401,6 +406,17 @@ def current_swarm(
 def with_protocol(swarm: SwarmCore) -> SwarmCore:
     """Add the text of the protocol, for agents' `help`."""
     return replace(swarm, protocol=PROTOCOL.read_text(encoding="utf-8"))
+
+
+def has_issuer(settings: JWTSettings) -> bool:
+    """Return whether there is an identity provider. Raises ConfigurationError if its tokens can't be verified."""
+    if problem := settings.problem():
+        raise ConfigurationError(f"[server.auth.jwt]: {problem}")
+    if settings.issuer and find_spec("jwt") is None:
+        raise ConfigurationError(
+            "[server.auth.jwt]: pip install 'mail-serverless[oidc]', or on AWS set the parameter JwtIssuer"
+        )
+    return bool(settings.issuer)
 
 
 def read_auth_endpoints(environ: Mapping[str, str]) -> tuple[str, str] | None:

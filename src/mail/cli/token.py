@@ -102,21 +102,11 @@ def token_storage(config: "Path | None", database: str | None, swarm_name: str |
 
 
 async def _list(storage: "StorageConfig") -> list[dict[str, Any]]:
-    from mail.auth.tokens import expiry_of, number_of, valid_tokens
+    from mail.auth.tokens import describe, valid_tokens
     from mail.bootstrap.backends import open_documents
 
     async with open_documents(storage) as documents:
-        return [
-            {
-                "number": number_of(token),
-                "role": token.role,
-                "id": token.id,
-                "created": token.created,
-                "expires": expiry_of(token),
-                "session": token.session_of is not None,
-            }
-            for token in await valid_tokens(documents)
-        ]
+        return [describe(token) for token in await valid_tokens(documents)]
 
 
 async def _revoke(storage: "StorageConfig", number: str) -> None:

@@ -1,7 +1,7 @@
 """Cross-origin requests: what web pages of other origins may send to the API and read of its answers.
 
-The lists follow from the OpenAPI document. `template.yaml` has the same for API Gateway and function URLs, which answer
-before any function runs.
+The lists follow from the OpenAPI document and from what the clients of other protocols send. `template.yaml` has the
+same for API Gateway and function URLs, which answer before any function runs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +14,28 @@ from mail.core.protocol.interswarm import BEARER_HEADER
 
 MAX_AGE = 600
 """Seconds for which a browser may cache the answer to a preflight request."""
+
+PROTOCOL_HEADERS = {
+    "a2a-extensions",
+    "a2a-version",
+    "mcp-method",
+    "mcp-name",
+    "mcp-protocol-version",
+    "mcp-session-id",
+    "openai-beta",
+    "openai-organization",
+    "openai-project",
+    "x-stainless-arch",
+    "x-stainless-helper-method",
+    "x-stainless-lang",
+    "x-stainless-os",
+    "x-stainless-package-version",
+    "x-stainless-retry-count",
+    "x-stainless-runtime",
+    "x-stainless-runtime-version",
+    "x-stainless-timeout",
+}
+"""What clients of A2A, MCP and OpenAI send from a page, which a browser refuses unless the server allows it."""
 
 
 def allow_origins(app: ASGIApp, origins: Sequence[str], document: Mapping[str, Any]) -> CORSMiddleware:
@@ -34,8 +56,8 @@ def methods(document: Mapping[str, Any]) -> list[str]:
 
 
 def request_headers(document: Mapping[str, Any]) -> list[str]:
-    """Return the names of the headers that the API reads, in lower case and sorted."""
-    names = {"authorization", BEARER_HEADER.lower()}
+    """Return the names of the headers that a request may have, in lower case and sorted."""
+    names = {"authorization", BEARER_HEADER.lower(), *PROTOCOL_HEADERS}
     for operation in _operations(document):
         if "requestBody" in operation:
             names.add("content-type")

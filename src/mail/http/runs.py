@@ -1,6 +1,6 @@
 """The runs of a caller's tasks, for protocols that show each of them: they are read, followed and answered here."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from copy import copy
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from mail.core.task.task import Generation, Task, TaskKey, TaskStatus
 from mail.errors import TaskNotFound
 from mail.http.account import CALLER
 from mail.http.audit import Act, audited
+from mail.http.inputs import GivenFile, Uploaded
 from mail.http.service import Service, base_url, service_of
 from mail.http.sse import read_batches
 from mail.http.task_json import load_task, reading
@@ -172,6 +173,16 @@ class Runs:
             path = f"/files/shared/{linked.link}" if linked.link and not ref.link else f"/files/{ref.id}"
             known = self._links[ref.id] = base + path
         return known
+
+    async def store(self, given: Iterable[GivenFile]) -> dict[GivenFile, FileRef]:
+        """Return the references of files of the caller, after storing those of which the bytes are given."""
+        files, instance = self.runtime.caller_files, str(self.principal)
+        return {
+            each: await (
+                files.find(instance, each.id) if isinstance(each, Uploaded) else files.put(instance, each)
+            )
+            for each in dict.fromkeys(given)
+        }
 
     async def load(self, task_id: str) -> Task:
         """Return a task of the caller, and hold what reading it takes. Raises TaskNotFound and RateLimited."""

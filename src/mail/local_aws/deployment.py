@@ -88,14 +88,17 @@ class Template:
         }
 
     def layers(self) -> dict[str, list[Path]]:
-        """Return the folders of each function's layers that the template defines, by logical id."""
+        """Return the folders of each function's layers that the template defines, by logical id.
+
+        Those under a condition are among them.
+        """
         common = self._of_all_functions("Layers", [])
         resources = self._document["Resources"]
         return {
             name: [
-                self._folder / str(resources[layer["Ref"]]["Properties"]["ContentUri"])
-                for layer in [*common, *properties.get("Layers", [])]
-                if isinstance(layer, Mapping) and resources.get(layer.get("Ref"), {}).get("Type") == _LAYER
+                self._folder / str(resources[layer]["Properties"]["ContentUri"])
+                for layer in _references([*common, *properties.get("Layers", [])])
+                if resources.get(layer, {}).get("Type") == _LAYER
             ]
             for name, properties in self._functions().items()
         }
@@ -145,6 +148,15 @@ class Template:
 
     def _of_all_functions(self, name: str, default: Any) -> Any:
         return self._document.get("Globals", {}).get("Function", {}).get(name, default)
+
+
+def _references(value: Any) -> Iterator[str]:
+    """Yield the names that a value refers to."""
+    if isinstance(value, Mapping) and isinstance(value.get("Ref"), str):
+        yield value["Ref"]
+    elif isinstance(value, Mapping | list):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _references(each)
 
 
 def _mentions(value: Any, names: Iterable[str]) -> bool:

@@ -183,6 +183,8 @@ def document_key(kind: Kind, key: tuple[str, ...]) -> Key:
             return f"PERMITS#{name}", "PERMITS"
         case Kind.SWARM_VERSION, (digest,):
             return f"VERSION#{digest}", "VERSION"
+        case Kind.ISSUER_KEYS, ():
+            return "ISSUER", "KEYS"
         case Kind.IDEMPOTENCY_KEY, (caller, name):
             return f"ONCE#{caller}", f"KEY#{name}"
         case _:

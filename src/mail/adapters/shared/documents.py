@@ -40,8 +40,15 @@ _TABLES = {
 
 _SETTINGS = _Table("settings", ("name",), ("value",))
 
-_SETTING_NAMES = {Kind.HAD_TOKENS: "had_tokens", Kind.HEALTH: "health", Kind.LOADED_SWARM: "template"}
-"""The kinds of which there is one document, a row of `settings` each: a health status as it is, and a swarm as JSON."""
+_SETTING_NAMES = {
+    Kind.HAD_TOKENS: "had_tokens",
+    Kind.HEALTH: "health",
+    Kind.LOADED_SWARM: "template",
+    Kind.ISSUER_KEYS: "issuer",
+}
+"""The kinds of which there is one document, a row of `settings` each: a health status as it is, the others as JSON."""
+
+_JSON = (Kind.LOADED_SWARM, Kind.ISSUER_KEYS)
 
 Execute = Callable[[LiteralString, dict[str, object]], Awaitable[list[tuple[Any, ...]]]]
 
@@ -147,13 +154,13 @@ def _table_of(kind: Kind, key: tuple[str, ...]) -> tuple[_Table, tuple[str, ...]
 
 
 def _setting(kind: Kind, fields: Mapping[str, str]) -> str:
-    return to_json(dict(fields)).decode() if kind is Kind.LOADED_SWARM else fields.get("status", "")
+    return to_json(dict(fields)).decode() if kind in _JSON else fields.get("status", "")
 
 
 def _document(kind: Kind, table: _Table, row: dict[str, Any]) -> Document:
     if table is _SETTINGS:
         value = row["value"]
-        return Document((), from_json(value) if kind is Kind.LOADED_SWARM else {"status": value})
+        return Document((), from_json(value) if kind in _JSON else {"status": value})
     fields = {name: row[name] for name in table.fields if row[name] is not None}
     return Document(
         tuple(row[name] for name in table.key), fields, row[table.expires] if table.expires else None

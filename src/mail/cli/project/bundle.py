@@ -21,8 +21,8 @@ NO_FUNCTION = {"awslambdaric", "click", "prompt-toolkit", "python-dotenv", "pyya
 ONLY_API = {"fastapi", "sse-starlette", "uvicorn"}
 """What no turn imports; turns need the room for language models."""
 
-PROTOCOLS = ("a2a", "agui", "mcp")
-"""The extras of the function that speaks these protocols."""
+EXTRAS = {"api": (), "protocols": ("a2a", "agui", "mcp"), "turn": (), "identity": ("oidc",)}
+"""From each layer to its extras, besides those of all functions."""
 
 LEFT_OUT = (
     "__pycache__",
@@ -33,6 +33,7 @@ LEFT_OUT = (
     "registries",
     "logs",
     "node_modules",
+    "AGENTS.md",
     "README*",
 )
 """Patterns of what no function reads; nor does it read hidden files, virtual environments and what deploys it."""
@@ -57,7 +58,7 @@ def make_bundle(architecture: str) -> dict[str, int]:
     machine = layers.MACHINES[architecture]
     try:
         copy_code(TARGET / "code")
-        for name in ("api", "protocols", "turn"):
+        for name in EXTRAS:
             install(name, TARGET / name / "python", requirements, machine)
     except layers.BuildError as error:
         raise MAILError(str(error)) from error
@@ -99,14 +100,14 @@ def copy_code(layer: Path) -> None:
 def install(layer: str, target: Path, requirements: Path, machine: str) -> None:
     """Install what MAIL and the project require in a layer, in the versions that are installed here, if they are.
 
-    Raises BuildError.
+    `identity` has its extra only, as it comes on top of another layer. Raises BuildError.
     """
-    for_turns = layer == "turn"
-    extras, own = {"aws", "otel", *(PROTOCOLS if layer == "protocols" else ())}, []
+    for_turns, is_whole = layer == "turn", layer != "identity"
+    extras, own = {*EXTRAS[layer], *(("aws", "otel") if is_whole else ())}, []
     for line in requirements.read_text(encoding="utf-8").splitlines():
         if named := re.match(rf"\s*{DISTRIBUTION}\s*(?:\[([^]]*)])?", line):
             extras |= {each.strip() for each in (named[1] or "").split(",") if for_turns}
-        elif re.match(r"\s*[^#\s]", line):
+        elif is_whole and re.match(r"\s*[^#\s]", line):
             own.append(line)
     with tempfile.TemporaryDirectory() as folder:
         versions, packages = Path(folder) / "versions.txt", Path(folder) / "packages.txt"
@@ -117,7 +118,7 @@ def install(layer: str, target: Path, requirements: Path, machine: str) -> None:
             "".join(f"{name}=={version}\n" for name, version in pins.items()), encoding="utf-8"
         )
         packages.write_text(
-            "\n".join([*_required(extras, NO_FUNCTION | (ONLY_API if for_turns else set())), *own]),
+            "\n".join(_required(extras, NO_FUNCTION | (ONLY_API if for_turns else set()), is_whole) + own),
             encoding="utf-8",
         )
         options = ["--constraint", str(versions), "--requirement", str(packages)]
@@ -126,8 +127,8 @@ def install(layer: str, target: Path, requirements: Path, machine: str) -> None:
     layers.compile_modules(sys.executable, target)
 
 
-def _required(extras: Collection[str], left_out: Collection[str]) -> list[str]:
-    """Return MAIL's own requirements with those of extras, without the packages `left_out`."""
+def _required(extras: Collection[str], left_out: Collection[str], is_whole: bool) -> list[str]:
+    """Return the requirements of extras, if `is_whole` with MAIL's own, without the packages `left_out`."""
     try:
         declared = requires(DISTRIBUTION) or []
     except PackageNotFoundError:
@@ -137,6 +138,6 @@ def _required(extras: Collection[str], left_out: Collection[str]) -> list[str]:
         requirement, _, marker = line.partition(";")
         extra = re.search(r"extra == ['\"](\w+)['\"]", marker)
         name = re.match(r"[\w.-]+", requirement)
-        if (extra is None or extra[1] in extras) and name and name[0] not in left_out:
+        if (is_whole if extra is None else extra[1] in extras) and name and name[0] not in left_out:
             found.append(requirement.strip())
     return found

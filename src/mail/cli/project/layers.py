@@ -59,7 +59,8 @@ def prune(target: Path, requirements: Path) -> None:
     """Remove what no function reads. If the requirements of the agents name boto3, they may call any service of AWS."""
     unread = [path for pattern in (*NOT_READ, *NOT_CALLED) for path in target.glob(pattern)]
     lines = requirements.read_text(encoding="utf-8").splitlines()
-    if not any(re.match(r"\s*(aio)?boto", line) for line in lines):
+    has_botocore = (target / "botocore").is_dir()
+    if has_botocore and not any(re.match(r"\s*(aio)?boto", line) for line in lines):
         services = (path for path in (target / "botocore" / "data").iterdir() if path.is_dir())
         unread += [service for service in services if service.name not in BOTOCORE_SERVICES]
         unread += target.glob("botocore/data/*/*/examples-1.json*")

@@ -18,6 +18,7 @@ from typing import Any
 from mail.core.decisions.backoff import POLL_SECONDS
 from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import Clock, format_time
+from mail.core.protocol.values import value
 from mail.core.task.callbacks import Callback, CallResult, CallState, LaterCall, Polled
 from mail.core.task.change import TaskChange
 from mail.core.task.draft import Draft
@@ -208,38 +209,40 @@ def due_to_cancel(calls: Iterable[LaterCall], now: float) -> list[LaterCall]:
     return [call for call in calls if _cancel_at(call) <= now]
 
 
-def settle_cancelled(
-    task: Task,
-    swarm: SwarmCore,
-    claim: Claim,
-    calls: Iterable[LaterCall],
-    problems: Mapping[str, str],
-    rest: Sequence[Wait],
-    clock: Clock,
-    *,
-    polled: Sequence[LaterCall] = (),
-    answers: Answers = MappingProxyType({}),
-    is_final: bool = False,
-) -> TaskChange:
-    """End a claim on the mailbox of cancelled calls; `calls` are the first of them whose actions have `on_cancel`.
+@value(kw_only=True)
+class CallsRound:
+    """The calls of a task that a turn of their mailbox has read, and what has become of those that were due.
 
-    `polled` are the calls that wait for results which servers have, and `answers` what these have said of them.
-
-    `problems` says why `on_cancel` has failed, by the digests of the calls for which it was called: an empty text if it
-    has not. It is called again after a pause, unless it `is_final`. The first `MOST_ENDED` of the `rest`, other calls
-    and timers, are deleted.
+    Attributes:
+        cancelled: the first of the cancelled calls whose actions have `on_cancel`.
+        polled: the calls that wait for results which servers have.
+        rest: some of the other calls and timers that were cancelled, which are deleted.
+        problems: why `on_cancel` has failed, by the digests of the calls for which it was called; empty if it has not.
+        answers: what servers have said of the calls about which they were asked.
+        is_final: whether `on_cancel` isn't called again after it has failed.
     """
+
+    cancelled: Sequence[LaterCall] = ()
+    polled: Sequence[LaterCall] = ()
+    rest: Sequence[Wait] = ()
+    problems: Mapping[str, str] = MappingProxyType({})
+    answers: Answers = MappingProxyType({})
+    is_final: bool = False
+
+
+def settle_calls(task: Task, swarm: SwarmCore, claim: Claim, calls: CallsRound, clock: Clock) -> TaskChange:
+    """End a claim on the mailbox of calls. A failed `on_cancel` is called again after a pause, unless `is_final`."""
     draft = Draft(task, swarm, clock)
     draft.end_claim(claim)
-    for wait in rest[:MOST_ENDED]:
+    for wait in calls.rest[:MOST_ENDED]:
         if isinstance(wait, LaterCall):
             draft.keep_wait(wait.ended(CallState.DROPPED))
         else:
             draft.end_timer(wait, is_open=False)
-    left = [_cancel_at(call) for call in calls if call.digest not in problems]
-    left += [0.0] * (len(rest) > MOST_ENDED)
-    for call in calls:
-        problem = problems.get(call.digest)
+    left = [_cancel_at(call) for call in calls.cancelled if call.digest not in calls.problems]
+    left += [0.0] * (len(calls.rest) > MOST_ENDED)
+    for call in calls.cancelled:
+        problem = calls.problems.get(call.digest)
         if problem == "":
             draft.emit(
                 EventKind.ACTION_CANCELLED,
@@ -249,7 +252,7 @@ def settle_cancelled(
             draft.keep_wait(call.ended(CallState.DROPPED))
         elif problem is not None:
             failed = replace(call, attempts=call.attempts + 1, heard=draft.time_in(0.0))
-            if is_final or call.attempts >= len(RETRY_SECONDS):
+            if calls.is_final or call.attempts >= len(RETRY_SECONDS):
                 why = f"on_cancel of {call.name} has failed {_times(failed.attempts)}, and is given up: {problem}"
                 text = f"action error (caller = {call.agent}):\n{why}"
                 draft.emit(EventKind.ACTION_ERROR, text, _extra(call))
@@ -260,7 +263,7 @@ def settle_cancelled(
     if task.waits.cancel_at == 0.0 and task.version != claim.task.version:
         left.append(0.0)  # others may have been cancelled since
     draft.waits = replace(task.waits, cancel_at=min(left, default=None))
-    _note_answers(draft, polled, answers)
+    _note_answers(draft, calls.polled, calls.answers)
     return draft.seal()
 
 

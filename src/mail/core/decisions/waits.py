@@ -7,7 +7,7 @@
 | a message of a caller | it is posted, as if the caller posted it now |
 
 Each happens in the commit that ends the record. Those that the end of their task has cancelled are seen to in turns of
-their own (`mail.core.decisions.callbacks.settle_cancelled`).
+their own (`mail.core.decisions.callbacks.settle_calls`).
 """
 
 from collections.abc import Sequence

@@ -4,15 +4,16 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 
 from mail.core.decisions.callbacks import (
-    Answers,
+    CallsRound,
     due_to_cancel,
     due_to_poll,
     in_order,
     is_cancelled,
-    settle_cancelled,
+    settle_calls,
     takes_result,
 )
 from mail.core.decisions.waits import is_open
@@ -63,16 +64,20 @@ class CancelledCalls(LeasedTurn):
         """Cancel and ask about the calls that are due, within `seconds`; None if it is too early for any."""
         if self._is_early:
             return None
-        calls, polled, rest = await self._read(self.turn.task)
-        due = self._due(calls, 1 if self.turn.lease.attempt > 1 else CALLS_AT_ONCE)
-        asked = due_to_poll(polled, self._clock.now().timestamp())[:CALLS_AT_ONCE]
+        calls = await self._read(self.turn.task)
+        due, asked = self._due(calls, 1 if self.turn.lease.attempt > 1 else CALLS_AT_ONCE)
         limit = min(seconds, CANCEL_SECONDS)
         problems, answers = await asyncio.gather(
             asyncio.gather(*(self._cancel(call, limit) for call in due)),
             asyncio.gather(*(self._poll(call, limit) for call in asked)),
         )
-        found = {call.digest: answer for call, answer in zip(asked, answers, strict=True)}
-        change = await self._settle(calls, due, problems, rest, polled, found)
+        change = await self._settle(
+            replace(
+                calls,
+                problems={call.digest: problem for call, problem in zip(due, problems, strict=True)},
+                answers={call.digest: answer for call, answer in zip(asked, answers, strict=True)},
+            )
+        )
         await self._show(change, asked)
         return change
 
@@ -80,11 +85,10 @@ class CancelledCalls(LeasedTurn):
         """Give up the call that would be cancelled next; None if there is none yet."""
         if self._is_early:
             return None
-        calls, polled, rest = await self._read(self.turn.task)
-        due = self._due(calls, 1)
-        now = self._clock.now().timestamp()
-        asked = {call.digest: reason for call in due_to_poll(polled, now)[:CALLS_AT_ONCE]}
-        return await self._settle(calls, due, [reason] * len(due), rest, polled, asked, is_final=True)
+        calls = await self._read(self.turn.task)
+        due, asked = self._due(calls, 1)
+        problems, answers = ({call.digest: reason for call in each} for each in (due, asked))
+        return await self._settle(replace(calls, problems=problems, answers=answers, is_final=True))
 
     async def abandon(self, reason: str, attempts: int) -> TaskChange | None:
         """Give up the call that would be cancelled next."""
@@ -95,7 +99,7 @@ class CancelledCalls(LeasedTurn):
         at = self.turn.task.waits.see_at
         return at is None or at > self._clock.now().timestamp()
 
-    async def _read(self, task: Task) -> tuple[list[LaterCall], list[LaterCall], list[Wait]]:
+    async def _read(self, task: Task) -> CallsRound:
         """Return the first calls whose cancelling must be told, those to ask about, and some of what is cancelled."""
         calls, polled, rest = list[LaterCall](), list[LaterCall](), list[Wait]()
         async for wait in stored_waits(self._store, task.key):
@@ -105,44 +109,22 @@ class CancelledCalls(LeasedTurn):
                 polled.append(wait)
             elif len(rest) <= MOST_ENDED and not is_open(task, wait):
                 rest.append(wait)
-        return calls, polled, rest
+        return CallsRound(cancelled=calls, polled=polled, rest=rest)
 
-    def _due(self, calls: Sequence[LaterCall], limit: int) -> list[LaterCall]:
-        return due_to_cancel(calls, self._clock.now().timestamp())[:limit]
+    def _due(self, calls: CallsRound, limit: int) -> tuple[list[LaterCall], list[LaterCall]]:
+        """Return the calls to cancel now, `limit` at most, and those to ask about."""
+        now = self._clock.now().timestamp()
+        return due_to_cancel(calls.cancelled, now)[:limit], due_to_poll(calls.polled, now)[:CALLS_AT_ONCE]
 
-    async def _settle(
-        self,
-        calls: Sequence[LaterCall],
-        due: Sequence[LaterCall],
-        problems: Sequence[str],
-        rest: Sequence[Wait],
-        polled: Sequence[LaterCall],
-        answers: Answers,
-        *,
-        is_final: bool = False,
-    ) -> TaskChange | None:
-        found = {call.digest: problem for call, problem in zip(due, problems, strict=True)}
-
+    async def _settle(self, calls: CallsRound) -> TaskChange | None:
         async def reload() -> Task:
-            nonlocal polled
+            nonlocal calls
             task = await load_task(self._store, self.turn.task.key)
-            _, polled, _ = await self._read(task)  # some may have ended
+            calls = replace(calls, polled=(await self._read(task)).polled)  # some may have ended
             return task
 
         return await self.commit(
-            lambda task: settle_cancelled(
-                task,
-                self._swarm,
-                self.turn,
-                calls,
-                found,
-                rest,
-                self._clock,
-                polled=polled,
-                answers=answers,
-                is_final=is_final,
-            ),
-            reload=reload,
+            lambda task: settle_calls(task, self._swarm, self.turn, calls, self._clock), reload=reload
         )
 
     async def _show(self, change: TaskChange | None, asked: Sequence[LaterCall]) -> None:

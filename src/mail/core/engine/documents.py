@@ -28,7 +28,7 @@ ENDED_SECONDS = 30 * 86_400.0
 
 
 class ServerDocuments:
-    """Tokens, sign-in links, idempotency keys, the health status, the loaded swarm, peers, webhooks and deletions."""
+    """Tokens, links, idempotency keys, an identity provider's keys, the loaded swarm, peers, webhooks, deletions."""
 
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
@@ -108,6 +108,15 @@ class ServerDocuments:
     async def set_loaded_swarm(self, swarm: LoadedSwarm) -> None:
         """Store a loaded swarm in place of the one before it. Raises PayloadTooLarge."""
         await self._documents.put(Kind.LOADED_SWARM, Document((), dataclasses.asdict(swarm)))
+
+    async def issuer_keys(self) -> str | None:
+        """Return the keys of the identity provider that were stored last, as `mail.auth.oidc` writes them."""
+        document = await self._documents.get(Kind.ISSUER_KEYS)
+        return None if document is None else document.fields["record"]
+
+    async def set_issuer_keys(self, record: str) -> None:
+        """Store the keys of the identity provider in place of those before."""
+        await self._documents.put(Kind.ISSUER_KEYS, Document((), {"record": record}))
 
     async def peers(self) -> tuple[list[PeerRecord], dict[str, PeerHealth]]:
         """Return the known swarms, and the results of their last health checks, by name; some may have expired.

@@ -45,6 +45,8 @@ class Kind(StrEnum):
     """`(role:id@swarm)`"""
     DELETED_TASK = "deleted task"
     """`(role:id@swarm#task_id)`"""
+    ISSUER_KEYS = "keys of the identity provider"
+    """`()`"""
 
 
 class PutIf(Enum):

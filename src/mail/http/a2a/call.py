@@ -57,12 +57,12 @@ class Call(Runs):
             was_sent = task is not None and any(each.key == key for each in task.submitted)
             if run_id is not None and not was_sent:
                 await self._require_open(task, run_id)
-            files = [await self.runtime.caller_files.put(str(self.principal), each) for each in content.files]
+            files = await self.store(content.files)
             submission = submission_of(
                 message,
                 content,
                 None if was_sent else task,
-                [each.id for each in files],
+                [each.id for each in files.values()],
                 self.runtime.swarm.task_message_limit,
             )
             submission = submission.evolve(

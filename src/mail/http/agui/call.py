@@ -15,7 +15,6 @@ from mail.core.decisions.items import Question
 from mail.core.decisions.submit import Submission
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.error_text import explain
-from mail.core.task.files import MAX_FILES
 from mail.core.task.live import LiveEvent
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import BadRequest, MAILError
@@ -23,15 +22,15 @@ from mail.http.agui.input import (
     client_tools_of,
     content_of,
     context_of,
+    entries_of,
     has_user_message,
-    items_of,
     key_of,
     read_answers,
     unread,
 )
 from mail.http.agui.stream import Writer
 from mail.http.bodies import JSONBody
-from mail.http.openai.submission import compose, lend, store_files
+from mail.http.inputs import compose, files_of, lend
 from mail.http.runs import Progress, Runs
 from mail.http.sse import HEADERS, SHUTDOWN_GRACE
 from mail.http.submission import claimed_key, follow_trace
@@ -103,11 +102,10 @@ class Call(Runs):
         digest = sha256(context.encode()).hexdigest()
         notes = {} if task is None else task.generation.notes
         is_told = answers is None and notes.get(CONTEXT) != digest
-        items = items_of(new, context if is_told else "")
-        if answers is None and not has_user_message(items):
+        entries = entries_of(new, context if is_told else "")
+        if answers is None and not has_user_message(entries):
             raise BadRequest("messages must end with a message of the user, or begin a thread with one")
-        files = await store_files(self.runtime.caller_files, str(self.principal), items)
-        text = compose(None, items, files)
+        text = compose(None, entries, await self.store(files_of(entries)))
         base = Submission() if answers is None else answers.reply.submission(text.body)
         submission = Submission(
             **{
@@ -115,7 +113,7 @@ class Call(Runs):
                 "body": "" if answers is not None and answers.takes_text else text.body,
                 "subject": text.subject,
                 "entrypoint": entrypoint if answers is None else None,
-                "files": tuple(dict.fromkeys(each.id for each in files.values()))[-MAX_FILES:],
+                "files": text.files,
                 "client_tools": lend(client_tools_of(given.tools), self.runtime.swarm),
                 "notes": {CONTEXT: digest} if is_told else notes,
                 "drop_question": answers is None and task is not None and task.status is TaskStatus.PAUSED,

@@ -4,7 +4,7 @@ An input has the whole conversation. New are the messages after the last one of 
 before. Of a thread that there is not yet, all of them are.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -17,13 +17,7 @@ from mail.core.protocol.values import value
 from mail.core.task.client_tools import ClientTools
 from mail.core.task.task import Task
 from mail.errors import BadRequest, QuestionOpen
-from mail.http.openai.request import (
-    FunctionCall,
-    FunctionCallOutput,
-    FunctionTool,
-    Item,
-    MessageItem,
-)
+from mail.http.inputs import Called, Entry, GivenFile, Returned, Said, Uploaded, client_tool, read_base64
 from mail.http.runs import Reply
 
 OURS = "mail-"
@@ -68,55 +62,47 @@ def unread(given: ag.RunAgentInput, task: Task | None) -> list[ag.Message]:
     return new[::-1]
 
 
-def items_of(messages: Sequence[ag.Message], context: str) -> list[Item]:
-    """Return messages as those of OpenAI's API, from which one for agents is composed; the context comes first."""
-    items: list[Item] = (
-        [MessageItem.model_validate({"role": "system", "content": context})] if context else []
-    )
+def entries_of(messages: Sequence[ag.Message], context: str) -> list[Entry]:
+    """Return messages as a conversation, from which one for agents is composed; the context comes first."""
+    entries: list[Entry] = [Said("system", (context,))] if context else []
     for message in messages:
         match message:
             case ag.AssistantMessage():
                 if message.content:
-                    items.append(
-                        MessageItem.model_validate({"role": "assistant", "content": message.content})
-                    )
-                items += [
-                    FunctionCall(call_id=call.id, **call.function.model_dump())
+                    entries.append(Said("assistant", (message.content,)))
+                entries += [
+                    Called(call.id, call.function.name, call.function.arguments)
                     for call in message.tool_calls or ()
                 ]
             case ag.ToolMessage():
-                items.append(
-                    FunctionCallOutput.model_validate(
-                        {"call_id": message.tool_call_id, "output": _result(message)}
-                    )
-                )
+                entries.append(Returned(message.tool_call_id, _result(message)))
             case ag.UserMessage(content=list() as parts):
-                items.append(MessageItem.model_validate({"role": "user", "content": list(map(_part, parts))}))
-            case _:
-                items.append(MessageItem.model_validate({"role": message.role, "content": message.content}))
-    return items
+                entries.append(Said("user", tuple(map(_part, parts))))
+            case ag.UserMessage() | ag.SystemMessage() | ag.DeveloperMessage():
+                entries.append(Said(message.role, (str(message.content),)))
+    return entries
 
 
-def _part(part: ag.ContentPart) -> Mapping[str, Any]:
+def _part(part: ag.ContentPart) -> str | GivenFile:
     """Return a part of a message. What can't be read here is named in words, as a run must not fail because of it."""
     if isinstance(part, ag.TextPart):
-        return {"type": "text", "text": part.text}
+        return part.text
     source, about = part.source, part.metadata if isinstance(part.metadata, dict) else {}
     name = str(about.get("filename") or about.get("name") or "")
     if isinstance(source, ag.DataSource):
-        data = f"data:{source.mime_type};base64,{source.value}"
-        return {"type": "input_file", "filename": name, "file_data": data}
+        return read_base64(f"data:{source.mime_type};base64,{source.value}", name)
     if isinstance(source, ag.FileSource) and source.provider == "mail":
-        return {"type": "input_file", "file_id": source.value}
+        return Uploaded(source.value)
     if source.value.startswith("data:"):
-        return {"type": "input_file", "filename": name, "file_data": source.value}
-    return {"type": "text", "text": f"[{' '.join(filter(None, (part.type, name)))}: {source.value}]"}
+        return read_base64(source.value, name)
+    return f"[{' '.join(filter(None, (part.type, name)))}: {source.value}]"
 
 
 def _result(message: ag.ToolMessage) -> str:
     """Return the result of a call as text; files that it has are only named."""
     parts = message.content
-    text = parts if isinstance(parts, str) else "\n".join(str(_part(each).get("text", "")) for each in parts)
+    read = [parts] if isinstance(parts, str) else map(_part, parts)
+    text = "\n".join(each if isinstance(each, str) else "" for each in read)
     return "\n".join(filter(None, (message.error and f"ERROR: {message.error}", text)))
 
 
@@ -130,13 +116,8 @@ def context_of(given: ag.RunAgentInput) -> str:
 
 def client_tools_of(tools: Sequence[ag.Tool] | None) -> ClientTools | None:
     """Return the tools of the application. Raises pydantic.ValidationError."""
-    declared = [
-        FunctionTool(
-            type="function", name=each.name, description=each.description, parameters=each.parameters
-        ).client_tool()
-        for each in tools or ()
-    ]
-    return ClientTools(tools=tuple(declared)) if declared else None
+    declared = tuple(client_tool(each.name, each.description, each.parameters) for each in tools or ())
+    return ClientTools(tools=declared) if declared else None
 
 
 @value
@@ -212,6 +193,6 @@ def _text(payload: Any) -> str:
     return payload if isinstance(payload, str) else to_json(payload).decode()
 
 
-def has_user_message(items: Sequence[Item]) -> bool:
+def has_user_message(entries: Sequence[Entry]) -> bool:
     """Return whether a person says something."""
-    return any(isinstance(each, MessageItem) and each.role == "user" and each.content for each in items)
+    return any(isinstance(each, Said) and each.role == "user" and each.content for each in entries)

@@ -17,7 +17,7 @@ from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.task import Task, TaskStatus
 from mail.http.agui.input import OURS, call_id_of
 from mail.http.agui.turns import Turns
-from mail.http.openai.submission import own_name
+from mail.http.inputs import own_name
 
 UNFINISHED = (
     "the stream has ended before the answer, and the agents continue: run the thread again with the same messages to "

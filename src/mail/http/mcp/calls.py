@@ -11,7 +11,7 @@ from mail.core.decisions.approvals import GivenApproval
 from mail.core.decisions.submit import Submission
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import BadRequest, QuestionOpen
-from mail.http.mcp.content import Files, draw, forms, open_questions, read_forms, words_of
+from mail.http.mcp.content import Files, draw, forms, open_questions, read_file, read_forms, words_of
 from mail.http.mcp.tools import WAIT_SECONDS, Answer, Ask, AskAny, Cancel, Look, entrypoint_tools
 from mail.http.runs import Progress, Reply, RunId, Runs, Step
 from mail.mcp import TASKS
@@ -80,11 +80,12 @@ class Call(Runs):
     async def _ask(self, given: Ask, entrypoint: str | None, *, seconds: float) -> Result:
         if given.task_id is not None:
             await self.load(given.task_id)
+        files = await self.store(read_file(number, each) for number, each in enumerate(given.files))
         submission = Submission(
             body=given.message,
             entrypoint=entrypoint,
             task_id=given.task_id,
-            files=await self.files.store(given.files),
+            files=tuple(each.id for each in files.values()),
             ceiling=self.runtime.ceiling(self.principal),
         )
         try:

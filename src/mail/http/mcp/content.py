@@ -27,6 +27,7 @@ from mail.core.engine.files import CallerFiles
 from mail.core.task.files import File, FileRef
 from mail.core.task.task import TaskStatus
 from mail.errors import BadRequest
+from mail.http.inputs import GivenFile, Uploaded
 from mail.http.runs import Progress, Reply
 from mail.mcp.results import file_of
 
@@ -47,29 +48,6 @@ class Files:
         self._instance = instance
         self._room = INLINE_BYTES
 
-    async def store(self, given: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-        """Store the files of a message, and return their ids. Raises BadRequest."""
-        return tuple([await self._store(n, block) for n, block in enumerate(given)])
-
-    async def _store(self, number: int, given: Mapping[str, Any]) -> str:
-        try:
-            block = _BLOCK.validate_python(given)
-        except ValidationError as error:
-            raise BadRequest(f"files[{number}] is no content block of MCP") from error
-        match block:
-            case ResourceLink(uri=uri) if uri.startswith(FILES):
-                return uri.removeprefix(FILES)
-            case EmbeddedResource(resource=TextResourceContents(text=text, uri=uri, mime_type=kind)):
-                file: File | None = File(text.encode(), uri.rpartition("/")[2], kind or "text/plain")
-            case _:
-                file = file_of(block)
-        if file is None:
-            raise BadRequest(
-                f"files[{number}] must be an image, audio or resource whose base64 is what its mimeType says, or a "
-                f"resource_link to {FILES}…"
-            )
-        return (await self._files.put(self._instance, file)).id
-
     async def draw(self, file: Mapping[str, Any]) -> ContentBlock:
         """Return a file of an answer: an image or sound that has room, or else a link to its resource."""
         ref = FileRef.read(file)
@@ -82,6 +60,25 @@ class Files:
                 block = ImageContent if kind == "image" else AudioContent
                 return block(data=text, mime_type=ref.type)
         return ResourceLink(uri=FILES + ref.id, name=ref.name, mime_type=ref.type, size=ref.size)
+
+
+def read_file(number: int, given: Mapping[str, Any]) -> GivenFile:
+    """Return a file of a message. Raises BadRequest."""
+    try:
+        block = _BLOCK.validate_python(given)
+    except ValidationError as error:
+        raise BadRequest(f"files[{number}] is no content block of MCP") from error
+    match block:
+        case ResourceLink(uri=uri) if uri.startswith(FILES):
+            return Uploaded(uri.removeprefix(FILES))
+        case EmbeddedResource(resource=TextResourceContents(text=text, uri=uri, mime_type=kind)):
+            return File(text.encode(), uri.rpartition("/")[2], kind or "text/plain")
+    if (file := file_of(block)) is None:
+        raise BadRequest(
+            f"files[{number}] must be an image, audio or resource whose base64 is what its mimeType says, or a "
+            f"resource_link to {FILES}…"
+        )
+    return file
 
 
 def open_questions(progress: Progress) -> list[Question]:

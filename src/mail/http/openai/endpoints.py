@@ -18,11 +18,12 @@ from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.http.audit import Act, audited
 from mail.http.bodies import JSON, Given, JSONBody
+from mail.http.inputs import Entry, files_of
 from mail.http.openai import chat, stream
 from mail.http.openai.chat import PostChat
 from mail.http.openai.errors import ModelNotFound, RefusedRequest, ResponseNotFound
 from mail.http.openai.output import UNANSWERED, Echo, JSONObject, Work, describe
-from mail.http.openai.request import CONVERSATION, Item, PostResponses
+from mail.http.openai.request import CONVERSATION, PostResponses
 from mail.http.openai.stream import Sought, follow
 from mail.http.openai.submission import (
     Prepared,
@@ -30,7 +31,6 @@ from mail.http.openai.submission import (
     ResponseId,
     find_continued,
     make_submission,
-    store_files,
 )
 from mail.http.routes.message import task_headers
 from mail.http.runs import Runs
@@ -201,7 +201,7 @@ async def _begin(request: Request, caller: Caller, body: PostResponses, *, names
         entrypoint = None if body.model == swarm.name else body.model
     previous, items = await _previous(service, caller, body)
     principal = caller.principal(swarm.name)
-    files = await store_files(service.runtime.caller_files, str(principal), items)
+    files = await Runs(request).store(files_of(items))
     submission = make_submission(body, items, files, previous, swarm, entrypoint)
     if body.stream and service.stream_permits is not None:
         await holding.share_stream(service.stream_permits)
@@ -273,11 +273,12 @@ def _check_model(swarm: SwarmCore, name: str) -> None:
 
 async def _previous(
     service: Service, caller: Caller, body: PostResponses
-) -> tuple[Previous | None, list[Item]]:
+) -> tuple[Previous | None, list[Entry]]:
     """Return the response that a request continues, and what its agents don't know of the input.
 
     Raises RefusedRequest if the caller has none with the given id.
     """
+    entries = body.entries()
     if body.previous_response_id is not None:
         found = await _find(service, caller, body.previous_response_id)
         if found is None:
@@ -287,17 +288,17 @@ async def _previous(
                 code="previous_response_not_found",
             )
         name, task = found
-        return Previous(task, name.generation), body.input
+        return Previous(task, name.generation), entries
     if body.conversation is not None:
         held = await service.runtime.store.load(_key(service, caller, body.conversation.task_id))
-        return (None if held is None else Previous(held, held.generation.number)), body.input
-    if (continued := find_continued(body.input)) is not None:
+        return (None if held is None else Previous(held, held.generation.number)), entries
+    if (continued := find_continued(entries)) is not None:
         name, items = continued
         found = await _find(service, caller, str(name))
         previous = None if found is None else Previous(found[1], name.generation)
         if previous is not None and previous.is_last and previous.waiting:
             return previous, items
-    return None, body.input
+    return None, entries
 
 
 async def _seek(service: Service, caller: Caller, response_id: str) -> tuple[Task, Sought]:

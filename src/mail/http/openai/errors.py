@@ -18,6 +18,7 @@ from mail.errors import (
 )
 from mail.http.audit import log_refusal
 from mail.http.bodies import JSON
+from mail.http.inputs import BadFile
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error", 503: "server_error"}
 """OpenAI's error types by HTTP status; the rest are invalid requests."""
@@ -25,6 +26,7 @@ _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit
 _PARAMS: dict[type[MAILError], str] = {
     BadBreakpointResult: "input",
     BadClientTools: "tools",
+    BadFile: "input",
     TaskMovedOn: "previous_response_id",
     UnknownEntrypoint: "entrypoint",
 }

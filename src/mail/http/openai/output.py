@@ -11,7 +11,8 @@ from mail.core.decisions.items import Answer, Question
 from mail.core.task.client_tools import ClientTool, ClientTools
 from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.events import Event, EventKind
-from mail.http.openai.submission import ResponseId, own_name
+from mail.http.inputs import own_name
+from mail.http.openai.submission import ResponseId
 
 JSONObject = dict[str, Any]
 

@@ -4,7 +4,6 @@ Fields that tune one model, such as `temperature`, are ignored. Features that wo
 are not supported (audio, tools that OpenAI runs, prompts that OpenAI stores) are refused.
 """
 
-from base64 import b64decode
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
@@ -14,15 +13,14 @@ from pydantic import (
     Field,
     StringConstraints,
     Tag,
-    field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
 from mail.core.protocol.output_schema import OutputSchema
-from mail.core.task.client_tools import TOOL_NAME, ClientTool, ClientTools
-from mail.core.task.files import File
+from mail.core.task.client_tools import TOOL_NAME, ClientTools
 from mail.http.bodies import Given
+from mail.http.inputs import Called, Entry, GivenFile, Returned, Said, Uploaded, client_tool, read_base64
 from mail.http.openai.errors import RefusedRequest
 
 
@@ -85,16 +83,9 @@ class FilePart(Nested):
             raise PydanticCustomError("no_file", "has neither a file_id nor the bytes of a file")
         return {**value, "data": data, "filename": value.get("filename") or ""}
 
-    def file(self) -> File:
-        """Return the file that it has the bytes of. Raises RefusedRequest."""
-        head, _, data = self.data.rpartition(",")
-        if head and not (head.startswith("data:") and head.endswith(";base64")):
-            raise RefusedRequest("a data: URL must be like data:image/png;base64,…", param="input")
-        try:
-            content = b64decode(data, validate=True)
-        except ValueError as error:
-            raise RefusedRequest(f"the bytes of a file must be in base64: {error}", param="input") from error
-        return File(content, self.filename, head.removeprefix("data:").removesuffix(";base64"))
+    def given(self) -> GivenFile:
+        """Return the file. Raises BadFile."""
+        return Uploaded(self.file_id) if self.file_id else read_base64(self.data, self.filename)
 
 
 _TEXT_TYPES = ("input_text", "output_text", "text", "refusal")
@@ -138,6 +129,10 @@ class MessageItem(Given):
     role: Literal["user", "assistant", "system", "developer"]
     content: Content
 
+    def entries(self) -> tuple[Entry, ...]:
+        content = (part.given() if isinstance(part, FilePart) else part.text for part in self.content)
+        return (Said(self.role, tuple(content)),)
+
 
 class FunctionCall(Given):
     """An earlier call of one of the caller's tools."""
@@ -147,6 +142,9 @@ class FunctionCall(Given):
     name: str
     arguments: str
 
+    def entries(self) -> tuple[Entry, ...]:
+        return (Called(self.call_id, self.name, self.arguments),)
+
 
 class FunctionCallOutput(Given):
     """The output of such a call."""
@@ -155,11 +153,17 @@ class FunctionCallOutput(Given):
     call_id: str
     output: TextContent
 
+    def entries(self) -> tuple[Entry, ...]:
+        return (Returned(self.call_id, text_of(self.output)),)
+
 
 class Reasoning(Given):
     """A model's reasoning, which is ignored."""
 
     type: Literal["reasoning"] = "reasoning"
+
+    def entries(self) -> tuple[Entry, ...]:
+        return ()
 
 
 def _type_of_item(item: Any) -> str:
@@ -193,20 +197,6 @@ class FunctionTool(NamedFunction):
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
-
-    @field_validator("parameters")
-    @classmethod
-    def _describes_an_object(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        if value and value.get("type") != "object":
-            raise ValueError("must be a JSON Schema of type 'object'")
-        return value
-
-    def client_tool(self) -> ClientTool:
-        """Return the tool for the engine."""
-        given: dict[str, Any] = {"name": self.name, "description": self.description, "strict": self.strict}
-        if self.parameters:
-            given["parameters"] = {"properties": {}, **self.parameters}
-        return ClientTool(**{name: value for name, value in given.items() if value is not None})
 
 
 class AllowedTools(Nested):
@@ -301,6 +291,10 @@ class PostResponses(Given):
             return {**value["kwargs"], **{name: given for name, given in value.items() if given is not None}}
         return value
 
+    def entries(self) -> list[Entry]:
+        """Return the conversation. Raises BadFile."""
+        return [entry for item in self.input for entry in item.entries()]
+
     def output_schema(self) -> OutputSchema | None:
         """Return the schema that the answer must fit; None for that of the swarm. Raises RefusedRequest."""
         chosen = self.text and self.text.format
@@ -308,7 +302,10 @@ class PostResponses(Given):
 
     def client_tools(self) -> ClientTools | None:
         """Return the caller's tools; None if there are none. Raises RefusedRequest."""
-        tools = tuple(tool.client_tool() for tool in self.tools or ())
+        tools = tuple(
+            client_tool(tool.name, tool.description, tool.parameters, tool.strict)
+            for tool in self.tools or ()
+        )
         match self.tool_choice:
             case None | "auto":
                 required = []

@@ -1,36 +1,23 @@
 """From a request to a submission that begins a task, or continues the caller's task from its last answer.
 
-The agents get one message. If the input is one message of a user, it has just its text; otherwise it consists of
-sections, each below its role in brackets: `[instructions]`, `[user]`, `[assistant]`, …
-
 A client that sends the whole conversation with each request continues a paused task, too: the ids of the calls that it
 returns results of name the response that made them.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from pydantic_core import to_json
 
-from mail.core.decisions.submit import DEFAULT_SUBJECT, ResumeFrom, Submission, title_of
-from mail.core.engine.files import CallerFiles
+from mail.core.decisions.submit import ResumeFrom, Submission
 from mail.core.protocol.values import value
-from mail.core.task.client_tools import MAX_TOOL_NAME, RESERVED, ClientTools
-from mail.core.task.files import MAX_FILES, FileRef
+from mail.core.task.client_tools import ClientTools
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task
+from mail.http.inputs import Called, Entry, Returned, Said, StoredFiles, compose, lend
 from mail.http.openai.errors import RefusedRequest
-from mail.http.openai.request import (
-    FilePart,
-    FunctionCall,
-    FunctionCallOutput,
-    Item,
-    MessageItem,
-    PostResponses,
-    Text,
-    text_of,
-)
+from mail.http.openai.request import PostResponses
 from mail.http.submission import Terms
 
 MAX_BYTES = 128 * 1024
@@ -49,9 +36,6 @@ ECHOED = (
     "tool_choice",
 )
 """The fields that a response repeats."""
-
-LENT = "caller__"
-"""Begins the names of those of the caller's tools that have the name of a tool of MAIL or of the swarm."""
 
 _ID = re.compile(r"resp_([^\x00-\x1f\x7f#]{1,256})_([1-9][0-9]{0,8})")
 _CALL_ID = re.compile(r"(resp_[^\x00-\x1f\x7f#]{1,256}?_[1-9][0-9]{0,8})_.+")
@@ -80,11 +64,6 @@ class ResponseId(NamedTuple):
     def call(self, call_id: str) -> str:
         """Return the id of one of its calls, for a client: no other response has a call of this id."""
         return f"{self}_{call_id}"
-
-
-def own_name(name: str) -> str:
-    """Return the name that a tool of the caller has for the caller."""
-    return name.removeprefix(LENT)
 
 
 class Previous(NamedTuple):
@@ -136,42 +115,32 @@ class Prepared:
         )
 
 
-class _Text(NamedTuple):
-    """The message to the agents. The subject is the default if the body begins with the topic."""
-
-    body: str
-    subject: str = DEFAULT_SUBJECT
-
-
-def find_continued(items: Sequence[Item]) -> tuple[ResponseId, list[Item]] | None:
+def find_continued(items: Sequence[Entry]) -> tuple[ResponseId, list[Entry]] | None:
     """Return the response to whose calls the input has the results, with the part of the input that came after it.
 
     None if the input has no results, or those of calls that have no response's id.
     """
-    results = [item for item in items if isinstance(item, FunctionCallOutput)]
+    results = [item for item in items if isinstance(item, Returned)]
     found = _CALL_ID.fullmatch(results[-1].call_id) if results else None
     name = ResponseId.parse(found[1]) if found else None
     if name is None:
         return None
     prefix = name.call("")
     begin = next(
-        n
-        for n, item in enumerate(items)
-        if isinstance(item, FunctionCall | FunctionCallOutput) and item.call_id.startswith(prefix)
+        n for n, item in enumerate(items) if not isinstance(item, Said) and item.call_id.startswith(prefix)
     )
-    later: list[Item] = [
+    later: list[Entry] = [
         item
         for item in items[begin:]
-        if isinstance(item, FunctionCallOutput)
-        or (isinstance(item, MessageItem) and item.role != "assistant")
+        if isinstance(item, Returned) or (isinstance(item, Said) and item.role != "assistant")
     ]
     return name, later
 
 
 def make_submission(
     request: PostResponses,
-    items: Sequence[Item],
-    files: Mapping[FilePart, FileRef],
+    items: Sequence[Entry],
+    files: StoredFiles,
     previous: Previous | None,
     swarm: SwarmCore,
     entrypoint: str | None = None,
@@ -190,15 +159,14 @@ def make_submission(
     notes = request.model_dump(include=set(ECHOED), exclude_none=True, by_alias=True)
     _check_size(client_tools, notes)
     resume_from, results = None, None
-    messages: Sequence[Item] = items
+    said = [item for item in items if isinstance(item, Said)]
+    messages: Sequence[Entry] = items if previous is None else said
     instructions = request.instructions
     if previous is None:
         _check_pairs(items, {})
-        _check_text(messages, files)
     else:
         waiting = previous.waiting if previous.is_last else {}
-        messages = [item for item in items if isinstance(item, MessageItem)]
-        outputs = [item for item in items if isinstance(item, FunctionCallOutput)]
+        outputs = [item for item in items if isinstance(item, Returned)]
         if previous.is_last:
             _check_pairs(items, waiting)
         if instructions == previous.task.generation.notes.get("instructions"):
@@ -206,13 +174,14 @@ def make_submission(
         if waiting or (outputs and not previous.is_last):
             resume_from = ResumeFrom.BREAKPOINT_TOOL_CALL
             results = [
-                {"call_id": waiting.get(item.call_id, item.call_id), "content": text_of(item.output)}
+                {"call_id": waiting.get(item.call_id, item.call_id), "content": item.text}
                 for item in outputs
                 if item.call_id in (*waiting, *waiting.values())
             ]
         else:
             resume_from = ResumeFrom.USER_RESPONSE
-            _check_text(messages, files)
+    if results is None and not any(item.in_words(files) for item in said):
+        raise RefusedRequest("the input has no message", param="input")
     text = compose(instructions, messages, files)
     conversation = request.conversation
     return Submission(
@@ -229,45 +198,10 @@ def make_submission(
         client_tools=client_tools,
         notes=notes,
         output_schema=request.output_schema(),
-        files=tuple(dict.fromkeys(ref.id for ref in files.values()))[-MAX_FILES:],
+        files=text.files,
         live=bool(request.stream),
         deltas=bool(request.stream),
     )
-
-
-def lend(tools: ClientTools | None, swarm: SwarmCore) -> ClientTools | None:
-    """Return the caller's tools under names that no tool of the swarm has (`own_name` gives back theirs).
-
-    Raises RefusedRequest for names that are then too long.
-    """
-    if tools is None:
-        return None
-    taken = {*RESERVED, *swarm.actions, *swarm.breakpoint_tools}
-
-    def lent(name: str) -> str:
-        return f"{LENT}{name}" if name in taken or name.startswith(LENT) else name
-
-    if long := [tool.name for tool in tools.tools if len(lent(tool.name)) > MAX_TOOL_NAME]:
-        raise RefusedRequest(f"the names of these tools are too long: {', '.join(long)}", param="tools")
-    return ClientTools(
-        tools=tuple(tool.renamed(lent(tool.name)) for tool in tools.tools),
-        required=tuple(map(lent, tools.required)),
-        parallel=tools.parallel,
-    )
-
-
-async def store_files(files: CallerFiles, instance: str, items: Iterable[Item]) -> dict[FilePart, FileRef]:
-    """Return the files of messages, after storing those of which they have the bytes."""
-    stored: dict[FilePart, FileRef] = {}
-    for item in items:
-        for part in item.content if isinstance(item, MessageItem) else ():
-            if isinstance(part, FilePart) and part not in stored:
-                stored[part] = (
-                    await files.find(instance, part.file_id)
-                    if part.file_id
-                    else await files.put(instance, part.file())
-                )
-    return stored
 
 
 def _check_size(client_tools: ClientTools | None, notes: dict[str, Any]) -> None:
@@ -279,10 +213,10 @@ def _check_size(client_tools: ClientTools | None, notes: dict[str, Any]) -> None
         )
 
 
-def _check_pairs(items: Sequence[Item], waiting: Mapping[str, str]) -> None:
+def _check_pairs(items: Sequence[Entry], waiting: Mapping[str, str]) -> None:
     """Raise RefusedRequest, with OpenAI's texts, unless every call has its output and every output a call."""
-    calls = {item.call_id for item in items if isinstance(item, FunctionCall)}
-    outputs = [item.call_id for item in items if isinstance(item, FunctionCallOutput)]
+    calls = {item.call_id for item in items if isinstance(item, Called)}
+    outputs = [item.call_id for item in items if isinstance(item, Returned)]
     known = {**waiting, **{call_id: call_id for call_id in calls}}
     for call_id, own in known.items():
         if call_id not in outputs and own not in outputs:
@@ -292,34 +226,3 @@ def _check_pairs(items: Sequence[Item], waiting: Mapping[str, str]) -> None:
             raise RefusedRequest(
                 f"No tool call found for function call output with call_id {call_id}.", param="input"
             )
-
-
-def _check_text(items: Iterable[Item], files: Mapping[FilePart, FileRef]) -> None:
-    if not any(isinstance(item, MessageItem) and _read(item.content, files) for item in items):
-        raise RefusedRequest("the input has no message", param="input")
-
-
-def _read(content: Iterable[Text | FilePart], files: Mapping[FilePart, FileRef]) -> str:
-    """Return the text of a message, with its files in words."""
-    return "\n\n".join(files[part].in_words if isinstance(part, FilePart) else part.text for part in content)
-
-
-def compose(instructions: str | None, items: Sequence[Item], files: Mapping[FilePart, FileRef]) -> _Text:
-    """Compose the message to the agents; with more than a user's message, the last of these gives it a subject."""
-    asked = [item.content for item in items if isinstance(item, MessageItem) and item.role == "user"]
-    if not instructions and len(items) == len(asked) == 1:
-        return _Text(text_of(asked[0]) or _read(asked[0], files))
-    sections = [*([("instructions", instructions)] if instructions else []), *_sections(items, files)]
-    body = "\n\n".join(f"[{heading}]\n{content}" for heading, content in sections)
-    return _Text(body, title_of(DEFAULT_SUBJECT, _read(asked[-1], files))) if asked else _Text(body)
-
-
-def _sections(items: Iterable[Item], files: Mapping[FilePart, FileRef]) -> Iterable[tuple[str, str]]:
-    for item in items:
-        match item:
-            case MessageItem():
-                yield item.role, _read(item.content, files)
-            case FunctionCall():
-                yield f"call {item.call_id} of the function {item.name}", item.arguments
-            case FunctionCallOutput():
-                yield f"result of call {item.call_id}", text_of(item.output)

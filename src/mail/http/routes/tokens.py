@@ -7,7 +7,7 @@ from pydantic import Field
 
 from mail.auth import tokens
 from mail.auth.keys import Caller, digest, find_bearer
-from mail.core.task.documents import CallerRole, StoredToken
+from mail.core.task.documents import CallerRole
 from mail.errors import TokensElsewhere
 from mail.http.access import Admin
 from mail.http.audit import Act, audited, refuse_session
@@ -77,19 +77,7 @@ async def get_tokens(request: Request, caller: Admin) -> JSON:
     service = issuing_service(request)
     mine = digest(find_bearer(request.headers))
     found = await tokens.valid_tokens(service.documents, service.runtime.clock)
-    return JSON({"tokens": [_describe(token, mine) for token in found]})
-
-
-def _describe(token: StoredToken, mine: str) -> dict[str, object]:
-    return {
-        "number": tokens.number_of(token),
-        "role": token.role,
-        "id": token.id,
-        "created": token.created,
-        "expires": tokens.expiry_of(token),
-        "session": token.session_of is not None,
-        "current": token.digest == mine,
-    }
+    return JSON({"tokens": [{**tokens.describe(token), "current": token.digest == mine} for token in found]})
 
 
 @router.post("/tokens", summary="Create a token", status_code=201, **answers(NewToken, 404))
@@ -107,7 +95,8 @@ async def post_token(request: Request, caller: Admin, body: Annotated[PostTokens
         expires = None if body.expires_in is None else clock.now().timestamp() + body.expires_in
         issued = await tokens.issue(service.documents, Caller(body.role, body.id), clock, expires=expires)
         entry.on += f" {tokens.number_of(issued.stored)}"
-    return JSON({**_describe(issued.stored, ""), "token": issued.text}, status_code=201, headers=NO_STORE)
+    shown = {**tokens.describe(issued.stored), "current": False, "token": issued.text}
+    return JSON(shown, status_code=201, headers=NO_STORE)
 
 
 @router.delete("/tokens/{number}", summary="Revoke a token", **answers(TokenRevoked, 404))
