@@ -181,7 +181,7 @@ class NotFound(MAILError):
 
 
 class HoldNotFound(NotFound):
-    """There is no such hold; GET /holds lists them."""
+    """Nothing is on hold under this name; GET /holds lists what is."""
 
 
 class DeadLetterNotFound(NotFound):

@@ -1,4 +1,4 @@
-"""Deletions of callers and of old tasks, and holds: on every store, whichever processes die meanwhile."""
+"""Deletions of callers and outdated tasks, and holds: on every store, whichever processes die meanwhile."""
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -288,7 +288,7 @@ async def test_a_deleted_task_is_remembered_as_long_as_keys_are(
 ) -> None:
     recent, old = await server.ask(), await server.ask()
     await server.runtime.delete(*recent)
-    assert await adapter.records.buried(recent) == server.runtime.now()
+    assert await adapter.records.deleted_at(recent) == server.runtime.now()
     server.clock.advance(DAY + 1)
     await server.runtime.delete(*old)
-    assert await adapter.records.buried(old) is None
+    assert await adapter.records.deleted_at(old) is None

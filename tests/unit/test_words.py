@@ -50,7 +50,7 @@ WORDS = [
     "_write_abroad",
     "along",
     "asker",
-    "bury",
+    "note_deleted",
     "carry_out",
     "contacts",
     "exhaust",

@@ -175,7 +175,7 @@ async def claimed_key(
 
 async def _check_not_deleted(service: Service, key: TaskKey, given: IdempotencyKey) -> None:
     """Raise TaskDeleted if the task that was begun with a key has been deleted since, so that nothing revives it."""
-    deleted, claimed = await service.documents.buried(key), given.until - REMEMBERED_SECONDS
+    deleted, claimed = await service.documents.deleted_at(key), given.until - REMEMBERED_SECONDS
     if deleted is None or deleted < claimed:
         return
     task = await service.runtime.store.load(key)

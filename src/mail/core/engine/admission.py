@@ -294,7 +294,7 @@ class Admission:
             hold = None if wiring.documents is None else await wiring.documents.hold_on(key)
             check_deletable(task, held(await wiring.store.read_leases(key, now=wiring.now())), hold)
             if wiring.documents is not None and may_be_named(task, wiring.now()):
-                await wiring.documents.bury(key, now=wiring.now())
+                await wiring.documents.remember_deleted(key, now=wiring.now())
             with suppress(VersionConflict):
                 await wiring.store.delete(task)
                 await self._drop_files(key)

@@ -209,13 +209,13 @@ class ServerDocuments:
         """Delete a hold; return whether there was one."""
         return await self._documents.delete(Kind.HOLD, name)
 
-    async def bury(self, key: TaskKey, *, now: float) -> None:
+    async def remember_deleted(self, key: TaskKey, *, now: float) -> None:
         """Remember, as long as idempotency keys, that a task is deleted."""
         document = Document((name_of(key),), {"deleted": repr(now)}, now + REMEMBERED_SECONDS)
         if not await self._documents.put(Kind.DELETED_TASK, document, condition=PutIf.ABSENT, now=now):
             await self._documents.put(Kind.DELETED_TASK, document)
 
-    async def buried(self, key: TaskKey) -> float | None:
+    async def deleted_at(self, key: TaskKey) -> float | None:
         """Return when a task of this name was deleted last, if that is remembered."""
         document = await self._documents.get(Kind.DELETED_TASK, name_of(key))
         return None if document is None else float(document.fields["deleted"])
