@@ -58,6 +58,7 @@ WRITERS = {
     Kind.HOLD: {"TasksRole", "StreamRole"},
     Kind.CALLER_DELETION: {"TasksRole", "StreamRole", "SweeperRole"},
     Kind.DELETED_TASK: DOORS | {"SweeperRole"},
+    Kind.AUDIT: HTTP,  # and nobody deletes an entry
     Kind.ISSUER_KEYS: {"PeerHealthRole"},  # which nobody calls
 }
 READERS = {
@@ -75,6 +76,7 @@ READERS = {
     Kind.HOLD: DOORS | {"TasksRole", "SweeperRole"},
     Kind.CALLER_DELETION: {"TasksRole", "StreamRole", "SweeperRole"},
     Kind.DELETED_TASK: DOORS,
+    Kind.AUDIT: {"StreamRole"},
     Kind.ISSUER_KEYS: HTTP | {"PeerHealthRole"},
 }
 LISTERS = {
@@ -84,6 +86,7 @@ LISTERS = {
     Kind.PEER: READERS[Kind.PEER],
     Kind.FOUND_PEER: READERS[Kind.FOUND_PEER] | {"TurnRole"},
     Kind.WEBHOOK: {"TasksRole", "StreamRole"},
+    Kind.AUDIT: ISSUERS,
 }
 ERASERS = {
     Kind.TOKEN: ISSUERS | {"SweeperRole"},

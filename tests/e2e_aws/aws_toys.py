@@ -42,7 +42,7 @@ Resources:
   DeadFunction:
     Type: AWS::Serverless::Function
     Properties:
-      Handler: toys.remember_deleted
+      Handler: toys.bury
       Events:
         Dead: { Type: SQS, Properties: { Queue: !GetAtt Dead.Arn, BatchSize: 1 } }
   EchoFunction:
@@ -94,8 +94,8 @@ def work(event, context):
     note(event="end", name=order["name"], group=group)
 
 
-def remember_deleted(event, context):
-    note(event="deleted_at", name=json.loads(event["Records"][0]["body"])["name"])
+def bury(event, context):
+    note(event="buried", name=json.loads(event["Records"][0]["body"])["name"])
 
 
 def echo(event, context):

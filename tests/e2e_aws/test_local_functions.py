@@ -104,14 +104,14 @@ class TestQueues:
 
     def test_what_takes_too_long_is_ended(self, toys: Toys) -> None:
         toys.send("slow", "slow", sleep=5)
-        notes = toys.wait_for("deleted_at", "slow")
-        assert [note["event"] for note in notes] == ["begin", "begin", "deleted_at"]
+        notes = toys.wait_for("buried", "slow")
+        assert [note["event"] for note in notes] == ["begin", "begin", "buried"]
         assert notes[0]["pid"] != notes[1]["pid"]
 
     def test_what_is_never_handled_becomes_a_dead_letter(self, toys: Toys) -> None:
         toys.send("bad", "bad", fails=[1, 2])
         toys.send("bad", "good")
-        toys.wait_for("deleted_at", "bad")
+        toys.wait_for("buried", "bad")
         toys.wait_for("end", "good")
 
     def test_a_duplicate_is_dropped(self, toys: Toys) -> None:

@@ -50,7 +50,7 @@ WORDS = [
     "_write_abroad",
     "along",
     "asker",
-    "note_deleted",
+    "bury",
     "carry_out",
     "contacts",
     "exhaust",

@@ -47,6 +47,7 @@ SECTIONS = {
     "Administer a server": {
         "token": "mail.cli.token",
         "caller": "mail.cli.callers",
+        "audit": "mail.cli.audit",
         "swarm": "mail.cli.swarms",
         "webhook": "mail.cli.webhooks",
         "schedule": "mail.cli.schedules",

@@ -25,14 +25,15 @@ FOUND_PEERS = "FOUND_PEER"
 WEBHOOKS = "WEBHOOKS"
 """The sort key of a caller's webhooks, and the partition that lists these callers."""
 
-HOLDS = "HOLD"
-"""The partition of holds, by what they are on."""
+AUDIT = "AUDIT"
+"""The partition of the audit. Functions of HTTP may write to it, and turns may not."""
 
 _LISTED = {
     Kind.TOKEN: TOKENS,
     Kind.PEER: PEERS,
     Kind.FOUND_PEER: FOUND_PEERS,
-    Kind.HOLD: HOLDS,
+    Kind.AUDIT: AUDIT,
+    Kind.HOLD: "HOLD",
     Kind.CALLER_DELETION: "CALLER_DELETION",
 }
 """The partitions whose sort keys are the keys of documents."""
@@ -108,6 +109,23 @@ class DynamoDBDocuments:
             return [_document((caller, item["SK"]["S"].removeprefix("KEY#")), item) for item in keys]
         return [_document((item["SK"]["S"],), item) for item in await self._list(_LISTED[kind])]
 
+    async def page(self, kind: Kind, *, limit: int, before: str = "") -> list[Document]:
+        condition, values = "PK = :partition", {":partition": string(_LISTED[kind])}
+        if before:
+            condition, values[":before"] = f"{condition} AND SK < :before", string(before)
+        found: list[Item] = []
+        async for items in self._table.query(
+            KeyConditionExpression=condition,
+            ExpressionAttributeValues=values,
+            ConsistentRead=True,
+            ScanIndexForward=False,
+            Limit=limit,
+        ):
+            found += items
+            if len(found) >= limit:
+                break
+        return [_document((item["SK"]["S"],), item) for item in found[:limit]]
+
     async def _list(self, partition: str) -> list[Item]:
         pages = self._table.query(
             KeyConditionExpression="PK = :partition",
@@ -173,7 +191,7 @@ def document_key(kind: Kind, key: tuple[str, ...]) -> Key:
             return f"TOKEN#{digest}", "TOKEN"
         case Kind.SIGN_IN_LINK, (digest,):
             return f"SIGN_IN#{digest}", "LINK"
-        case Kind.PEER | Kind.FOUND_PEER, (name,):
+        case Kind.PEER | Kind.FOUND_PEER | Kind.AUDIT, (name,):
             return _LISTED[kind], name
         case Kind.HOLD | Kind.CALLER_DELETION, (name,):  # which may be too long for a sort key
             return _LISTED[kind], sha256(name.encode()).hexdigest()

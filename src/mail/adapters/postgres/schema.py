@@ -159,6 +159,13 @@ CREATE TABLE mail.idempotency_keys (
     PRIMARY KEY (caller, key)
 );
 CREATE INDEX forgotten_keys ON mail.idempotency_keys (until);
+CREATE TABLE mail.audit (
+    id text COLLATE "C" PRIMARY KEY,
+    record text NOT NULL,
+    outcome text NOT NULL,
+    expires double precision
+);
+CREATE INDEX old_acts ON mail.audit (expires);
 CREATE TABLE mail.permits (
     name text PRIMARY KEY,
     record text NOT NULL,

@@ -118,6 +118,13 @@ CREATE TABLE idempotency_keys (
     PRIMARY KEY (caller, key)
 );
 CREATE INDEX forgotten_keys ON idempotency_keys (until);
+CREATE TABLE audit (
+    id TEXT PRIMARY KEY,
+    record TEXT NOT NULL,
+    outcome TEXT NOT NULL,
+    expires REAL
+);
+CREATE INDEX old_acts ON audit (expires);
 CREATE TABLE permits (
     name TEXT PRIMARY KEY,
     record TEXT NOT NULL,

@@ -45,6 +45,8 @@ class Kind(StrEnum):
     """`(role:id@swarm)`"""
     DELETED_TASK = "deleted task"
     """`(role:id@swarm#task_id)`"""
+    AUDIT = "audit entry"
+    """`(id)`; ids are in the order of time."""
     ISSUER_KEYS = "keys of the identity provider"
     """`()`"""
 

@@ -106,7 +106,7 @@ async def delete_caller(request: Request, admin: Admin, caller: GivenCaller) -> 
     service = service_of(request)
     swarm = service.runtime.swarm.name
     instance, by = named_instance(admin, caller, swarm), str(admin.principal(swarm))
-    with audited(request, admin, Act.DELETE_CALLER, instance):
+    async with audited(request, admin, Act.DELETE_CALLER, instance):
         refuse_session(admin, f"mail caller delete {caller}")
         if instance == by:
             raise BadRequest("you can't delete yourself; another admin can")
@@ -134,7 +134,9 @@ async def post_hold(request: Request, admin: Admin, body: Annotated[PostHold, De
         named_instance(admin, body.caller, runtime.swarm.name),
         str(admin.principal(runtime.swarm.name)),
     )
-    with audited(request, admin, Act.SET_HOLD, body.task_id or instance, owner=instance):
+    async with audited(
+        request, admin, Act.SET_HOLD, body.task_id or instance, owner=instance, reason=body.reason
+    ):
         refuse_session(admin, f"mail caller hold {body.caller}")
         hold = await runtime.deletions.hold(instance, body.task_id, body.reason, by)
     return JSON(_show(hold), status_code=201)
@@ -150,7 +152,7 @@ async def delete_hold(
     """Lift a hold. Other holds on the same caller or on tasks of the caller stay. Only for admins."""
     runtime = service_of(request).runtime
     instance = named_instance(admin, caller, runtime.swarm.name)
-    with audited(request, admin, Act.LIFT_HOLD, task_id or instance, owner=instance):
+    async with audited(request, admin, Act.LIFT_HOLD, task_id or instance, owner=instance):
         refuse_session(admin, f"mail caller release {caller}")
         await runtime.deletions.lift(instance, task_id)
     return JSON({"status": "lifted", "caller": instance, "task_id": task_id})
