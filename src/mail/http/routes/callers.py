@@ -7,10 +7,11 @@ from pydantic import Field, StringConstraints
 
 from mail.core.protocol.message import TaskId
 from mail.core.protocol.values import fill
+from mail.core.task.audit import Act
 from mail.core.task.deletion import LegalHold
 from mail.errors import BadRequest
 from mail.http.access import Admin, named_instance
-from mail.http.audit import Act, audited, refuse_session
+from mail.http.audit import audited, refuse_session
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import answers, make_router
 from mail.http.service import service_of
