@@ -121,7 +121,7 @@ class DynamoDBStore:
         self.list_tasks, self.list_dead, self.list_ready = index.list_tasks, index.list_dead, index.list_ready
         self.count_running, self.usage_of = index.count_running, index.usage_of
         self.find_asks = index.find_asks
-        self.count_active_instances, self.oldest_start = index.count_active_instances, index.oldest_start
+        self.count_active_instances, self.list_oldest = index.count_active_instances, index.list_oldest
 
     async def load(self, key: TaskKey) -> Task | None:
         item = await self._reader.find(key)
@@ -297,6 +297,9 @@ class DynamoDBStore:
 
     async def _delete_asks(self, task: Task) -> None:
         await self._table.delete_many(map(ask_key, task.asks))
+
+    async def scrub(self, *, is_quiet: bool) -> None:
+        """Do nothing: what is deleted takes up no space."""
 
     async def _delete_items(self, name: str) -> None:
         """Delete the items and texts of a task that counts as gone; its own item is the last, to resume this."""
