@@ -24,11 +24,13 @@ from mail.core.task.extras import (
     Extra,
     FailedDeliveryExtra,
     ForkExtra,
+    GuardExtra,
     HistoryExtra,
     MessageExtra,
     PauseExtra,
     RedriveExtra,
     RemovedWebhookExtra,
+    ReviewExtra,
     ScheduleExtra,
     SwitchExtra,
     TextExtra,
@@ -54,6 +56,7 @@ class EventKind(StrEnum):
     TASK_COMPLETE_CALL = "task_complete_call"
     TASK_COMPLETE_CALL_DUPLICATE = "task_complete_call_duplicate"
     BREAKPOINT_TOOL_CALL = "breakpoint_tool_call"
+    APPROVAL_REQUESTED = "approval_requested"
     BREAKPOINT_ACTION_COMPLETE = "breakpoint_action_complete"
     INTERSWARM_MESSAGE_SENT = "interswarm_message_sent"
     INTERSWARM_MESSAGE_RECEIVED = "interswarm_message_received"
@@ -64,6 +67,7 @@ class EventKind(StrEnum):
     BROADCAST_IGNORED = "broadcast_ignored"
     TEXT_ANSWER = "text_answer"
     BUILTIN_TOOL_CALL = "builtin_tool_call"
+    GUARD_DECISION = "guard_decision"
     TIMER_SET = "timer_set"
     TIMER_CANCELLED = "timer_cancelled"
     CONTEXT_CUT = "context_cut"
@@ -98,8 +102,10 @@ EXTRAS: dict[EventKind, tuple[type[Extra], ...]] = {
     EventKind.ACTION_WAITING: (WaitExtra,),
     EventKind.ACTION_CANCELLED: (ActionExtra,),
     EventKind.BREAKPOINT_TOOL_CALL: (PauseExtra,),
+    EventKind.APPROVAL_REQUESTED: (ReviewExtra,),
     EventKind.BREAKPOINT_ACTION_COMPLETE: (DecisionExtra,),
     EventKind.TEXT_ANSWER: (TextExtra,),
+    EventKind.GUARD_DECISION: (GuardExtra,),
     EventKind.TIMER_SET: (TimerExtra,),
     EventKind.TIMER_CANCELLED: (TimerExtra,),
     EventKind.CONTEXT_CUT: (ContextExtra,),
