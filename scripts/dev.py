@@ -10,6 +10,7 @@
                                     (--fix: repair first)
     python3 scripts/dev.py bench    run the benchmarks
     python3 scripts/dev.py chaos    run a mixed load with faults, for a minute
+    python3 scripts/dev.py prove    try what others have lost (docs/proofs.md)
     python3 scripts/dev.py aws      start the deployed shape on this machine (`mail local-aws`)
     python3 scripts/dev.py build    build what is deployed (`sam build`)
     python3 scripts/dev.py docs     build the site of the documentation in .site/ (`serve`: serve it while you write)
@@ -99,6 +100,7 @@ COMMANDS: Dict[str, Sequence[str]] = {
     "mail": (str(BIN / "mail"),),
     "bench": (str(VENV_PYTHON), "-m", "bench"),
     "chaos": (str(VENV_PYTHON), "-m", "chaos"),
+    "prove": (str(VENV_PYTHON), "-m", "chaos.proofs"),
     "aws": (str(BIN / "mail"), "local-aws"),
 }
 NEEDS_ONLY_RUN = ("demo", "run", "mail")

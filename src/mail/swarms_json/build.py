@@ -7,10 +7,10 @@ lists: `SwarmCore` has mappings, in which a duplicate name would be lost.
 import inspect
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypedDict, runtime_checkable
 
 from mail.actions.functions import as_action_function, as_async, as_cancel_function, typed_action
 from mail.actions.signatures import signature_of
@@ -20,7 +20,9 @@ from mail.core.protocol.json_schema import model_of
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.protocol.output_schema import OutputSchema, check_of, schema_of
 from mail.core.protocol.values import fill
+from mail.core.task.approvals import Approval
 from mail.core.task.failing_calls import FAILING_CALL_LIMIT
+from mail.core.task.guards import Guard
 from mail.core.task.swarm import (
     AGENT_FUNCTION,
     ActionCore,
@@ -33,7 +35,7 @@ from mail.mcp.servers import MCPServer, loaded_servers, tool_servers
 from mail.mcp.tools import names_of, tool_sources
 from mail.swarms_json.references import LOOKS_LIKE_REFERENCE, Resolve, resolve_params, resolver
 from mail.swarms_json.secrets import without_secrets
-from mail.swarms_json.specs import ActionSpec, AgentSpec, SwarmSpec
+from mail.swarms_json.specs import ActionSpec, AgentSpec, GuardSpec, SwarmSpec
 
 logger = logging.getLogger(__name__)
 
@@ -135,7 +137,7 @@ def _located(entry: SwarmSpec, agent: AgentSpec, resolve: Resolve) -> Resolve:
 
 
 def resolve_swarm(swarm: SwarmSpec, agents: Sequence[AgentSpec], resolve: Resolve) -> SwarmSpec:
-    """Return a swarm of a file with its `output_type` resolved.
+    """Return a swarm of a file with its `output_type` and its guards resolved.
 
     `agents` have its MCP servers already, and its actions are built apart, so it names neither any more.
     """
@@ -145,6 +147,7 @@ def resolve_swarm(swarm: SwarmSpec, agents: Sequence[AgentSpec], resolve: Resolv
         actions=[],
         action_imports=[],
         mcp={},
+        guards=resolve_guards(swarm.where, swarm.guards, resolve),
         output_type=resolve(output_type) if isinstance(output_type, str) else output_type,
     )
 
@@ -166,7 +169,29 @@ def resolve_agent(
     return agent.but(
         agent_params=read_params(where, agent.agent_params, resolve, is_trusted=is_trusted),
         mcp=servers if is_trusted else loaded_servers(where, servers),
+        guards=resolve_guards(where, agent.guards, resolve),
     )
+
+
+def resolve_guards(where: str, guards: Sequence[Guard | GuardSpec | str], resolve: Resolve) -> list[Guard]:
+    """Return the guards of a file; `where` is whose they are, for messages. Raises ConfigurationError."""
+    found: list[Guard] = []
+    for each in guards:
+        if isinstance(each, Guard):
+            found.append(each)
+            continue
+        reference = each if isinstance(each, str) else each.factory
+        guard = resolve(reference)
+        if isinstance(each, GuardSpec):
+            try:
+                guard = guard(**each.params)
+            except (TypeError, ValueError) as error:
+                raise ConfigurationError(f"{where}, guards: {reference!r}: {error}") from error
+        if not isinstance(guard, Guard):
+            problem = "is no guard; make it by @guard" if isinstance(each, str) else "makes no guard"
+            raise ConfigurationError(f"{where}, guards: {reference!r} {problem}")
+        found.append(guard)
+    return found
 
 
 def assemble(
@@ -214,6 +239,7 @@ def assemble(
         },
         actions=by_name,
         breakpoint_tools=frozenset(spec.breakpoint_tools),
+        guards=tuple(spec.guards),
         task_message_limit=spec.task_message_limit or task_message_limit,
         failing_call_limit=failing_call_limit if spec.failing_call_limit is None else spec.failing_call_limit,
         keywords=tuple(spec.keywords),
@@ -291,6 +317,7 @@ def describe_swarm(swarm: SwarmCore) -> SwarmSpec:
             for action in swarm.actions.values()
         ],
         breakpoint_tools=sorted(swarm.breakpoint_tools),
+        guards=list(swarm.guards),
         # absent like other later keys, so that the digest of an entry stays the same
         failing_call_limit=None
         if swarm.failing_call_limit == FAILING_CALL_LIMIT
@@ -438,7 +465,7 @@ def _build_action(action: ActionSpec, resolve: Resolve, where: str) -> ActionCor
     core = found.to_core() if isinstance(found, ConvertsToAction) else ActionCore(action.name, _no_function)
     declared = {name: getattr(action, name) for name in _DECLARED if name in given}
     if "needs_approval" in given:
-        declared["needs_approval"] = _needs_approval(action, resolve, where)
+        declared |= _needs_approval(action, resolve, where)
     core = replace(
         core,
         name=action.name,
@@ -481,15 +508,27 @@ def _timing(action: ActionSpec, core: ActionCore) -> Timing:
     )
 
 
-def _needs_approval(action: ActionSpec, resolve: Resolve, where: str) -> bool | ApprovalPredicate:
-    if isinstance(action.needs_approval, bool):
-        return action.needs_approval
-    found = resolve(action.needs_approval)
-    if not callable(found):
-        raise ConfigurationError(
-            f"{where}action {action.name!r}: needs_approval: {action.needs_approval!r} is not a function"
-        )
-    return as_async(found)
+class Terms(TypedDict):
+    """Who must approve which calls of an action; fields of `ActionCore`."""
+
+    needs_approval: bool | ApprovalPredicate
+    reviewers: Approval | None
+
+
+def terms_of(rule: Approval | None, when: bool | Callable[..., Any] | None) -> Terms:
+    """Return the settings of an action whose calls must be approved by a rule, `when` a function says so, if given."""
+    needs_approval = as_async(when) if callable(when) else when is not False
+    return {"needs_approval": needs_approval, "reviewers": None if rule is None else rule.but(when=None)}
+
+
+def _needs_approval(action: ActionSpec, resolve: Resolve, where: str) -> Terms:
+    given = action.needs_approval
+    rule, when = (given, given.when) if isinstance(given, Approval) else (None, given)
+    if not isinstance(when, str):
+        return terms_of(rule, when)
+    if not callable(found := resolve(when)):
+        raise ConfigurationError(f"{where}action {action.name!r}: needs_approval: {when!r} is not a function")
+    return terms_of(rule, found)
 
 
 def import_action(reference: str, resolve: Resolve) -> ActionCore:

@@ -5,7 +5,7 @@ Python, a setting may be an object where a file has its import string. The descr
 `docs/swarms-schema.json`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self, TypedDict
 
 from pydantic import (
@@ -25,7 +25,9 @@ from mail.core.protocol.error_text import describe
 from mail.core.protocol.mail_tools import ReadMore
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.protocol.values import Value, fill, is_none
+from mail.core.task.approvals import Approval
 from mail.core.task.context import Context
+from mail.core.task.guards import Guard
 from mail.core.task.permits import ModelLimits
 from mail.core.task.swarm import (
     MAX_COPIES,
@@ -171,11 +173,12 @@ class ActionSpec(Spec):
         description="The number of further attempts after one that has failed or timed out, with growing delays; only "
         "for an action that is idempotent or read_only.",
     )
-    needs_approval: bool | str = Field(
+    needs_approval: bool | str | Approval = Field(
         default=False,
         exclude_if=_is_empty,
         description="Whether a person must approve a call before the function runs: true, or a Python function of the "
-        "call's arguments that returns a bool, as python::package.module:name.",
+        "call's arguments that returns a bool, as python::package.module:name; an object says who decides, in place "
+        "of the task's owner.",
     )
     approval_timeout: float | None = Field(
         default=None,
@@ -184,8 +187,39 @@ class ActionSpec(Spec):
         le=10_000_000,
         allow_inf_nan=False,
         strict=False,
-        description="Seconds after which an undecided call counts as rejected; without it, never.",
+        description="Seconds after which an undecided call counts as rejected, unless needs_approval says otherwise; "
+        "without it, never.",
     )
+
+
+class GuardSpec(Spec):
+    """A guard that a function makes."""
+
+    KIND = "guard"
+
+    factory: str = Field(description="The function that makes it, as python::package.module:name.")
+    params: dict[str, Any] = Field(default_factory=dict, description="The arguments of the function.")
+
+
+def _read_guards(given: object) -> list[Guard | GuardSpec | str]:
+    if isinstance(given, str | Guard | Mapping) or not isinstance(given, Iterable):
+        raise ValueError("must be a list of guards")
+    try:
+        return [each if isinstance(each, Guard | str) else GuardSpec.model_validate(each) for each in given]
+    except ValidationError as error:
+        raise ValueError(describe(error, GuardSpec)) from None
+
+
+def _write_guards(guards: list[Guard | GuardSpec | str]) -> list[Any]:
+    return [each.model_dump() if isinstance(each, GuardSpec) else _write_reference(each) for each in guards]
+
+
+GuardList = Annotated[
+    list[Any],
+    PlainValidator(_read_guards, json_schema_input_type=list[str | GuardSpec]),
+    PlainSerializer(_write_guards),
+]
+"""Guards made by `@guard`, as python::package.module:name, or functions that make them."""
 
 
 class AgentSpec(Spec):
@@ -258,6 +292,11 @@ class AgentSpec(Spec):
         "in one history. Not for agents that users write to, or that complete tasks.",
     )
 
+    guards: GuardList = Field(
+        default_factory=list,
+        exclude_if=_is_empty,
+        description="Guards that judge what it says and does, after those of the swarm.",
+    )
     reminders: bool = Field(
         default=False,
         exclude_if=_is_empty,
@@ -297,6 +336,7 @@ class AgentSpec(Spec):
             mcp_servers=tuple(server.name for server in tool_servers(self.mcp)),
             strict_tools=bool(self.strict_tools),
             approve=self.approve if isinstance(self.approve, bool) else frozenset(self.approve),
+            guards=tuple(self.guards),
             context=self.context if has_context else None,
             options=as_options(self.agent_params),
         )
@@ -337,6 +377,7 @@ class AgentOptions(TypedDict, total=False):
     context: ContextOption
     reminders: bool
     copies: int
+    guards: Sequence[Guard]
 
 
 class SwarmSpec(Spec):
@@ -388,6 +429,11 @@ class SwarmSpec(Spec):
         description="How often the same call of an action may fail with the same error before its agent's turn fails; "
         "0 for no limit, null for the server's setting.",
     )
+    guards: GuardList = Field(
+        default_factory=list,
+        exclude_if=_is_empty,
+        description="Guards that judge what all agents say and do, before it leaves their turns.",
+    )
     model_limits: dict[str, ModelLimits] = Field(
         default_factory=dict,
         exclude_if=_is_empty,
@@ -437,3 +483,4 @@ class SwarmOptions(TypedDict, total=False):
     failing_call_limit: int | None
     model_limits: dict[str, ModelLimits] | dict[str, dict[str, int]]
     strict_tools: bool
+    guards: Sequence[Guard]

@@ -19,6 +19,7 @@ from mail.core.decisions.items import (
     Mail,
     Message,
     Note,
+    Opened,
     Part,
     Question,
     Reply,
@@ -35,6 +36,8 @@ from mail.core.task.extras import (
     ContextExtra,
     DecisionExtra,
     ForkExtra,
+    GuardExtra,
+    OpenExtra,
     TextExtra,
 )
 from mail.core.task.files import files_in
@@ -129,6 +132,10 @@ class Conversation:
                 self._drop_questions()
                 self._add(Cancelled, event, text=event.text)
                 self._cancelled, self._is_cancelling = work, True
+            case EventKind.TASK_OPENED:
+                if isinstance(event.extra, OpenExtra):
+                    about = {"by": event.extra.by, "reason": event.extra.reason, "text": event.text}
+                    self._add(Opened, event, is_part=True, **about)
             case EventKind.TASK_FORKED:
                 if isinstance(event.extra, ForkExtra):
                     self._add(Forked, event, forked_from=event.extra.forked_from, at=event.extra.at)
@@ -171,6 +178,10 @@ class Conversation:
                 self._act(event)
                 summary = event.extra.summary if isinstance(event.extra, ContextExtra) else ""
                 self._note(event, f"{event.text}\n\n{summary}".rstrip())
+            case EventKind.GUARD_DECISION:
+                self._act(event)
+                if not (isinstance(event.extra, GuardExtra) and event.extra.is_usual):
+                    self._note(event, event.text)
             case kind:
                 if event.agent and kind is not EventKind.HISTORY_INHERITED:
                     self._act(event)

@@ -121,6 +121,14 @@ class ActionExtra(Extra):
 
 
 @value(kw_only=True, slots=False)
+class OpenExtra(Extra):
+    """Of an admin who has read the task of another caller: `by` whom, and for which `reason`."""
+
+    by: str
+    reason: str
+
+
+@value(kw_only=True, slots=False)
 class WaitExtra(Extra):
     """Of a call whose result comes later: by `finish_by`, in seconds since the epoch."""
 
@@ -146,8 +154,23 @@ class PauseExtra(Extra):
 
 
 @value(kw_only=True, slots=False)
+class ReviewExtra(Extra):
+    """Of a call whose reviewers are asked for a decision, by `decide_by`, in seconds since the epoch.
+
+    Attributes:
+        hook: the id of the webhook that gets the request; empty if none does.
+    """
+
+    tool_call_id: str
+    approval_id: str
+    reviewers: Sequence[str]
+    decide_by: float | None = None
+    hook: str = ""
+
+
+@value(kw_only=True, slots=False)
 class DecisionExtra(Extra):
-    """Of a person's decision on a call; see `mail.core.task.turn_state.Approval`."""
+    """Of a person's decision on a call; see `mail.core.task.turn_state.Decision`."""
 
     tool_call_id: str
     decision: Literal["approve", "edit", "reject"]
@@ -168,6 +191,32 @@ class TextExtra(Extra):
     taken_as: str | None
     target: str = ""
     content: str = ""
+
+
+@value(kw_only=True, slots=False)
+class GuardExtra(Extra):
+    """Of what guards have decided on a `message`, a `call`, a `result` or an `answer` of an agent.
+
+    Attributes:
+        guards: the guard, or all of them if none had an objection.
+        outcome: `allow`, `replace`, `refuse`, or `ask` for a person's decision.
+        reason: why it refuses, or what it asks.
+        failed: whether the guard has failed, so that its setting has decided.
+        tool_name, tool_call_id: of the call; empty for text without one.
+    """
+
+    guards: Sequence[str]
+    on: str
+    outcome: str
+    reason: str = ""
+    failed: bool = False
+    tool_name: str = ""
+    tool_call_id: str = ""
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether no guard had an objection, which only a trace shows."""
+        return self.outcome == "allow" and not self.failed
 
 
 @value(kw_only=True, slots=False)

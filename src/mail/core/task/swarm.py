@@ -25,9 +25,11 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.output_schema import OutputSchema, check_schema
 from mail.core.protocol.tool_schemas import tool_declaration
 from mail.core.protocol.values import value
+from mail.core.task.approvals import MOST_REVIEWERS_IN_ALL, Approval
 from mail.core.task.callbacks import LONGEST_WAIT, CallResult, Later, Polled
 from mail.core.task.context import Context
 from mail.core.task.failing_calls import FAILING_CALL_LIMIT
+from mail.core.task.guards import MAX_GUARDS, Guard, Guards, judges
 from mail.core.task.mailboxes import agent_of, copies_of
 from mail.core.task.permits import ModelLimits
 from mail.errors import AgentUnavailable, BadRequest, ConfigurationError
@@ -172,7 +174,9 @@ class ActionCore:
         form: computes the effect if the action is a form; `function` is not run then.
         reads_mail: whether the form needs the task's messages so far.
         needs_approval: whether a person must approve a call before it runs: each, or those that a predicate selects.
-        approval_timeout: seconds after which an undecided call counts as rejected; None for never.
+        reviewers: who decides on these calls; None for the task's owner.
+        approval_timeout: seconds after which an undecided call counts as rejected, unless `reviewers` say otherwise;
+            None for never.
         model: checks the arguments in place of `parameters`, as the function does; None if these say everything.
         timeout: seconds that one attempt may take; None for no limit but the turn's.
         retries: the number of further attempts after one that has failed or timed out.
@@ -194,6 +198,7 @@ class ActionCore:
     reads_mail: bool = False
     needs_approval: bool | ApprovalPredicate = False
     approval_timeout: float | None = None
+    reviewers: Approval | None = None
     model: type[BaseModel] | None = None
     timeout: float | None = None
     retries: int = 0
@@ -205,6 +210,11 @@ class ActionCore:
         if self.on_cancel is not None and self.finish_within is None:
             raise ConfigurationError(
                 f"action {self.name!r}: on_cancel is only for actions with finishes='later'"
+            )
+        rule = self.reviewers
+        if rule and (rule.escalate_to or rule.otherwise == "approve") and self.approval_timeout is None:
+            raise ConfigurationError(
+                f"action {self.name!r}: escalate_to and otherwise say what happens after its approval_timeout; set that"
             )
         timeout, retries = self.timeout, self.retries
         if timeout is not None and (isinstance(timeout, bool) or not 0 < timeout < inf):
@@ -304,6 +314,7 @@ class AgentCore:
         reminders: whether its model is offered the tool `remind_me`; any agent function may call it.
         copies: how many requests it works on at once, each with a history of its own; 0 for one after the other, in one
             history.
+        guards: judge what it says and does, after those of the swarm (`SwarmCore.guards_of`).
     """
 
     function: AgentFunction
@@ -324,6 +335,7 @@ class AgentCore:
     options: Mapping[str, Any] = field(default_factory=dict)
     reminders: bool = False
     copies: int = 0
+    guards: Guards = ()
 
     @property
     def model(self) -> str | None:
@@ -381,6 +393,7 @@ class SwarmCore:
         protocol: the text that the `help` tool returns for `get_full_protocol`.
         output_schema: the JSON Schema of answers to which nobody has given another.
         output_check: checks answers that fit this schema; raises ToolCallFault.
+        guards: judge what all agents say and do.
         copies: the mailboxes of the copies of each agent that has some.
 
     Raises ConfigurationError if its members contradict each other.
@@ -406,6 +419,7 @@ class SwarmCore:
     is_loaded: bool = False
     finishes: bool = False
     kept_as: str = ""
+    guards: Guards = ()
     copies: Mapping[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -433,6 +447,11 @@ class SwarmCore:
             raise ConfigurationError(f"swarm {self.name!r}: task_message_limit must be at least 1")
         if self.failing_call_limit < 0:
             raise ConfigurationError(f"swarm {self.name!r}: failing_call_limit must be at least 0")
+        rules = [action.reviewers for action in self.actions.values() if action.reviewers is not None]
+        if len({name for rule in rules for name in (*rule.by, *rule.escalate_to)}) > MOST_REVIEWERS_IN_ALL:
+            raise ConfigurationError(
+                f"swarm {self.name!r}: its actions may name {MOST_REVIEWERS_IN_ALL} different reviewers in all"
+            )
         for name, agent in self.agents.items():
             self._check_agent(name, agent)
         self.copies = {  # type: ignore[misc]  # while it is made
@@ -505,6 +524,10 @@ class SwarmCore:
         source = self.agent(agent).tool_source
         return None if source is None else source.known().actions.get(name)
 
+    def guards_of(self, agent: AgentCore) -> Guards:
+        """Return the guards that judge an agent, in their order."""
+        return (*self.guards, *agent.guards) if self.guards else agent.guards
+
     def closing_agent(self, entrypoint: str) -> str:
         """Return the agent that must finish a task begun at `entrypoint`: itself, or the first agent that can."""
         supervisors = [name for name, agent in self.agents.items() if agent.can_complete_tasks]
@@ -549,6 +572,23 @@ class SwarmCore:
             raise ConfigurationError(
                 f"{where}: exclude_tools has names that are not MAIL tools: {sorted(unknown)}"
             )
+        if guards := self.guards_of(agent):
+            self._check_guards(where, agent, guards)
+
+    def _check_guards(self, where: str, agent: AgentCore, guards: Guards) -> None:
+        if wrong := [each for each in guards if not isinstance(each, Guard)]:
+            raise ConfigurationError(f"{where}: guards are made by @guard, unlike {wrong[0]!r}")
+        names = [guard.name for guard in guards]
+        if len(guards) > MAX_GUARDS or len({*names}) < len(names):
+            raise ConfigurationError(
+                f"{where}: there may be {MAX_GUARDS} guards, with different names; these are {', '.join(names)}"
+            )
+        later = [name for name in agent.actions if self.actions[name].finish_within is not None]
+        if later and judges(guards, frozenset({"result"})):
+            raise ConfigurationError(
+                f"{where}: guards can't judge results that come later; take the action {later[0]!r} from this agent, "
+                "or the guards on results"
+            )
 
 
 def digest_of(specification: str) -> str:
@@ -573,6 +613,8 @@ def _settings(core: "ActionCore | AgentCore | SwarmCore", *left_out: str) -> dic
 
 def _as_json(setting: object) -> object:
     """Return what a specification says of a setting; an object's own text could differ between processes."""
+    if isinstance(setting, Guard):
+        return {"name": setting.name, "on": sorted(setting.on), "fails_open": setting.fails_open}
     if isinstance(setting, frozenset):
         return sorted(setting)
     return setting.model_dump() if isinstance(setting, BaseModel) else f"({type(setting).__qualname__})"
