@@ -93,7 +93,12 @@ class TestDefaults:
                     "redact": "",
                     "log_format": "text",
                 },
-                "storage": {"database": "auto", "synchronous": "normal"},
+                "storage": {
+                    "database": "auto",
+                    "synchronous": "normal",
+                    "retention_days": 0,
+                    "audit_days": 400,
+                },
                 "webhooks": {"allow_private_addresses": False, "retry_seconds": list(RETRY_SECONDS)},
                 "interswarm": {
                     "base_url": "",
