@@ -34,6 +34,7 @@ ISSUERS = {"WhoamiRole", "StreamRole"}
 REGISTRARS = {"SwarmsRole", "PeerHealthRole", "StreamRole"}
 DOORS = {"MessageRole", "InterswarmRole", "StreamRole", "ProtocolsRole"}
 SETTERS = {"SwarmsRole", "StreamRole"}
+SEALERS = {"MessageRole", "WhoamiRole", "StreamRole", "ProtocolsRole"}
 BEGINNERS = {"TasksRole", "OutboundRole", "SweeperRole"}
 """Roles of functions that begin the runs of schedules."""
 QUEUES = {"TurnRole", "OutboundRole", "DeadLetterRole", "SweeperRole"}
@@ -56,6 +57,7 @@ WRITERS = {
     Kind.PERMITS: {"TurnRole"},
     Kind.SWARM_VERSION: DOORS | {"TurnRole", *BEGINNERS},
     Kind.ISSUER_KEYS: {"PeerHealthRole"},  # which nobody calls
+    Kind.CALLER_TOKEN: SEALERS,
 }
 READERS = {
     Kind.TOKEN: HTTP,
@@ -70,6 +72,7 @@ READERS = {
     Kind.PERMITS: {"TurnRole"},
     Kind.SWARM_VERSION: HTTP | QUEUES,
     Kind.ISSUER_KEYS: HTTP | {"PeerHealthRole"},
+    Kind.CALLER_TOKEN: {"TurnRole"},
 }
 LISTERS = {
     Kind.TOKEN: ISSUERS,

@@ -159,6 +159,11 @@ CREATE TABLE mail.idempotency_keys (
     PRIMARY KEY (caller, key)
 );
 CREATE INDEX forgotten_keys ON mail.idempotency_keys (until);
+CREATE TABLE mail.caller_tokens (
+    caller text COLLATE "C" PRIMARY KEY,
+    sealed text NOT NULL,
+    expires double precision NOT NULL
+);
 CREATE TABLE mail.permits (
     name text PRIMARY KEY,
     record text NOT NULL,

@@ -59,6 +59,7 @@ class CancelledCalls(LeasedTurn):
     def __init__(self, turn: WebhookClaim, wiring: Wiring, live: LiveHub) -> None:
         super().__init__(turn, wiring.swarm, wiring.store, wiring.clock)
         self._live = live
+        self._caller_tokens = wiring.caller_tokens
 
     async def run(self, seconds: float) -> TaskChange | None:
         """Cancel and ask about the calls that are due, within `seconds`; None if it is too early for any."""
@@ -190,5 +191,6 @@ class CancelledCalls(LeasedTurn):
                 call_id=call.call_id,
                 call_key=call.key,
                 traceparent=self.turn.task.traceparent,
+                caller_tokens=self._caller_tokens,
             )
         )

@@ -19,6 +19,7 @@ from mail.core.task.permits import PermitSource
 from mail.core.task.ports import Files, LiveLink, Peers, Store, TurnQueue, Webhooks
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task, TaskKey
+from mail.core.turns.context import TokensOfCallers
 
 HOP_LIMIT = 8
 """How many swarms a task may pass through."""
@@ -46,6 +47,7 @@ class Wiring:
         max_file_bytes: the most bytes of a file.
         base_url: the URL by which callers reach the server, for callbacks; empty without one.
         permits: keep the limits of models; without them, providers refuse what is too much.
+        caller_tokens: keep the tokens of callers; without them, none is passed on.
         versions: keep the versions of the swarm; without them, nobody can look up an earlier one.
         histories: caches the histories of agents that took a turn here recently.
         pacer: spaces out the work on large messages.
@@ -70,6 +72,7 @@ class Wiring:
     webhooks: Webhooks | None = None
     live_link: LiveLink | None = None
     permits: PermitSource | None = None
+    caller_tokens: TokensOfCallers | None = None
     versions: Versions | None = None
     base_url: str = ""
     files: Files | None = None

@@ -39,6 +39,8 @@ class Kind(StrEnum):
     """`(pattern)`"""
     SWARM_VERSION = "version of the swarm"
     """`(digest)`"""
+    CALLER_TOKEN = "caller's token"  # noqa: S105
+    """`(caller)`"""
     ISSUER_KEYS = "keys of the identity provider"
     """`()`"""
 
