@@ -10,6 +10,7 @@
                                     (--fix: repair first)
     python3 scripts/dev.py bench    run the benchmarks
     python3 scripts/dev.py chaos    run a mixed load with faults, for a minute
+    python3 scripts/dev.py prove    try what others have lost (docs/proofs.md)
     python3 scripts/dev.py aws      start the deployed shape on this machine (`mail local-aws`)
     python3 scripts/dev.py build    build what is deployed (`sam build`)
     python3 scripts/dev.py docs     build the site of the documentation in .site/ (`serve`: serve it while you write)
@@ -55,11 +56,11 @@ MINIMUM = (3, 12)
 NAMES = ["python3.14", "python3.13", "python3.12", "python3", "python"]
 
 # Each in a virtual environment of its own, as their pins collide.
-TOOL_NAMES = ("ministack", "sam", "checkov", "docs", "page")
+TOOL_NAMES = ("ministack", "sam", "checkov", "docs", "page", "conformance")
 ALWAYS = ("ministack",)
 TOOL_REQUIREMENTS = {name: ROOT / "requirements" / f"tools-{name}.txt" for name in TOOL_NAMES}
 
-NODE_PACKAGES = {"page": ROOT / "requirements" / "page"}
+NODE_PACKAGES = {name: ROOT / "requirements" / name for name in ("page", "conformance")}
 """Where tools have a package.json, and a lock with hashes but no address; `tools-<name>.txt` then brings Node.js."""
 NODE_FILES = ("package.json", "package-lock.json", ".npmrc")
 
@@ -99,6 +100,7 @@ COMMANDS: Dict[str, Sequence[str]] = {
     "mail": (str(BIN / "mail"),),
     "bench": (str(VENV_PYTHON), "-m", "bench"),
     "chaos": (str(VENV_PYTHON), "-m", "chaos"),
+    "prove": (str(VENV_PYTHON), "-m", "chaos.proofs"),
     "aws": (str(BIN / "mail"), "local-aws"),
 }
 NEEDS_ONLY_RUN = ("demo", "run", "mail")

@@ -2,10 +2,13 @@
 
 import asyncio
 import dataclasses
+from datetime import UTC, datetime
+from typing import Any
 
-from support.engines.adapters import StoreAdapter
+from support.engines.adapters import DynamoDBAdapter, StoreAdapter
 
 from mail.core.engine.documents import ServerDocuments
+from mail.core.task.audit import AuditEntry
 from mail.core.task.documents import ClaimedKey, LoadedSwarm, SignInLink, StoredToken
 from mail.core.task.interswarm import PeerHealth, PeerRecord
 
@@ -245,3 +248,50 @@ async def test_a_sign_in_link_is_taken_once(records: ServerDocuments) -> None:
     found = await asyncio.gather(*(records.take_sign_in_link(LINK.digest) for _ in range(5)))
     assert [link for link in found if link is not None] == [LINK]
     assert await records.take_sign_in_link(LINK.digest) is None
+
+
+def act(number: int, **fields: Any) -> AuditEntry:
+    time = datetime(2026, 1, 31, 8, 0, number, tzinfo=UTC)
+    return AuditEntry(
+        f"{AuditEntry.moment(time)}-{number:x}", time.isoformat(), "cancel task", "admin:root@s", **fields
+    )
+
+
+async def test_the_audit_is_read_page_by_page_from_its_end(records: ServerDocuments) -> None:
+    assert await records.acts(limit=5) == []
+    entries = [
+        act(0),
+        act(1, on="task 🦊", owner="user:ann@s", address="::1", reason="“why”", outcome="done"),
+        *map(act, range(2, 7)),
+    ]
+    for entry in (*entries[3:], *entries[:3]):  # other servers may store them in another order
+        await records.add_act(entry, now=0.0, until=None)
+    newest = entries[::-1]
+    assert await records.acts(limit=10) == newest
+    assert await records.acts(limit=3) == newest[:3]
+    assert await records.acts(limit=3, before=newest[2].id) == newest[3:6]
+    assert await records.acts(limit=3, before=newest[5].id) == newest[6:]
+    assert await records.acts(limit=3, before=newest[6].id) == []
+    eight = AuditEntry.moment(datetime(2026, 1, 31, 8, 0, 2, tzinfo=UTC))
+    assert await records.acts(limit=10, before=eight) == newest[5:], "before a time"
+
+
+async def test_how_an_act_ended_is_stored_once(records: ServerDocuments) -> None:
+    await records.add_act(act(1, on="t"), now=0.0, until=None)
+    assert [entry.outcome for entry in await records.acts(limit=5)] == ["started"]
+    ended = act(1, on="t 2", outcome="done")
+    await records.end_act(ended)
+    await records.end_act(act(1, on="t 3", outcome="failed"))
+    await records.add_act(act(1, on="t 4"), now=0.0, until=None)
+    await records.end_act(act(2, outcome="done"))
+    assert await records.acts(limit=5) == [ended], "nothing changes it, and nothing ends what didn't begin"
+
+
+async def test_acts_expire(records: ServerDocuments, adapter: StoreAdapter) -> None:
+    await records.add_act(act(1), now=1_000.0, until=2_000.0)
+    await records.add_act(act(2), now=1_000.0, until=3_000.0)
+    await records.add_act(act(3), now=2_500.0, until=None)
+    found = [entry for entry in await records.acts(limit=5) if entry != act(1)]
+    assert found == [act(3), act(2)]
+    if not isinstance(adapter, DynamoDBAdapter):  # which deletes what has expired by itself
+        assert await records.acts(limit=5) == found

@@ -162,6 +162,34 @@ async def test_who_comes_back_writes_nothing(documents: Documents) -> None:
     assert counting.puts == 5
 
 
+async def test_functions_write_once_for_each_call_with_a_limit_of_tokens(documents: Documents) -> None:
+    """Each reports its last call with the next one, and not when a call that has waited comes back."""
+    counting = Counting(documents)
+    processes = Processes(counting, {CLAUDE: ModelLimits(tokens_per_minute=60_000)})  # type: ignore[arg-type]
+    gates = [processes.gate(n) for n in range(3)]
+    begun, waiting = 0, list[tuple[float, int]]()
+    for n in range(12):
+        reply = await gates[n % 3].take("ann")
+        if not reply.may_begin:
+            waiting.append((processes.clock.now().timestamp() + reply.wait, reply.ticket))
+            continue
+        begun += 1
+        await gates[n % 3].end(2_000, 1.0)
+    assert 0 < begun < 12
+    while waiting:
+        at, ticket = waiting.pop(0)
+        processes.clock.advance(max(0.0, at - processes.clock.now().timestamp()))
+        reply = await gates[ticket % 3].take("ann", ticket)
+        if reply.may_begin:
+            begun += 1
+            await gates[ticket % 3].end(2_000, 1.0)
+        else:
+            waiting.append((processes.clock.now().timestamp() + reply.wait, ticket))
+    assert (begun, counting.puts) == (12, 12)
+    permits, _ = await gates[0].read()
+    assert permits.tokens > 1_000  # what they take is known all the same
+
+
 async def test_functions_write_once_for_each_call_when_calls_run_at_the_same_time(
     documents: Documents,
 ) -> None:

@@ -62,7 +62,7 @@ def test_a_project_with_bedrock_asks_for_no_key(model: str, arns: str, template:
 def test_a_bundle_has_what_functions_read_and_no_secret(tmp_path: Path) -> None:
     folder = tmp_path / "project"
     for name, text in Project("my-swarm", "openai/gpt-5-mini", False).files():
-        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     for name in (".env", "mail.db", "mail.db-wal", "venv/pyvenv.cfg", "prompts/lead.md", "registries/x.json"):
         (folder / name).parent.mkdir(exist_ok=True)

@@ -56,6 +56,7 @@ WRITERS = {
     Kind.IDEMPOTENCY_KEY: DOORS,
     Kind.PERMITS: {"TurnRole"},
     Kind.SWARM_VERSION: DOORS | {"TurnRole", *BEGINNERS},
+    Kind.AUDIT: HTTP,  # and nobody deletes an entry
     Kind.ISSUER_KEYS: {"PeerHealthRole"},  # which nobody calls
     Kind.CALLER_TOKEN: SEALERS,
 }
@@ -71,6 +72,7 @@ READERS = {
     Kind.IDEMPOTENCY_KEY: DOORS,
     Kind.PERMITS: {"TurnRole"},
     Kind.SWARM_VERSION: HTTP | QUEUES,
+    Kind.AUDIT: {"StreamRole"},
     Kind.ISSUER_KEYS: HTTP | {"PeerHealthRole"},
     Kind.CALLER_TOKEN: {"TurnRole"},
 }
@@ -79,6 +81,7 @@ LISTERS = {
     Kind.PEER: READERS[Kind.PEER],
     Kind.FOUND_PEER: READERS[Kind.FOUND_PEER] | {"TurnRole"},
     Kind.WEBHOOK: {"TasksRole", "StreamRole"},
+    Kind.AUDIT: ISSUERS,
 }
 ERASERS = {
     Kind.TOKEN: ISSUERS,

@@ -33,7 +33,7 @@ ROUTES: dict[str, list[Route]] = {
             ("POST", "/sign-in", {"code": "no"}),
         ),
         *(("POST", "/tokens", {"role": "user", "id": "eve"}), ("GET", "/tokens", None)),
-        *(("DELETE", "/tokens/99", None), ("POST", "/sign-out", {})),
+        *(("DELETE", "/tokens/99", None), ("GET", "/audit", None), ("POST", "/sign-out", {})),
     ],
     "Message": [
         ("POST", "/files?name=cat.png", PNG),

@@ -53,8 +53,9 @@ from support.faults.gates import Gate
 from support.processes.http_server import TIMEOUT, HTTPServer
 from support.services.webhook_receiver import Got, WebhookReceiver
 
-from mail.core.task.events import Event
+from mail.core.task.events import Event, EventKind
 from mail.core.task.task import TaskKey
+from mail.http import runs
 from mail.http.a2a import handler
 from mail.http.routes import a2a as routes
 from mail.http.service import RESPONSE_MARGIN
@@ -338,11 +339,14 @@ async def test_tasks_are_listed_in_pages(client: Client, server: HTTPServer) -> 
         page = await client.list_tasks(ListTasksRequest(page_size=2, page_token=token))
         seen += [task.id for task in page.tasks]
         assert (page.total_size, page.page_size) == (len(seen), 2)
-        assert not any(task.artifacts for task in page.tasks)
+        assert not any(task.artifacts or task.history for task in page.tasks)
         token, pages = page.next_page_token, pages + 1
     assert (sorted(seen), len(seen), pages) == (["a.1", "a.2", "b.1", "b.2", "c.1", "c.2", "c.3"], 7, 4)
     asking = await client.list_tasks(ListTasksRequest(status=ASKS))
     assert [task.id for task in asking.tasks] == ["c.3"]
+    assert asking.tasks[0].status == (await client.get_task(GetTaskRequest(id="c.3"))).status
+    [of_c, *_] = (await client.list_tasks(ListTasksRequest(context_id="c", history_length=1))).tasks
+    assert [len(of_c.history), of_c.history[0].task_id] == [1, "c.3"]
     of_a = await client.list_tasks(ListTasksRequest(context_id="a", include_artifacts=True, history_length=0))
     assert [(task.id, answers(task), len(task.history)) for task in of_a.tasks] == [
         ("a.2", ["you said: 2"], 0),
@@ -354,6 +358,42 @@ async def test_tasks_are_listed_in_pages(client: Client, server: HTTPServer) -> 
     for wrong in (ListTasksRequest(page_token="x"), ListTasksRequest(page_size=101)):
         with pytest.raises(InvalidParamsError):
             await client.list_tasks(wrong)
+
+
+@pytest.mark.parametrize("tail", [1, 200])
+async def test_a_list_reads_little_of_a_long_task(
+    client: Client, server: HTTPServer, gate: Gate, monkeypatch: pytest.MonkeyPatch, tail: int
+) -> None:
+    """With a tail of one event, the end of the cancelled run is before it, as its turn has been discarded since."""
+    monkeypatch.setattr(runs, "TAIL", tail)
+    for text in "1", "2":
+        await send(client, text, context_id="long")
+    request = message("dig", context_id="long")
+    request.configuration.return_immediately = True
+    digging = await sent(client, request)
+    await gate.begun.wait()
+    cancelled = await client.cancel_task(CancelTaskRequest(id=digging.id))
+    key, store = TaskKey("user:ann@example", "long"), server.rig.store
+    while (events := await store.read_events(key, after=0))[-1].kind is not EventKind.TURN_DISCARDED:
+        await store.wait_for_change(key, after=events[-1].seq, seconds=1)
+    stored = await store.load(key)
+    assert stored is not None
+    afters: list[int] = []
+    read_events = store.read_events
+
+    async def read_and_see(key: TaskKey, *, after: int = 0, **options: Any) -> Sequence[Event]:
+        afters.append(after)
+        return await read_events(key, after=after, **options)
+
+    monkeypatch.setattr(store, "read_events", read_and_see)
+    [last] = (await client.list_tasks(ListTasksRequest(page_size=1))).tasks
+    assert (last.id, last.status) == ("long.3", cancelled.status)
+    began = stored.generation.began
+    assert afters == ([stored.seq - 1, began] if tail == 1 else [began])
+    listed = await client.list_tasks(ListTasksRequest())
+    assert [task.status for task in listed.tasks] == [
+        (await client.get_task(GetTaskRequest(id=f"long.{n}"))).status for n in (3, 2, 1)
+    ]
 
 
 async def test_owners_see_only_their_own(server: HTTPServer, client: Client) -> None:

@@ -38,6 +38,7 @@ PROTECTED = [
     ("GET", "/tokens", {"user": 403, "admin": 200, "agent": 403}),
     ("POST", "/tokens", {"user": 403, "admin": 400, "agent": 403}),
     ("DELETE", "/tokens/0", {"user": 403, "admin": 404, "agent": 403}),
+    ("GET", "/audit", {"user": 403, "admin": 200, "agent": 403}),
     ("POST", "/sign-in-links", {"user": 201, "admin": 201, "agent": 403}),
     ("POST", "/sign-out", {"user": 200, "admin": 200, "agent": 403}),
     ("GET", "/swarms?all=true", {"user": 403, "admin": 200, "agent": 403}),

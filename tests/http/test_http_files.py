@@ -1,5 +1,6 @@
 """`/files`, and messages with files: uploaded, sent, passed on, answered with, and deleted."""
 
+import threading
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
@@ -9,7 +10,7 @@ from support.processes.http_server import HTTPServer
 
 from mail.core.decisions.caller_limits import CallerLimits
 from mail.core.task.change import TaskChange
-from mail.core.task.files import File
+from mail.core.task.files import File, FileRef, make_reference
 from mail.core.task.swarm import ActionCore, History
 from mail.core.task.task import Task, TaskKey
 from mail.core.turns.context import TURN
@@ -157,6 +158,22 @@ async def test_a_file_that_is_too_large_is_refused_while_it_arrives(studio: Stud
         server.rig.runtime.caller_files.max_bytes = 1000
         answer = await server.client.post("/files", content=PNG)
         assert answer.status_code == 413
+
+
+async def test_a_long_file_is_read_off_the_event_loop(
+    server: HTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[bool] = []
+
+    def refer(data: bytes, *names: str) -> FileRef:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return make_reference(data, *names)
+
+    monkeypatch.setattr("mail.core.engine.files.make_reference", refer)
+    long = "xé".encode() * 200_000
+    for data, kind in ((long, "text/plain"), (long[:-1], "application/octet-stream"), (PNG, "image/png")):
+        assert (await server.client.post("/files", content=data)).json()["type"] == kind
+    assert threads == [False, False, True]
 
 
 async def test_a_message_with_a_file_that_there_is_not_is_refused_and_leaves_nothing(

@@ -114,6 +114,29 @@ def test_a_link_to_another_caller_ends_the_session_and_its_drafts(page: "Page", 
     assert ended.value.json()["revoked"]
 
 
+def test_the_audit_is_listed_and_filtered(
+    page: "Page", busy: AdminServer, admin: Callable[[str], "Page"]
+) -> None:
+    headers = {"Authorization": f"Bearer {busy.tokens['admin']}"}
+    made = httpx2.post(
+        f"{busy.url}/tokens", json={"role": "user", "id": "eve"}, headers=headers, timeout=TIMEOUT
+    )
+    assert made.status_code == 201
+    admin("Audit")
+    rows = page.get_by_role("table", name="Audit").get_by_role("row")
+    created = rows.filter(has_text="user:eve")
+    expect(created).to_contain_text("create token")
+    expect(created).to_contain_text("admin:root")
+    expect(created).to_contain_text("done")
+    page.get_by_label("Act").fill("sign in")
+    page.get_by_label("Act").press("Enter")
+    expect(rows.filter(has_text="create token")).to_have_count(0)
+    expect(rows.filter(has_text="sign in").first).to_be_visible()
+    page.get_by_label("By").fill("user:nobody")
+    page.get_by_label("By").press("Enter")
+    expect(page.get_by_text("No entries")).to_be_visible()
+
+
 def test_axe_finds_nothing(
     page: "Page", admin: Callable[[str], "Page"], inspect: Callable[[str], None]
 ) -> None:
@@ -125,6 +148,7 @@ def test_axe_finds_nothing(
         "Schedules",
         "Webhooks",
         "Tokens",
+        "Audit",
         "Loaded swarm",
     )
     for name in names:

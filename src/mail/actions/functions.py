@@ -12,9 +12,9 @@ from pydantic_core import PydanticSerializationError, to_json
 from mail.actions.signatures import (
     Signature,
     TypedArguments,
-    refuse_python_patterns,
     signature_of,
     typed_arguments,
+    validator_of,
 )
 from mail.core.engine.action_threads import ACTION_THREADS
 from mail.core.protocol.error_text import explain
@@ -44,16 +44,15 @@ def as_action_function(
     one they are as the agent sent them.
 
     The wrapper raises ToolCallFault with the problem and the expected schema. A result that is not text becomes JSON.
-    Raises ConfigurationError if `parameters` is not the schema of an object, or if Python's `re` checks a pattern.
+    Raises ConfigurationError if `parameters` is not the schema of an object.
     """
     run = as_async(function)
     signature = signature_of(function)
     wanted = signature.model
     takes_nothing = not signature.by_position
     described = model or model_of(name, parameters)
-    checks = model or wanted or described
-    for given_model in filter(None, (model, wanted)):
-        refuse_python_patterns(name, given_model)
+    checks = validator_of(model or wanted or described)
+    reads = validator_of(wanted) if wanted else checks
 
     async def call(arguments: dict[str, Any]) -> str | Later:
         checked = _check(name, checks, arguments, parameters)
@@ -61,7 +60,7 @@ def as_action_function(
         if wanted is None:
             given = checked.model_dump(mode="json", by_alias=True) if model else arguments
         elif not isinstance(checked, wanted):
-            given = _check(name, wanted, arguments, parameters)
+            given = _check(name, reads, arguments, parameters)
         if signature.context is None:
             return await as_result(name, await (run() if takes_nothing else run(given)))
         named = {signature.context: current_context()}
@@ -81,10 +80,11 @@ def typed_action(
     """
     run = as_async(function)
     arguments = typed_arguments(name, function, signature)
+    check = validator_of(arguments.model)
     parameters: dict[str, Any] = pydantic_model_to_tool(arguments.model, name, "", "responses")["parameters"]
 
     async def call(given: dict[str, Any]) -> str | Later:
-        by_position, by_name = arguments.unpack(_check(name, arguments.model, given, parameters))
+        by_position, by_name = arguments.unpack(_check(name, check, given, parameters))
         if signature.context is not None:
             by_name[signature.context] = current_context()
         return await as_result(name, await run(*by_position, **by_name))
@@ -104,6 +104,7 @@ def as_cancel_function(
         raise ConfigurationError(f"action {name!r}: on_cancel: {function!r} is not a function")
     run, signature = as_async(function), signature_of(function)
     typed = typed_arguments(f"{name}: on_cancel", function, signature) if signature.is_typed else None
+    reads = None if signature.model is None else validator_of(signature.model)
     fields = {} if typed is None else {each.alias: each for each in typed.model.model_fields.values()}
     known = parameters.get("properties", {})
     if unknown := [field for field, each in fields.items() if each.is_required() and field not in known]:
@@ -120,7 +121,7 @@ def as_cancel_function(
             return await run(*by_position, **by_name, **context)
         if not signature.by_position:
             return await run(**context)
-        given = arguments if signature.model is None else signature.model.model_validate(arguments)
+        given = arguments if reads is None else reads(arguments)
         return await (run(**context, **{signature.by_position[0].name: given}) if context else run(given))
 
     return call
@@ -173,10 +174,10 @@ def as_async(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _check(
-    name: str, model: type[BaseModel], arguments: dict[str, Any], parameters: Mapping[str, Any]
-) -> BaseModel:
+    name: str, check: Callable[[Any], Any], arguments: dict[str, Any], parameters: Mapping[str, Any]
+) -> Any:
     try:
-        return model.model_validate(arguments)
+        return check(arguments)
     except ValidationError as error:
         expected = json.dumps(dict(parameters), ensure_ascii=False, default=str)
         if len(expected) > MAX_SHOWN:

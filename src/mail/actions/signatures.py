@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, create_
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, PydanticJsonSchemaWarning
-from pydantic_core import PydanticUndefined, SchemaError
+from pydantic_core import PydanticUndefined, SchemaError, SchemaValidator
 from pydantic_core.core_schema import CoreSchema, StringSchema
 
 from mail.core.protocol.json_schema import bounded_check
@@ -25,8 +25,8 @@ Parameter = inspect.Parameter
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.VAR_POSITIONAL)
 
 
-UNCHECKED = "unchecked_pattern"
-"""Metadata of the schema of a text: a pattern that can't be checked in bounded time."""
+SHOWN = "shown_pattern"
+"""Metadata of the schema of a text: its pattern as it was given, which is checked in another way, or isn't."""
 
 
 @value
@@ -134,24 +134,61 @@ class TypedArguments:
         return args, kwargs
 
 
-def _bounded(schema: Any) -> Any:
-    """Return a core schema of pydantic without the patterns that Rust's `regex` doesn't support."""
+def _bounded(schema: Any, engine: str | None = None) -> Any:
+    """Return a core schema of pydantic whose patterns are checked by Rust's `regex`, or not at all.
+
+    Python's `re` may take exponential time, in which the process does nothing else. `engine` is the configured one. A
+    class whose schema changes is replaced by a subclass, as pydantic would use the validator that the class has.
+    """
     if type(schema) in (list, tuple):
-        return type(schema)(map(_bounded, schema))
-    if type(schema) is not dict:
+        return type(schema)(_bounded(part, engine) for part in schema)
+    if not isinstance(schema, Mapping):  # one that is built on first use is no dictionary
         return schema
-    schema = {name: _bounded(part) for name, part in schema.items()}
+    if isinstance(schema.get("type"), str):
+        engine = (schema.get("config") or {"regex_engine": engine, **schema}).get("regex_engine")
+    bounded = {name: _bounded(part, engine) for name, part in schema.items()}
     pattern = schema.get("pattern") if schema.get("type") == "str" else None
-    if isinstance(pattern, str) and bounded_check(pattern) is None:
-        schema["metadata"] = {**schema.get("metadata", {}), UNCHECKED: schema.pop("pattern")}
-    return schema
+    if pattern is not None:
+        by_python = engine == "python-re" or isinstance(pattern, re.Pattern)
+        text = _of_python(re.compile(pattern)) if by_python else pattern
+        is_checked = bounded_check(text) is not None
+        if by_python or not is_checked:
+            shown = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
+            bounded["metadata"] = {**schema.get("metadata", {}), SHOWN: shown}
+            bounded |= {"pattern": text, "regex_engine": "rust-regex"}
+        if not is_checked:
+            del bounded["pattern"]
+    if schema.get("type") in ("model", "dataclass") and bounded != schema:
+        bounded["cls"] = _subclass(schema["cls"])
+    return bounded
+
+
+def _of_python(pattern: re.Pattern[str]) -> str:
+    """Return a pattern of Python for Rust, which doesn't know all flags. It has to match at the beginning."""
+    flags = "".join(letter for letter in "aimsx" if pattern.flags & re.RegexFlag[letter.upper()])
+    end = "\n" if pattern.flags & re.VERBOSE else ""  # of a comment
+    return rf"\A(?{flags}:{pattern.pattern}{end})"
+
+
+def _subclass(cls: type[Any]) -> type[Any]:
+    """Return a subclass under the name of its class, whose validator is not built."""
+    names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+    options = {"defer_build": True} if issubclass(cls, BaseModel) else {}
+    return types.new_class(cls.__name__, (cls,), options, lambda namespace: namespace.update(names))
+
+
+def validator_of(model: type[BaseModel]) -> Callable[[Any], Any]:
+    """Return the function that makes values of a model, and checks patterns as `_bounded` says."""
+    schema = model.__pydantic_core_schema__
+    bounded = _bounded(schema)
+    return model.model_validate if bounded == schema else SchemaValidator(bounded).validate_python
 
 
 class _Shown(GenerateJsonSchema):
-    """Generator of JSON Schema that shows the patterns that are not checked, too."""
+    """Generator of JSON Schema that shows patterns as they were given."""
 
     def str_schema(self, schema: StringSchema) -> dict[str, Any]:
-        pattern = schema.get("metadata", {}).get(UNCHECKED)
+        pattern = schema.get("metadata", {}).get(SHOWN)
         return super().str_schema(schema) | ({} if pattern is None else {"pattern": pattern})
 
 
@@ -210,31 +247,7 @@ def typed_arguments(name: str, function: Callable[..., Any], signature: Signatur
     except (PydanticUserError, SchemaError, TypeError) as error:
         problem = str(error).partition("\n")[0]
         raise ConfigurationError(f"{where}: its arguments have no JSON Schema: {problem}") from error
-    refuse_python_patterns(name, model)
     return TypedArguments(model, text, fields)
-
-
-def refuse_python_patterns(name: str, model: type[BaseModel]) -> None:
-    """Raise ConfigurationError if a pattern of an action's arguments is checked by Python's `re`.
-
-    That may take exponential time, in which the process does nothing else.
-    """
-    unseen: list[tuple[Any, Any]] = [(model.__pydantic_core_schema__, None)]
-    while unseen:
-        schema, engine = unseen.pop()
-        if isinstance(schema, list | tuple):
-            unseen += [(part, engine) for part in schema]
-        elif isinstance(schema, Mapping):
-            if isinstance(schema.get("type"), str):
-                engine = (schema.get("config") or {"regex_engine": engine, **schema}).get("regex_engine")
-            pattern = schema.get("pattern") if schema.get("type") == "str" else None
-            if isinstance(pattern, re.Pattern) or (pattern and engine == "python-re"):
-                raise ConfigurationError(
-                    f"action {name!r}: the pattern {getattr(pattern, 'pattern', pattern)!r} of its arguments would be "
-                    "checked by Python's `re`, which may take forever: give it as text, without re.compile and "
-                    "regex_engine='python-re'"
-                )
-            unseen += [(part, engine) for part in schema.values()]
 
 
 def _definition(parameter: Parameter, documented: str | None) -> tuple[Any, Any]:

@@ -66,7 +66,7 @@ def find_database(storage: StorageConfig, swarm: str | None) -> StorageConfig:
         return storage
     from mail.adapters.sqlite.default_file import find_default_file
 
-    return StorageConfig(database=find_default_file(swarm), synchronous=storage.synchronous)
+    return StorageConfig(**{**storage.model_dump(), "database": find_default_file(swarm)})
 
 
 async def create_tables(storage: StorageConfig) -> tuple[str, ...]:

@@ -46,6 +46,7 @@ SECTIONS = {
     },
     "Administer a server": {
         "token": "mail.cli.token",
+        "audit": "mail.cli.audit",
         "swarm": "mail.cli.swarms",
         "webhook": "mail.cli.webhooks",
         "schedule": "mail.cli.schedules",

@@ -53,6 +53,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "mail usage --by model --since 7d",
         "mail usage --task-id trip --json",
     ),
+    "audit": (
+        "mail audit --caller admin:root --since 7d",
+        "mail audit --act 'create token' --json",
+        "mail audit --since 2026-01-01 --lines > audit.jsonl",
+    ),
     "inbox": ("mail inbox", "mail inbox --pending --overdue"),
     "thread": ("mail thread ol-1", 'mail thread ol-1 --reply "in euros"'),
     "token create": (

@@ -30,7 +30,8 @@ DEFAULT_MODEL = "openai/gpt-5-mini"
 def init(folder: Path, model: str | None, no_model: bool, python: bool, force: bool, as_json: bool) -> None:
     """Create a project with a swarm of your own.
 
-    It has a swarm, its configuration, a test, and a template for AWS. No file is ever overwritten.
+    It has a swarm, its configuration, a test, a template for AWS, and instructions for coding agents. No file is ever
+    overwritten.
     """
     from mail.cli.project.scaffold import Project
     from mail.core.protocol.error_text import distribution_of
@@ -53,9 +54,10 @@ def init(folder: Path, model: str | None, no_model: bool, python: bool, force: b
     if model is not None and not force and not is_missing:
         _question(model, is_terminal=is_terminal)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         for name, text in contents.items():
-            with (folder / name).open("x", encoding="utf-8") as file:
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("x", encoding="utf-8") as file:
                 file.write(text)
     except OSError as error:
         raise ConfigurationError(f"{folder}: can't be written: {error.strerror}") from error

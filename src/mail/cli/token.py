@@ -1,6 +1,8 @@
 """`mail token`: API tokens of servers without an authentication service."""
 
 import sys
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -13,11 +15,13 @@ from mail.cli.values import Integer
 from mail.errors import BadRequest, ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import AsyncIterator, Coroutine
     from pathlib import Path
 
     from mail.auth.keys import Caller
     from mail.config import StorageConfig
+    from mail.core.engine.documents import ServerDocuments
+    from mail.core.task.audit import Act
 
 
 @click.group(cls=Group)
@@ -112,10 +116,28 @@ async def _list(storage: "StorageConfig") -> list[dict[str, Any]]:
 async def _revoke(storage: "StorageConfig", number: str) -> None:
     """Revoke a token. Raises TokenNotFound unless exactly one token has this number."""
     from mail.auth.tokens import revoke_token
-    from mail.bootstrap.backends import open_documents
+    from mail.core.task.audit import Act
 
-    async with open_documents(storage) as documents:
+    async with _audited(storage, Act.REVOKE_TOKEN, number) as documents:
         await revoke_token(documents, number)
+
+
+@asynccontextmanager
+async def _audited(storage: "StorageConfig", act: "Act", on: str) -> "AsyncIterator[ServerDocuments]":
+    """Open the database for an act of the operator, which its audit keeps. Raises ConfigurationError."""
+    from mail.bootstrap.backends import open_documents
+    from mail.core.protocol.clock import SYSTEM_CLOCK
+    from mail.core.task.audit import OPERATOR, AuditEntry
+
+    entry, now = AuditEntry.begin(SYSTEM_CLOCK, act, OPERATOR, on), SYSTEM_CLOCK.now().timestamp()
+    outcome, seconds = "refused", storage.audit_days * 86_400.0
+    async with open_documents(storage) as documents:
+        await documents.add_act(entry, now=now, until=now + seconds if seconds else None)
+        try:
+            yield documents
+            outcome = "done"
+        finally:
+            await documents.end_act(replace(entry, outcome=outcome))
 
 
 async def issue(storage: "StorageConfig", caller: "Caller", days: int | None) -> str:
@@ -123,8 +145,8 @@ async def issue(storage: "StorageConfig", caller: "Caller", days: int | None) ->
     import time
 
     from mail.auth import tokens
-    from mail.bootstrap.backends import open_documents
+    from mail.core.task.audit import Act
 
     expires = None if days is None else time.time() + days * 24 * 3600
-    async with open_documents(storage) as documents:
+    async with _audited(storage, Act.CREATE_TOKEN, f"{caller.role}:{caller.id}") as documents:
         return (await tokens.issue(documents, caller, expires=expires)).text

@@ -120,6 +120,34 @@ class MAILClient(Messaging):
         """Revoke the token with this number, and the sessions of its sign-in links. For admins."""
         return await self._ask("revoke_token", number=number)
 
+    async def get_audit(
+        self,
+        *,
+        caller: str | None = None,
+        act: str | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        limit: int | None = None,
+    ) -> list[JSONObject]:
+        """Return who did what with rights, the newest entry first. For admins.
+
+        Of all entries, or of what a `caller` (`admin:root`) did, of one `act` (`create token`), since a time and before
+        another. Reads page after page until there are `limit` entries; None reads all of them.
+        """
+        none: list[JSONObject] = []
+        found = await self._ask_pages(
+            "get_audit",
+            none,
+            lambda found, page: found + page["entries"],
+            limit,
+            caller=caller,
+            act=act,
+            since=_time(since),
+            until=_time(until),
+            limit=PAGE if limit is None else min(limit, PAGE),
+        )
+        return found[:limit]
+
     # ------------------------------------------------------------------------------------------------ tasks
 
     async def get_tasks(

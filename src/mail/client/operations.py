@@ -101,6 +101,7 @@ OPERATIONS = {
         Operation("get_tokens", "GET", "/tokens", for_admins=True),
         Operation("create_token", "POST", "/tokens", for_admins=True),
         Operation("revoke_token", "DELETE", "/tokens/{number}", for_admins=True),
+        Operation("get_audit", "GET", "/audit", cursor="cursor", for_admins=True),
         Operation("get_live", "GET", "/live"),
         Operation("get_health", "GET", "/health"),
         Operation("update_health", "POST", "/health", for_admins=True),

@@ -70,6 +70,7 @@ _VARIABLES: Mapping[str, tuple[str, ...]] = {
     "MAIL_METRICS": ("telemetry", "metrics"),
     "MAIL_TRACES": ("telemetry", "traces"),
     "MAIL_LOG_FORMAT": ("telemetry", "log_format"),
+    "MAIL_AUDIT_DAYS": ("storage", "audit_days"),
     "MAIL_UNREACHABLE_SECONDS": ("interswarm", "unreachable_seconds"),
     "MAIL_WEBHOOKS_ALLOW_PRIVATE": ("webhooks", "allow_private_addresses"),
     "MAIL_JWT_ISSUER": ("auth", "jwt", "issuer"),

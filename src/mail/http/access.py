@@ -1,5 +1,6 @@
 """Access to routes by role: `caller: AdminOrUser` in a route's signature checks and documents it."""
 
+from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import Depends, Query, Request
@@ -20,6 +21,11 @@ OTHER_OWNER = "The owner of the task, `role:id` or `role:id@swarm`, if it is ano
 
 OtherOwner = Annotated[str | None, Query(alias="caller", description=OTHER_OWNER)]
 GivenTask = Annotated[TaskId, Query(description="The task.")]
+Since = Annotated[
+    str | None,
+    Query(description="Only what began at this time or later: ISO 8601, without an offset in UTC."),
+]
+Until = Annotated[str | None, Query(description="Only what began before this time.")]
 NextCursor = Annotated[str | None, Query(description="The previous page's next cursor.")]
 
 RESERVED = "mail.reserved"
@@ -64,6 +70,20 @@ class RoleGate(SecurityBase):
 AdminOrUser = Annotated[Caller, Depends(RoleGate("admin", "user"))]
 Admin = Annotated[Caller, Depends(RoleGate("admin"))]
 Agent = Annotated[Caller, Depends(RoleGate("agent"))]
+
+
+def read_time(text: str | None, name: str) -> datetime | None:
+    """Return a time in ISO 8601; without an offset it is in UTC. Raises BadRequest."""
+    if text is None:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadRequest(
+            f"{name} must be a date or time in ISO 8601, such as 2026-01-31 or 2026-01-31T08:00:00Z; "
+            "in a URL, write + as %2B"
+        ) from None
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
 def chosen_instance(caller: Caller, whose: str | None, swarm: str) -> str | None:

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 
 from mail.auth.fastapi import headers_of
 from mail.errors import MAILError, QuestionOpen
-from mail.http.audit import log_refusal
+from mail.http.audit import audit_refusal
 from mail.http.bodies import JSON
 from mail.http.task_json import pending_call
 
@@ -33,7 +33,7 @@ async def _mail_error(request: Request, error: Exception) -> JSON:
     if error.http_status == 500:
         logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
         return await _unexpected(request, error)
-    log_refusal(request, error)
+    await audit_refusal(request, error)
     more = (
         {"pending_tool_calls": list(map(pending_call, error.calls))}
         if isinstance(error, QuestionOpen)

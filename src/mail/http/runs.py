@@ -15,17 +15,30 @@ from mail.core.decisions.runs import Run, after
 from mail.core.decisions.submit import ResumeFrom, Submission
 from mail.core.engine.watch import read_timeline
 from mail.core.protocol.values import Value, value
-from mail.core.task.events import Event
+from mail.core.task.audit import Act
+from mail.core.task.events import Event, EventKind
 from mail.core.task.files import FileRef
 from mail.core.task.live import LiveEvent
-from mail.core.task.task import Generation, Task, TaskKey, TaskStatus
+from mail.core.task.task import ENDED, Generation, Task, TaskKey, TaskStatus
 from mail.errors import TaskNotFound
 from mail.http.account import CALLER
-from mail.http.audit import Act, audited
+from mail.http.audit import audited
 from mail.http.inputs import GivenFile, Uploaded
 from mail.http.service import Service, base_url, service_of
 from mail.http.sse import read_batches
 from mail.http.task_json import load_task, reading
+
+OF_STATUS = frozenset(
+    {
+        *(EventKind.NEW_MESSAGE, EventKind.INTERSWARM_MESSAGE_RECEIVED, EventKind.BREAKPOINT_TOOL_CALL),
+        *(EventKind.BREAKPOINT_ACTION_COMPLETE, EventKind.TASK_COMPLETE, EventKind.TASK_ERROR),
+        EventKind.TASK_CANCELLED,
+    }
+)
+"""The kinds of events that open questions and ends consist of."""
+
+TAIL = 200
+"""The last events of a task, among which its end most often is."""
 
 
 class RunId(NamedTuple):
@@ -49,7 +62,8 @@ class RunId(NamedTuple):
 class Progress:
     """A run of a task, read from the task's events in their order.
 
-    It is the run with a `number`, or the one that the event with the seq `of` belongs to, or else the last one.
+    It is the run with a `number`, or the one that the event with the seq `of` belongs to, or else the last one. With
+    `status_only`, it has only the items that its status shows: open questions, and why it has ended.
 
     Attributes:
         run: the run as it is after the last event of it that was read; None before its first.
@@ -65,6 +79,7 @@ class Progress:
         number: int | None = None,
         of: int | None = None,
         begin: Generation | None = None,
+        status_only: bool = False,
     ) -> None:
         self.run: Run | None = None
         self.after = 0
@@ -72,6 +87,7 @@ class Progress:
         self.earlier: list[Progress] = []
         self._task_id = task_id
         self._number, self._of = number, of
+        self._kinds = OF_STATUS if status_only else None
         self._reader = Conversation()
         self._latest: Run | None = None
         self._items: dict[str, Item] = {}
@@ -79,10 +95,15 @@ class Progress:
             self.after, ended = begin.run_began, TaskStatus.COMPLETED
             self._latest = Run(number=begin.run - 1, first=0, status=ended, since="")
 
+    def skip(self, run: Generation, seq: int) -> None:
+        """Begin to read within a run, which still works after the event `seq`."""
+        self.after = seq
+        self._latest = Run(number=run.run, first=run.began + 1, status=TaskStatus.RUNNING, since="")
+
     def read(self, event: Event) -> tuple[Item, ...]:
         """Read an event; return the items that it adds to the run or changes in it."""
         run = self._latest = after(self._latest, event)
-        changes = self._reader.read(event)
+        changes = self._reader.read(event) if self._kinds is None or event.kind in self._kinds else ()
         if self._number is None and self._of is not None and event.seq >= self._of:
             self._number = run.number
         if self._number not in (None, run.number):
@@ -193,7 +214,7 @@ class Runs:
     async def cancel(self, task_id: str, reason: str = "") -> Task:
         """Cancel a task of the caller, and return it. Raises NotCancellable and TaskNotFound."""
         instance = str(self.principal)
-        with audited(self.request, self.caller, Act.CANCEL_TASK, task_id, owner=instance):
+        async with audited(self.request, self.caller, Act.CANCEL_TASK, task_id, owner=instance):
             return await self.runtime.cancel(self.principal, task_id, reason, instance=instance)
 
     @staticmethod
@@ -203,16 +224,37 @@ class Runs:
         is_last = number in (None, run.run) and (of is None or of > (run.run_began or 0))
         return Progress(task.task_id, number=number, of=of, begin=run if is_last else None)
 
-    async def read(
-        self, task: Task, *, number: int | None = None, of: int | None = None, with_earlier: bool = False
-    ) -> Progress:
+    async def read(self, task: Task, *, number: int | None = None, of: int | None = None) -> Progress:
         """Read a run of a task, as `Progress` names it, as far as the task was when it was loaded.
 
         Raises TaskNotFound.
         """
-        progress = Progress(task.task_id) if with_earlier else self.progress(task, number=number, of=of)
+        return await self._read(task, self.progress(task, number=number, of=of))
+
+    async def newest_first(self, task: Task, *, status_only: bool) -> AsyncGenerator[Progress]:
+        """Yield the runs of a task, the last one first, and read no more of it than for those that are taken.
+
+        Of the last one's events, only some at its end are read for the status of a task that has ended.
+        """
+        run, name = task.generation, task.task_id
+        last = Progress(name, begin=run, status_only=status_only)
+        if status_only and task.status in ENDED and run.run_began is not None:
+            last.skip(run, max(last.after, task.seq - TAIL))
+        await self._read(task, last)
+        if last.found.status is not task.status:  # it has reached this before these events
+            last = await self._read(task, Progress(name, begin=run, status_only=status_only))
+        yield last
+        earlier = last.earlier
+        if run.run > 1 and run.run_began:
+            first = run.run_began + 1  # with which those before it are no longer the last
+            earlier = (await self._read(task, Progress(name, status_only=status_only), upto=first)).earlier
+        for each in reversed(earlier):
+            yield each
+
+    async def _read(self, task: Task, progress: Progress, upto: int | None = None) -> Progress:
         pacer, store = reading(self.service, self.request, task), self.runtime.store
-        async for event in read_timeline(store, task.key, pacer, after=progress.after, upto=task.seq):
+        upto = task.seq if upto is None else upto
+        async for event in read_timeline(store, task.key, pacer, after=progress.after, upto=upto):
             progress.read(event)
         _ = progress.found
         return progress

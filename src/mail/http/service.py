@@ -18,6 +18,7 @@ from mail.core.engine.permits import ModelPermits
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.core.protocol.values import Value, value
+from mail.core.task.audit import AuditEntry
 from mail.errors import MAILError, RateLimited, Unauthenticated
 from mail.http.account import Account, Holding
 from mail.http.conversations import Conversations
@@ -195,6 +196,8 @@ class Service:
         max_body_bytes: size limit of request bodies.
         open_streams: ends streams whose keys are refused.
         heartbeat: seconds of silence after which a stream sends a ping.
+        audit_seconds: seconds after which entries of the audit are deleted; None for never.
+        audited_reads: the reads of this process that are in the audit, and until when they need no further entry.
         debug: whether to serve the endpoints for developers.
         stopping: set when the server begins to shut down, before it waits for open connections.
         time_left: returns the seconds until a request is cut off; None for no limit.
@@ -224,6 +227,8 @@ class Service:
     forget_keys: Callable[[], None] = lambda: None
     max_body_bytes: int = 4 * 1024 * 1024
     heartbeat: float = 15.0
+    audit_seconds: float | None = None
+    audited_reads: dict[AuditEntry, float] = field(default_factory=dict)
     debug: bool = False
     stopping: StopSignal = field(default_factory=StopSignal)
     open_streams: OpenStreams = field(default_factory=OpenStreams)

@@ -87,6 +87,7 @@ def make_service(
         forget_keys=system.forget_keys,
         started=system.clock.now().timestamp(),
         max_body_bytes=config.settings.max_body_bytes,
+        audit_seconds=config.storage.audit_days * 86_400.0 or None,
         debug=config.debug,
         time_left=time_left,
         stream_seconds=stream_seconds,

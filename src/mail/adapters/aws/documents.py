@@ -24,7 +24,10 @@ FOUND_PEERS = "FOUND_PEER"
 WEBHOOKS = "WEBHOOKS"
 """The sort key of a caller's webhooks, and the partition that lists these callers."""
 
-_LISTED = {Kind.TOKEN: TOKENS, Kind.PEER: PEERS, Kind.FOUND_PEER: FOUND_PEERS}
+AUDIT = "AUDIT"
+"""The partition of the audit. Functions of HTTP may write to it, and turns may not."""
+
+_LISTED = {Kind.TOKEN: TOKENS, Kind.PEER: PEERS, Kind.FOUND_PEER: FOUND_PEERS, Kind.AUDIT: AUDIT}
 """The partitions whose sort keys are the keys of documents."""
 
 DOCUMENT_BYTES = 350_000
@@ -94,6 +97,23 @@ class DynamoDBDocuments:
             return [document for item in items for document in _webhooks_in(item)]
         return [_document((item["SK"]["S"],), item) for item in await self._list(_LISTED[kind])]
 
+    async def page(self, kind: Kind, *, limit: int, before: str = "") -> list[Document]:
+        condition, values = "PK = :partition", {":partition": string(_LISTED[kind])}
+        if before:
+            condition, values[":before"] = f"{condition} AND SK < :before", string(before)
+        found: list[Item] = []
+        async for items in self._table.query(
+            KeyConditionExpression=condition,
+            ExpressionAttributeValues=values,
+            ConsistentRead=True,
+            ScanIndexForward=False,
+            Limit=limit,
+        ):
+            found += items
+            if len(found) >= limit:
+                break
+        return [_document((item["SK"]["S"],), item) for item in found[:limit]]
+
     async def _list(self, partition: str) -> list[Item]:
         pages = self._table.query(
             KeyConditionExpression="PK = :partition",
@@ -159,7 +179,7 @@ def document_key(kind: Kind, key: tuple[str, ...]) -> Key:
             return f"TOKEN#{digest}", "TOKEN"
         case Kind.SIGN_IN_LINK, (digest,):
             return f"SIGN_IN#{digest}", "LINK"
-        case Kind.PEER | Kind.FOUND_PEER, (name,):
+        case Kind.PEER | Kind.FOUND_PEER | Kind.AUDIT, (name,):
             return _LISTED[kind], name
         case Kind.PERMITS, (name,):
             return f"PERMITS#{name}", "PERMITS"

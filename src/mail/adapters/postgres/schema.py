@@ -164,6 +164,13 @@ CREATE TABLE mail.caller_tokens (
     sealed text NOT NULL,
     expires double precision NOT NULL
 );
+CREATE TABLE mail.audit (
+    id text COLLATE "C" PRIMARY KEY,
+    record text NOT NULL,
+    outcome text NOT NULL,
+    expires double precision
+);
+CREATE INDEX old_acts ON mail.audit (expires);
 CREATE TABLE mail.permits (
     name text PRIMARY KEY,
     record text NOT NULL,

@@ -32,6 +32,7 @@ _TABLES = {
     Kind.WEBHOOK: _Table("webhooks", ("caller", "id"), ("record",)),
     Kind.PERMITS: _Table("permits", ("name",), ("record", "version")),
     Kind.SWARM_VERSION: _Table("swarm_versions", ("digest",), ("specification", "used")),
+    Kind.AUDIT: _Table("audit", ("id",), ("record", "outcome"), "expires"),
     Kind.IDEMPOTENCY_KEY: _Table("idempotency_keys", ("caller", "key"), ("digest", "task_id"), "until"),
     Kind.CALLER_TOKEN: _Table("caller_tokens", ("caller",), ("sealed",), "expires"),
 }
@@ -135,6 +136,21 @@ class SQLDocuments:
             columns, where = ", ".join(table.columns), self._equal(values) or "true"
             statement = f"SELECT {columns} FROM {self._schema}{table.name} WHERE {where}"  # noqa: S608
             self._selects[kind, len(values)] = statement
+        return await self._read(kind, table, statement, values)
+
+    async def page(self, kind: Kind, *, limit: int, before: str = "") -> list[Document]:
+        table = _TABLES[kind]
+        (key,), columns = table.key, ", ".join(table.columns)
+        where = f"{key} < {self._named('before')}" if before else "true"
+        statement = (
+            f"SELECT {columns} FROM {self._schema}{table.name} WHERE {where}"  # noqa: S608
+            f" ORDER BY {key} DESC LIMIT {self._named('most')}"
+        )
+        return await self._read(kind, table, statement, {"before": before, "most": limit})
+
+    async def _read(
+        self, kind: Kind, table: _Table, statement: LiteralString, values: dict[str, object]
+    ) -> list[Document]:
         rows = await self._execute(statement, values)
         return [_document(kind, table, dict(zip(table.columns, row, strict=True))) for row in rows]
 

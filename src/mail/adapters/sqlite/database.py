@@ -123,6 +123,13 @@ CREATE TABLE caller_tokens (
     sealed TEXT NOT NULL,
     expires REAL NOT NULL
 );
+CREATE TABLE audit (
+    id TEXT PRIMARY KEY,
+    record TEXT NOT NULL,
+    outcome TEXT NOT NULL,
+    expires REAL
+);
+CREATE INDEX old_acts ON audit (expires);
 CREATE TABLE permits (
     name TEXT PRIMARY KEY,
     record TEXT NOT NULL,

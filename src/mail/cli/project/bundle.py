@@ -33,6 +33,7 @@ LEFT_OUT = (
     "registries",
     "logs",
     "node_modules",
+    "AGENTS.md",
     "README*",
 )
 """Patterns of what no function reads; nor does it read hidden files, virtual environments and what deploys it."""

@@ -114,6 +114,8 @@ class Project:
         yield ".env.example", _fill("env.txt", self._values)
         yield ".gitignore", _fill("gitignore.txt", self._values)
         yield "README.md", _fill("README.md.txt", self._values)
+        yield "AGENTS.md", _fill("AGENTS.md.txt", self._values)
+        yield ".agents/skills/mail-swarms/SKILL.md", _read("SKILL.md.txt")
         yield "requirements.txt", _fill("requirements.txt", self._values)
         yield "samconfig.toml", _fill("samconfig.toml.txt", self._values)
         yield "template.yaml", deployment_template()
@@ -290,8 +292,11 @@ REPLACEMENTS = {
 
 
 def _fill(name: str, values: dict[str, str]) -> str:
-    text = files("mail.cli.project").joinpath("files", name).read_text(encoding="utf-8")
-    return re.sub(r"\n{4,}", "\n\n\n", Template(text).substitute(values)).rstrip() + "\n"
+    return re.sub(r"\n{4,}", "\n\n\n", Template(_read(name)).substitute(values)).rstrip() + "\n"
+
+
+def _read(name: str) -> str:
+    return files("mail.cli.project").joinpath("files", name).read_text(encoding="utf-8")
 
 
 def _is_installed(module: str) -> bool:

@@ -8,6 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from mail.cli import (
+    audit,
     callbacks,
     conversation,
     dead_letters,
@@ -158,6 +159,7 @@ SECTIONS: dict[str, tuple[Command, ...]] = {
     "Send messages with all options": messages.COMMANDS,
     "The server and its swarms": swarms.COMMANDS,
     "Dead letters and webhooks": (*dead_letters.COMMANDS, *webhooks.COMMANDS),
+    "Audit": audit.COMMANDS,
     "Schedules": schedules.COMMANDS,
     "Calls of actions": callbacks.COMMANDS,
     "This prompt": _PROMPT,

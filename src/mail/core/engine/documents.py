@@ -6,6 +6,9 @@ Fields that a later version has stored are ignored, as in tasks.
 import dataclasses
 from typing import cast
 
+from pydantic_core import from_json, to_json
+
+from mail.core.task.audit import STARTED, AuditEntry
 from mail.core.task.documents import (
     CallerRole,
     ClaimedKey,
@@ -22,7 +25,7 @@ from mail.core.task.webhooks import WebhookRecord, in_order
 
 
 class ServerDocuments:
-    """Tokens, sign-in links, idempotency keys, keys of an identity provider, the loaded swarm, peers and webhooks."""
+    """Tokens, sign-in links, idempotency and issuer's keys, the loaded swarm, peers, webhooks and the audit."""
 
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
@@ -192,6 +195,36 @@ class ServerDocuments:
     async def delete_webhook(self, caller: str, webhook_id: str) -> bool:
         """Delete a webhook; return whether it was known."""
         return await self._documents.delete(Kind.WEBHOOK, caller, webhook_id)
+
+    async def add_act(self, entry: AuditEntry, *, now: float, until: float | None) -> None:
+        """Store an act until a time, None for ever, and delete those that had expired at `now`, as `add_token`."""
+        document = Document((entry.id,), _act_fields(entry), until)
+        await self._documents.put(Kind.AUDIT, document, condition=PutIf.ABSENT, now=now)
+
+    async def end_act(self, entry: AuditEntry) -> None:
+        """Store how an act ended that was stored when it began. Nothing changes an entry after that."""
+        document, where = Document((entry.id,), _act_fields(entry)), {"outcome": STARTED}
+        await self._documents.put(Kind.AUDIT, document, condition=PutIf.PRESENT, where=where)
+
+    async def acts(self, *, limit: int, before: str = "") -> list[AuditEntry]:
+        """Return the last acts before an id, or of all, the last one first; some may have expired."""
+        documents = await self._documents.page(Kind.AUDIT, limit=limit, before=before)
+        return list(map(_act, documents))
+
+
+def _act_fields(entry: AuditEntry) -> dict[str, str]:
+    record = {
+        name: text
+        for name, text in dataclasses.asdict(entry).items()
+        if name not in ("id", "outcome") and text
+    }
+    return {"record": to_json(record).decode(), "outcome": entry.outcome}
+
+
+def _act(document: Document) -> AuditEntry:
+    record, names = from_json(document.fields["record"]), AuditEntry.__dataclass_fields__
+    known = {name: text for name, text in record.items() if name in names}
+    return AuditEntry(id=document.key[0], outcome=document.fields["outcome"], **known)
 
 
 def _token(document: Document) -> StoredToken:

@@ -3,11 +3,13 @@
 upload ─► stored for a day ─► a message or a result refers to it: kept for the task ─► deleted with its last task
 """
 
+import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from mail.core.engine.pacing import LARGE
 from mail.core.protocol.clock import Clock
 from mail.core.task.files import (
     LINK_SECONDS,
@@ -51,7 +53,8 @@ class CallerFiles:
         """
         if len(file.data) > self.max_bytes:
             raise PayloadTooLarge(f"a file may have {self.max_bytes} bytes; this one has {len(file.data)}")
-        ref, now = make_reference(file.data, file.name, file.type), self._clock.now().timestamp()
+        ref = await _off_loop(make_reference, file.data, file.name, file.type)
+        now = self._clock.now().timestamp()
         unused, limit = await self._port.unused_bytes(instance, now=now), UNUSED_FILES * self.max_bytes
         if unused + ref.size > limit:
             raise StorageFull(
@@ -164,7 +167,7 @@ class TaskFiles:
                 continue
             try:
                 data = await peers.fetch_file(file)
-                if file_id(data) != file.id:
+                if await _off_loop(file_id, data) != file.id:
                     raise BadRequest("it is another file")
                 stored = await self._files.put(self._key.instance, File(data, file.name))
                 await self._files.keep(self._key, [stored])
@@ -179,6 +182,11 @@ class TaskFiles:
         """Return the files of the task with these ids, by id."""
         known = await self._files.of_task(self._key)
         return {ref: known[ref] for ref in refs if ref in known}
+
+
+async def _off_loop[T](work: Callable[..., T], data: bytes, *names: str) -> T:
+    """Do work on the bytes of a file, in a thread if it is long."""
+    return work(data, *names) if len(data) <= LARGE else await asyncio.to_thread(work, data, *names)
 
 
 def mentions(output: Checkpoint) -> list[str]:

@@ -323,7 +323,7 @@ class Gate:
             not ask.ticket and (reply.ticket or reply.may_begin)
             for ask, reply in zip(asks, decision.replies, strict=True)
         )
-        has_spent = limits.tokens_per_minute is not None and report.ended > 0
+        has_spent = limits.tokens_per_minute is not None and report.ended > 0 and not self._freezes
         if is_new or has_spent or decision.block or report.unused:
             return True
         if limits.concurrent is None:

@@ -41,6 +41,8 @@ class Kind(StrEnum):
     """`(digest)`"""
     CALLER_TOKEN = "caller's token"  # noqa: S105
     """`(caller)`"""
+    AUDIT = "audit entry"
+    """`(id)`; ids are in the order of time."""
     ISSUER_KEYS = "keys of the identity provider"
     """`()`"""
 

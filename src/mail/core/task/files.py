@@ -6,6 +6,7 @@ caller. Nothing changes a file; it is deleted with the last task that refers to 
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from codecs import getincrementaldecoder
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from hmac import compare_digest
@@ -41,6 +42,8 @@ FILES = "files"
 """The key of a message's files in its `routing_info`, and in an entry of a history. Models don't see the latter."""
 
 UNKNOWN_TYPE = "application/octet-stream"
+
+_PIECE = 64 * 1024
 
 _ID = "[0-9a-f]{32}"
 _LINK = re.compile(rf"([A-Za-z0-9_-]+)\.({_ID})\.([0-9]{{1,12}})\.[0-9a-f]{{64}}")
@@ -270,8 +273,10 @@ def _begins(data: bytes, begin: bytes, offset: int, there: bytes) -> bool:
 def _is_text(data: bytes) -> bool:
     if b"\0" in data:
         return False
+    read = getincrementaldecoder("utf-8")().decode  # in pieces, as a text may take four times its bytes
     try:
-        data.decode()
+        for start in range(0, len(data), _PIECE):
+            read(data[start : start + _PIECE], start + _PIECE >= len(data))
     except UnicodeDecodeError:
         return False
     return True

@@ -396,6 +396,9 @@ class Documents(Protocol):
     async def find(self, kind: Kind, *partition: str) -> list[Document]:
         """Return the documents with a key that begins with `partition`, in no order."""
 
+    async def page(self, kind: Kind, *, limit: int, before: str = "") -> list[Document]:
+        """Return the last documents of a kind whose keys have one part, the last key first: those `before` a key."""
+
 
 class Files(Protocol):
     """Port: stores the bytes of files, once per caller, and which tasks refer to them."""

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import NamedTuple
 
 from a2a.types import ListTasksRequest, ListTasksResponse
@@ -11,7 +12,6 @@ from a2a.utils.task import apply_history_length, validate_history_length, valida
 from mail.core.task.task import Task, TaskKey
 from mail.errors import BadRequest
 from mail.http.a2a.call import Call
-from mail.http.runs import Progress
 
 PAGE = 50
 """Tasks of a page, unless the caller asks for another number."""
@@ -47,8 +47,12 @@ class _Place(NamedTuple):
 
 
 async def list_tasks(call: Call, params: ListTasksRequest) -> ListTasksResponse:
-    """Return a page of the caller's tasks. Raises BadRequest for an invalid token."""
+    """Return a page of the caller's tasks: their messages and artifacts only if they are asked for.
+
+    Raises BadRequest for an invalid token.
+    """
     validate_history_length(params)
+    status_only = not params.history_length and not params.include_artifacts
     size = params.page_size if params.HasField("page_size") else PAGE
     validate_page_size(size)
     place = _Place.read(params.page_token) if params.page_token else _Place()
@@ -59,18 +63,23 @@ async def list_tasks(call: Call, params: ListTasksRequest) -> ListTasksResponse:
             following = str(_Place(0, place.given + len(tasks), cursor))
             break
         contexts, read = contexts + 1, read + task.stored_bytes
-        runs = await _runs(call, task)
-        upto = place.before if cursor == place.cursor and place.before else len(runs) + 1
-        for progress in reversed(runs[: upto - 1]):
-            drawn = await call.draw(task, progress)
-            if not _is_wanted(drawn, params):
-                continue
-            if len(tasks) == size:
-                following = str(_Place(progress.found.number + 1, place.given + len(tasks), cursor))
-                break
-            if not params.include_artifacts:
-                drawn.ClearField("artifacts")
-            tasks.append(apply_history_length(drawn, params))
+        before = place.before if cursor == place.cursor else 0
+        async with aclosing(call.newest_first(task, status_only=status_only)) as runs:
+            async for progress in runs:
+                number = progress.found.number
+                if before and number >= before:
+                    continue
+                drawn = await call.draw(task, progress)
+                if not _is_wanted(drawn, params):
+                    continue
+                if not params.include_artifacts:
+                    drawn.ClearField("artifacts")
+                if not params.history_length:
+                    drawn.ClearField("history")
+                tasks.append(apply_history_length(drawn, params))
+                if len(tasks) == size and number > 1:
+                    following = str(_Place(number, place.given + len(tasks), cursor))
+                    break
         if following:
             break
     tasks.sort(key=lambda task: task.status.timestamp.ToNanoseconds(), reverse=True)
@@ -95,12 +104,6 @@ async def _contexts(call: Call, context: str, cursor: str) -> AsyncGenerator[tup
         if page.cursor is None:
             return
         cursor = page.cursor
-
-
-async def _runs(call: Call, task: Task) -> list[Progress]:
-    """Return all runs of a task, in their order."""
-    last = await call.read(task, with_earlier=True)
-    return [*last.earlier, last]
 
 
 def _is_wanted(task: A2ATask, params: ListTasksRequest) -> bool:

@@ -14,9 +14,10 @@ from mail.core.engine.pacing import Paced
 from mail.core.engine.watch import LONG_POLL, Submitted, read_timeline
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.values import value
+from mail.core.task.audit import Act
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task, TaskKey
-from mail.http.audit import Act, audited
+from mail.http.audit import audited
 from mail.http.bodies import JSON, Given, JSONBody
 from mail.http.inputs import Entry, files_of
 from mail.http.openai import chat, stream
@@ -143,7 +144,7 @@ async def delete_response(request: Request, caller: Caller, response_id: str) ->
             f"'{ResponseId(task.task_id, task.generation.number)}'",
             param="response_id",
         )
-    with audited(request, caller, Act.DELETE_TASK, task.task_id, owner=task.instance):
+    async with audited(request, caller, Act.DELETE_TASK, task.task_id, owner=task.instance):
         await service.runtime.delete(task.instance, task.task_id)
     return {"id": response_id, "object": "response", "deleted": True}
 

@@ -16,7 +16,7 @@ from mail.errors import (
     TaskMovedOn,
     UnknownEntrypoint,
 )
-from mail.http.audit import log_refusal
+from mail.http.audit import audit_refusal
 from mail.http.bodies import JSON
 from mail.http.inputs import BadFile
 
@@ -90,7 +90,7 @@ class OpenAIRoute(APIRoute):
             except MAILError as error:
                 if error.http_status == 500:
                     raise
-                log_refusal(request, error)
+                await audit_refusal(request, error)
                 body = {"error": describe_error(error)._asdict(), "detail": error.detail}
                 return JSON(body, status_code=error.http_status, headers=headers_of(error))
 

@@ -9,9 +9,10 @@ from pydantic import Field, StringConstraints
 
 from mail.core.decisions.cancel import MAX_REASON, StillRunning
 from mail.core.protocol.message import TaskId
+from mail.core.task.audit import Act
 from mail.core.task.task import Task
 from mail.http.access import OTHER_OWNER, AdminOrUser, named_instance
-from mail.http.audit import Act, audited
+from mail.http.audit import audited
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import make_router, problems
 from mail.http.preferences import PREFER, read_preference
@@ -86,7 +87,7 @@ async def cancel_task(
     await service.refresh()
     swarm = service.runtime.swarm.name
     instance = named_instance(caller, body.caller, swarm)
-    with audited(request, caller, Act.CANCEL_TASK, body.task_id, owner=instance):
+    async with audited(request, caller, Act.CANCEL_TASK, body.task_id, owner=instance):
         principal = caller.principal(swarm)
         task = await service.runtime.cancel(principal, body.task_id, body.reason, instance=instance)
     preferred = read_preference(request.headers.getlist("prefer")).wait

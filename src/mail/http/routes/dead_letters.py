@@ -13,10 +13,11 @@ from mail.core.engine.dead_letters import ListedDeadLetter, Sweep
 from mail.core.protocol.address import Principal
 from mail.core.protocol.message import TaskId
 from mail.core.protocol.values import fill
+from mail.core.task.audit import Act
 from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import BadRequest
 from mail.http.access import AdminOrUser, NextCursor, chosen_instance, named_instance
-from mail.http.audit import Act, audited
+from mail.http.audit import audited
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import PAGE_HEADERS, answers, make_router, problems
 from mail.http.service import service_of
@@ -159,14 +160,14 @@ async def get_dead_letters(
     service = service_of(request)
     runtime, swarm = service.runtime, service.runtime.swarm.name
     if task_id is not None:
-        with audited(
+        async with audited(
             request, caller, Act.LIST_DEAD_LETTERS, task_id, owner=named_instance(caller, of, swarm)
         ):
             task = await load_task(service, caller, task_id, of)
             found = [_line(listed) for listed in await runtime.dead_letters.of(task)]
         return JSON({"dead_letters": found, "next_cursor": None})
     instance = chosen_instance(caller, of, swarm)
-    with audited(request, caller, Act.LIST_DEAD_LETTERS, owner=instance):
+    async with audited(request, caller, Act.LIST_DEAD_LETTERS, owner=instance):
         page = await runtime.dead_letters.page(instance, limit=limit, cursor=cursor)
     query = {"limit": str(limit)} | ({"caller": of} if of else {})
     return JSON(
@@ -227,7 +228,7 @@ async def _process(
     principal = caller.principal(runtime.swarm.name)
     instance = chosen_instance(caller, body.caller, runtime.swarm.name)
     if body.task_id is None:
-        with audited(request, caller, act, owner=instance):
+        async with audited(request, caller, act, owner=instance):
             return await runtime.dead_letters.sweep(
                 lambda caller, key: work(runtime.dead_letters, caller, key, None),
                 principal,
@@ -235,7 +236,7 @@ async def _process(
                 body.cursor,
             )
     key = TaskKey(instance or str(principal), body.task_id)
-    with audited(request, caller, act, body.task_id, owner=key.instance):
+    async with audited(request, caller, act, body.task_id, owner=key.instance):
         return Sweep({key: await work(runtime.dead_letters, principal, key, body.seq)}, {}, None)
 
 

@@ -5,8 +5,9 @@ from typing import Literal
 from fastapi import Request
 from pydantic import Field
 
+from mail.core.task.audit import Act
 from mail.http.access import AdminOrUser, GivenTask, OtherOwner, named_instance
-from mail.http.audit import Act, audited
+from mail.http.audit import audited
 from mail.http.bodies import JSON, Answered
 from mail.http.openapi import answers, make_router
 from mail.http.service import service_of
@@ -34,6 +35,6 @@ async def delete_task(
     """
     service = service_of(request)
     instance = named_instance(caller, owner, service.runtime.swarm.name)
-    with audited(request, caller, Act.DELETE_TASK, task_id, owner=instance):
+    async with audited(request, caller, Act.DELETE_TASK, task_id, owner=instance):
         task = await service.runtime.delete(instance, task_id)
     return JSON({"task_id": task_id, "status": "deleted", "stored_bytes": task.stored_bytes})

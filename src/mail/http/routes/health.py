@@ -7,8 +7,9 @@ from pydantic import Field, StringConstraints
 
 from mail.core.protocol import PROTOCOL_VERSION
 from mail.core.protocol.values import fill
+from mail.core.task.audit import Act
 from mail.http.access import Admin
-from mail.http.audit import Act, audited, refuse_session
+from mail.http.audit import audited, refuse_session
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import make_router
 from mail.http.service import Service, service_of
@@ -99,7 +100,7 @@ async def post_health(
 ) -> JSON:
     """Set the status that other swarms see. Only for admins with an API key: a browser's session can't set it."""
     service = service_of(request)
-    with audited(request, caller, Act.SET_HEALTH, body.status):
+    async with audited(request, caller, Act.SET_HEALTH, body.status):
         refuse_session(caller, "mail client, and in it: health-update STATUS")
         await service.documents.set_health(body.status)
     return _health(service, body.status)

@@ -5,9 +5,10 @@ from typing import Annotated, Any, Literal
 from fastapi import Depends, Path, Query, Request
 from pydantic import Field
 
+from mail.core.task.audit import Act
 from mail.errors import SwarmNotFound
 from mail.http.access import Admin, RoleGate
-from mail.http.audit import Act, audited, refuse_session
+from mail.http.audit import audited, refuse_session
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import answers, make_router
 from mail.http.service import Registry, Service, base_url, service_of
@@ -141,7 +142,7 @@ async def post_swarms(
     The swarm's description is read from its `/`, or later if the swarm is down. If a swarm of another name answers
     there, the registration is refused. A browser's session can't register one.
     """
-    with audited(request, caller, Act.REGISTER_SWARM, body.name):
+    async with audited(request, caller, Act.REGISTER_SWARM, body.name):
         refuse_session(caller, "mail client, and in it: swarm-register NAME URL")
         done = await _registry(request).register_swarm(
             body.name,
@@ -160,7 +161,7 @@ async def delete_swarm(
     request: Request, caller: Admin, name: Annotated[str, Path(description="The name of the swarm.")]
 ) -> JSON:
     """Remove a swarm from the registry, so that agents can no longer write to it. Only for admins."""
-    with audited(request, caller, Act.REMOVE_SWARM, name):
+    async with audited(request, caller, Act.REMOVE_SWARM, name):
         if not await _registry(request).unregister_swarm(name):
             raise SwarmNotFound(f"no swarm {name!r} is registered here")
     return JSON({"status": "unregistered", "swarm_name": name})

@@ -8,10 +8,11 @@ from pydantic import Field, ValidationError
 from mail.auth.keys import Caller
 from mail.core.protocol.clock import format_time
 from mail.core.protocol.error_text import explain
+from mail.core.task.audit import Act
 from mail.core.task.schedules import FAILING, Missed, Overlap, RunState, Schedule, ScheduleName, ScheduleState
 from mail.errors import BadRequest, ScheduleNotFound
 from mail.http.access import AdminOrUser, named_instance
-from mail.http.audit import Act, audited, refuse_session
+from mail.http.audit import audited, refuse_session
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import answers, make_router
 from mail.http.service import Service, service_of
@@ -153,7 +154,7 @@ async def post_schedule(
     service = service_of(request)
     await service.refresh()
     owner = named_instance(caller, body.caller, service.runtime.swarm.name)
-    with audited(request, caller, Act.CREATE_SCHEDULE, body.name, owner=owner):
+    async with audited(request, caller, Act.CREATE_SCHEDULE, body.name, owner=owner):
         spec = _schedule({**body.model_dump(exclude_none=True), "caller": owner})
         by = str(caller.principal(service.runtime.swarm.name))
         state = await service.runtime.schedules.save(spec, by, is_new=True)
@@ -178,7 +179,7 @@ async def change_schedule(
     if given.keys() != {"enabled"}:
         refuse_session(caller, f"mail schedule change {name}")
     before = await _visible(service, caller, name)
-    with audited(request, caller, Act.CHANGE_SCHEDULE, name, owner=before.spec.caller):
+    async with audited(request, caller, Act.CHANGE_SCHEDULE, name, owner=before.spec.caller):
         spec = _schedule({**before.spec.model_dump(), **given})
         by = str(caller.principal(service.runtime.swarm.name))
         state = await service.runtime.schedules.save(spec, by, is_new=False)
@@ -190,7 +191,7 @@ async def delete_schedule(request: Request, caller: AdminOrUser, name: _Name) ->
     """Delete a schedule. The tasks of its runs stay, and continue."""
     service = service_of(request)
     state = await _visible(service, caller, name)
-    with audited(request, caller, Act.DELETE_SCHEDULE, name, owner=state.spec.caller):
+    async with audited(request, caller, Act.DELETE_SCHEDULE, name, owner=state.spec.caller):
         await service.runtime.schedules.delete(name)
     return JSON({"status": "deleted", "name": name})
 
@@ -204,7 +205,7 @@ async def run_schedule(request: Request, caller: AdminOrUser, name: _Name) -> JS
     service = service_of(request)
     await service.refresh()
     state = await _visible(service, caller, name)
-    with audited(request, caller, Act.RUN_SCHEDULE, name, owner=state.spec.caller):
+    async with audited(request, caller, Act.RUN_SCHEDULE, name, owner=state.spec.caller):
         state, _ = await service.runtime.schedules.run_now(name)
     return JSON(describe(state)["runs"][0], status_code=202)
 

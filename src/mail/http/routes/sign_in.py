@@ -17,10 +17,11 @@ from pydantic import Field, StringConstraints
 
 from mail.auth import tokens
 from mail.auth.keys import Caller, find_bearer
+from mail.core.task.audit import Act
 from mail.core.task.documents import CallerRole
 from mail.errors import BadRequest
 from mail.http.access import AdminOrUser
-from mail.http.audit import Act, audited, log, refuse_session
+from mail.http.audit import audited, record, refuse_session
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import answers, make_router
 from mail.http.routes.tokens import NO_STORE, issuing_service
@@ -97,7 +98,7 @@ async def post_sign_in_link(request: Request, caller: AdminOrUser) -> JSON:
     """
     service = issuing_service(request)
     clock = service.runtime.clock
-    with audited(request, caller, Act.MAKE_LINK):
+    async with audited(request, caller, Act.MAKE_LINK):
         refuse_session(caller, "mail ui")
         if caller.is_local:
             link = await tokens.issue_operator_link(service.documents, clock)
@@ -153,7 +154,7 @@ async def post_sign_in(
         caller = await service.identity.sign_in(body.code, body.verifier, body.redirect_uri)
         session = await tokens.issue_session(service.documents, caller, clock)
     for token in (each.stored for each in (session, admin) if each is not None):
-        log(request, Caller(token.role, token.id), Act.SIGN_IN, tokens.number_of(token))
+        await record(request, Caller(token.role, token.id), Act.SIGN_IN, tokens.number_of(token))
     stored = session.stored
     return JSON(
         {
@@ -171,8 +172,9 @@ async def post_sign_in(
 async def post_sign_out(request: Request, caller: AdminOrUser) -> JSON:
     """Revoke the token of this request if a sign-in link was exchanged for it."""
     service = service_of(request)
-    revoked = service.issues_tokens and await tokens.sign_out(service.documents, find_bearer(request.headers))
-    if revoked:
+    revoked = False
+    if service.issues_tokens and caller.is_session:
+        async with audited(request, caller, Act.SIGN_OUT):
+            revoked = await tokens.sign_out(service.documents, find_bearer(request.headers))
         service.revoke()
-        log(request, caller, Act.SIGN_OUT)
     return JSON({"status": "signed out", "revoked": revoked})

@@ -5,10 +5,11 @@ from typing import Annotated, Any, Literal
 from fastapi import Depends, Query, Request
 from pydantic import Field
 
+from mail.core.task.audit import Act
 from mail.core.task.swarm import SwarmCore
 from mail.errors import ConfigurationError, Forbidden, SwarmFixed, SwarmInvalid
 from mail.http.access import Admin, AdminOrUser
-from mail.http.audit import Act, audited, refuse_session
+from mail.http.audit import audited, refuse_session
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import answers, make_router
 from mail.http.service import service_of
@@ -172,7 +173,7 @@ async def dump_swarm(request: Request, caller: Admin) -> JSON:
     """Log the running swarm, without values that look like secrets, and return it. Only for admins."""
     served = _served(request)
     await served.refresh()
-    with audited(request, caller, Act.DUMP_SWARM, served.entry.name):
+    async with audited(request, caller, Act.DUMP_SWARM, served.entry.name):
         swarm = served.dump()
     return JSON({"status": "dumped", "swarm_name": served.entry.name, "swarm": swarm})
 
@@ -205,7 +206,7 @@ async def load_swarm(
 
     It may refer to modules that the server's settings allow, and to public URLs. A browser's session can't load one.
     """
-    with audited(request, caller, Act.LOAD_SWARM) as line:
+    async with audited(request, caller, Act.LOAD_SWARM) as line:
         refuse_session(caller, "mail client, and in it: swarm-load-from-json @FILE")
         entry = await _served(request).load(body.swarm)
         line.on = f"{entry.name} {entry.version}".strip()

@@ -6,12 +6,13 @@ from fastapi import Depends, Header, Query, Request
 from fastapi.responses import Response
 
 from mail.core.protocol.message import TaskId
+from mail.core.task.audit import Act
 from mail.core.task.task import TaskStatus
 from mail.errors import BadRequest, Forbidden
 from mail.http.access import AdminOrUser, chosen_instance
 from mail.http.account import BODY_FACTOR
 from mail.http.answers import answer
-from mail.http.audit import Act, audited
+from mail.http.audit import audited
 from mail.http.bodies import JSON, Given, JSONBody
 from mail.http.openapi import ETAG, PAGE_HEADERS, make_router, problems
 from mail.http.service import service_of
@@ -110,7 +111,7 @@ async def get_tasks(
         instance = None
     if instance != own and fields is None:
         raise BadRequest("other callers' tasks are available only as summaries: add fields=summary")
-    with audited(request, caller, Act.LIST_TASKS, owner=instance):
+    async with audited(request, caller, Act.LIST_TASKS, owner=instance):
         page = await service.runtime.store.list_tasks(instance, status=status, limit=limit, cursor=cursor)
     query = {"limit": str(limit)} | ({"status": status.value} if status else {})
     query |= {"all": "true"} if every else {"caller": whose} if whose else {}

@@ -7,10 +7,11 @@ from pydantic import Field
 
 from mail.auth import tokens
 from mail.auth.keys import Caller, digest, find_bearer
+from mail.core.task.audit import Act
 from mail.core.task.documents import CallerRole
 from mail.errors import TokensElsewhere
 from mail.http.access import Admin
-from mail.http.audit import Act, audited, refuse_session
+from mail.http.audit import audited, refuse_session
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import answers, make_router
 from mail.http.service import Service, service_of
@@ -88,7 +89,7 @@ async def post_token(request: Request, caller: Admin, body: Annotated[PostTokens
     """
     service = issuing_service(request)
     clock = service.runtime.clock
-    with audited(request, caller, Act.CREATE_TOKEN, f"{body.role}:{body.id}") as entry:
+    async with audited(request, caller, Act.CREATE_TOKEN, f"{body.role}:{body.id}") as entry:
         refuse_session(caller, f"mail token create --role {body.role} --id ID")
         if not caller.is_local:
             await tokens.check_token(service.documents, find_bearer(request.headers), clock)
@@ -108,7 +109,7 @@ async def delete_token(
     It is refused immediately, and by other processes of the server within five seconds.
     """
     service = issuing_service(request)
-    with audited(request, caller, Act.REVOKE_TOKEN, number) as entry:
+    async with audited(request, caller, Act.REVOKE_TOKEN, number) as entry:
         token = await tokens.revoke_token(service.documents, number)
         entry.on = f"{token.role}:{token.id} {number}"
     service.revoke()

@@ -13,10 +13,11 @@ from mail.auth.keys import Caller
 from mail.core.engine.past_turn import AgentSetup, PastTurn, read_turn, summarize_turns
 from mail.core.engine.watch import read_page
 from mail.core.protocol.values import fill
+from mail.core.task.audit import Act
 from mail.core.task.costs import Usage
 from mail.http.access import AdminOrUser, GivenTask, OtherOwner, named_instance
 from mail.http.answers import answer, array_pieces, each, object_pieces
-from mail.http.audit import Act, audited
+from mail.http.audit import audited
 from mail.http.bodies import JSON, Answered
 from mail.http.openapi import PAGE_HEADERS, make_router, problems
 from mail.http.routes.tasks import MAX_SEQ
@@ -164,7 +165,7 @@ async def get_turns(
     service = service_of(request)
     runtime = service.runtime
     owner = named_instance(caller, of, runtime.swarm.name)
-    with audited(request, caller, Act.READ_TURNS, task_id, owner=owner):
+    async with audited(request, caller, Act.READ_TURNS, task_id, owner=owner):
         task = await load_task(service, caller, task_id, of)
     events = await read_page(
         runtime.store,

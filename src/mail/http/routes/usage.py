@@ -15,12 +15,13 @@ from pydantic import Field
 from mail.auth.keys import Caller
 from mail.core.protocol.message import TaskId
 from mail.core.protocol.values import fill
+from mail.core.task.audit import Act
 from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.task import Task, TaskKey
 from mail.core.turns.context import CURRENT_TASK
-from mail.errors import BadRequest, TaskNotFound
-from mail.http.access import AdminOrUser, chosen_instance
-from mail.http.audit import Act, log
+from mail.errors import TaskNotFound
+from mail.http.access import AdminOrUser, Since, Until, chosen_instance, read_time
+from mail.http.audit import record
 from mail.http.bodies import JSON, Answered
 from mail.http.openapi import answers, make_router
 from mail.http.service import Service, service_of
@@ -84,11 +85,8 @@ async def get_usage(
             "their own.",
         ),
     ] = None,
-    since: Annotated[
-        str | None,
-        Query(description="Only tasks that began at this time or later: ISO 8601, without an offset in UTC."),
-    ] = None,
-    until: Annotated[str | None, Query(description="Only tasks that began before this time.")] = None,
+    since: Since = None,
+    until: Until = None,
     limit: Annotated[
         int, Query(ge=1, le=MAX_TASKS, description="Tasks to read, the newest first.")
     ] = MAX_TASKS,
@@ -100,11 +98,11 @@ async def get_usage(
     A task counts in the period in which it began, with all its usage since.
     """
     service = service_of(request)
-    period = Period(_read_time(since, "since"), _read_time(until, "until"))
+    period = Period(read_time(since, "since"), read_time(until, "until"))
     bill = Bill(itemized=per_task)
     instance = chosen_instance(caller, whose, service.runtime.swarm.name)
     if per_task:
-        log(request, caller, Act.LIST_TASKS, task_id or "", owner=instance)
+        await record(request, caller, Act.LIST_TASKS, task_id or "", owner=instance)
     if task_id is not None:
         await _add_one(service, caller, TaskKey(instance or _own(service, caller), task_id), period, bill)
         following = None
@@ -122,20 +120,6 @@ class Period:
 
     def __contains__(self, time: datetime) -> bool:
         return (self.since is None or time >= self.since) and (self.until is None or time < self.until)
-
-
-def _read_time(text: str | None, name: str) -> datetime | None:
-    """Read a time in ISO 8601; without an offset it is in UTC. Raises BadRequest."""
-    if text is None:
-        return None
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        raise BadRequest(
-            f"{name} must be a date or time in ISO 8601, such as 2026-01-31 or 2026-01-31T08:00:00Z; "
-            "in a URL, write + as %2B"
-        ) from None
-    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
 def _began(task: Task) -> datetime:

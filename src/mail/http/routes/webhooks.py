@@ -9,10 +9,11 @@ from pydantic import Field
 
 from mail.core.engine.webhooks import NO_WEBHOOKS
 from mail.core.protocol.message import TaskId
+from mail.core.task.audit import Act
 from mail.core.task.webhooks import MAX_HOOKS, TaskWebhook, Webhook, WebhookRecord, host_of
 from mail.errors import BadRequest, Forbidden, WebhookNotFound
 from mail.http.access import AdminOrUser, named_instance
-from mail.http.audit import Act, audited, refuse_session
+from mail.http.audit import audited, refuse_session
 from mail.http.bodies import EVERY, JSON, Answered, GivenWebhook, JSONBody
 from mail.http.openapi import answers, make_router
 from mail.http.service import Service, service_of
@@ -192,8 +193,9 @@ async def post_webhook(
         created=runtime.clock.now().isoformat(),
     )
     owner = str(caller.principal(runtime.swarm.name))
-    if not await service.documents.set_webhook(owner, registered, limit=MAX_HOOKS):
-        raise BadRequest(f"you have {MAX_HOOKS} webhooks, the maximum; delete one first")
+    async with audited(request, caller, Act.REGISTER_WEBHOOK, f"{registered.id} at {host_of(webhook.url)}"):
+        if not await service.documents.set_webhook(owner, registered, limit=MAX_HOOKS):
+            raise BadRequest(f"you have {MAX_HOOKS} webhooks, the maximum; delete one first")
     return JSON(_describe_registered(registered), status_code=201)
 
 
@@ -219,7 +221,7 @@ async def delete_webhook(
     swarm = service.runtime.swarm.name
     owner = named_instance(caller, of, swarm)
     is_id = _ID.fullmatch(webhook_id) is not None
-    with audited(request, caller, Act.DISABLE_WEBHOOK, webhook_id, owner=owner):
+    async with audited(request, caller, Act.DISABLE_WEBHOOK, webhook_id, owner=owner):
         was_registered = is_id and await service.documents.delete_webhook(owner, webhook_id)
         tasks = 0
         if is_id and of is not None and caller.role == "admin":

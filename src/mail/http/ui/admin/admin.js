@@ -2,6 +2,7 @@
 
 import { Notice } from "../components/notice.js";
 import { html } from "../html.js";
+import { Audit } from "./audit.js";
 import { DeadLetters } from "./dead-letters.js";
 import { LoadedSwarm } from "./loaded-swarm.js";
 import { Registry } from "./registry.js";
@@ -20,6 +21,7 @@ const PAGES = [
   { id: "schedules", name: "Schedules", of: Schedules },
   { id: "webhooks", name: "Webhooks", of: Webhooks },
   { id: "tokens", name: "Tokens", of: Tokens },
+  { id: "audit", name: "Audit", of: Audit },
 ];
 
 /** `page` is the id of a page; null for the first. */

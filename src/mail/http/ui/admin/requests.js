@@ -62,6 +62,19 @@ export async function settleLetters(action, chosen) {
   return done;
 }
 
+/** Return the newest entries of the audit, all of them or those of a caller or of an act. */
+export async function audit({ limit, caller, act }) {
+  const entries = [];
+  let cursor;
+  do {
+    const query = { limit: limit - entries.length, caller: caller || undefined, act: act || undefined, cursor };
+    const page = await read("audit", query);
+    entries.push(...page.entries);
+    cursor = page.cursor;
+  } while (cursor && entries.length < limit);
+  return { entries, hasMore: Boolean(cursor) };
+}
+
 export const schedules = async () => (await read("schedules")).schedules;
 export const changeSchedule = (name, changes) => post(`schedules/${encodeURIComponent(name)}`, changes);
 export const runSchedule = (name) => post(`schedules/${encodeURIComponent(name)}/run`);

@@ -1,0 +1,61 @@
+// The audit: who did what with rights.
+
+import { Chip } from "../components/chip.js";
+import { Empty } from "../components/notice.js";
+import { html, useState } from "../html.js";
+import { callerOf } from "./all-tasks.js";
+import { Command, Field, More, Page, Small, Table, useData } from "./page.js";
+import { audit } from "./requests.js";
+
+const PAGE = 100;
+const MOST = 1000;
+const ABOUT = "Acts with rights of all callers, the newest first: what changes the server, or what others have.";
+const EXPORT = "mail audit --lines > audit.jsonl";
+const COLUMNS = [["Act", "wide"], ["By"], ["Whose", "breakable"], ["When", "nowrap"], ["Outcome"], ["From", "optional"]];
+const TONES = { refused: "warn", failed: "bad", started: "accent" };
+
+const timeOf = (time) => new Date(time).toLocaleString([], { dateStyle: "medium", timeStyle: "medium" });
+
+export function Audit() {
+  const [asked, setAsked] = useState({ caller: "", act: "" });
+  const [limit, setLimit] = useState(PAGE);
+  const data = useData(() => audit({ ...asked, limit }), { about: [asked, limit] });
+  const filter = (name) => (event) => setAsked({ ...asked, [name]: event.currentTarget.value.trim() });
+  return html`
+    <${Page} title="Audit" about=${ABOUT} data=${data}>
+      ${({ entries, hasMore }) => html`
+        <div class="row admin-filters">
+          <${Field} label="By" id="audit-by">
+            <input id="audit-by" placeholder="role:id" value=${asked.caller} onChange=${filter("caller")} />
+          </${Field}>
+          <${Field} label="Act" id="audit-act">
+            <input id="audit-act" placeholder="create token" value=${asked.act} onChange=${filter("act")} />
+          </${Field}>
+        </div>
+        ${
+          entries.length
+            ? html`
+                <${Table}
+                  label="Audit"
+                  columns=${COLUMNS}
+                  rows=${entries.map((entry) => [
+                    entry.id,
+                    html`
+                      ${entry.act}
+                      <${Small}>${entry.on}${entry.reason && ` (“${entry.reason}”)`}</${Small}>
+                    `,
+                    callerOf(entry.by),
+                    entry.owner ? callerOf(entry.owner) : "",
+                    html`<time datetime=${entry.time}>${timeOf(entry.time)}</time>`,
+                    html`<${Chip} tone=${TONES[entry.outcome] ?? "good"}>${entry.outcome}</${Chip}>`,
+                    entry.address,
+                  ])} />
+                <${More} hasMore=${hasMore && limit < MOST} onClick=${() => setLimit(Math.min(MOST, limit + PAGE))} />
+              `
+            : html`<${Empty} title="No entries"><p>Nothing like this has been done.</p></${Empty}>`
+        }
+        <${Command} text=${EXPORT} />
+      `}
+    </${Page}>
+  `;
+}

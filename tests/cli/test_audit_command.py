@@ -1,0 +1,54 @@
+"""`mail audit`, against a server; acts of `mail token` are in it."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.processes.server import ServerProcess, run_mail
+
+
+@pytest.fixture
+def acted(server: ServerProcess) -> ServerProcess:
+    """The server, after an act by HTTP and two by commands on its database."""
+    with server.client("admin") as admin:
+        assert admin.post("/tokens", json={"role": "user", "id": "eve"}).status_code == 201
+    run_mail("token", "create", "--role", "user", "--id", "bob", cwd=server.folder, env={})
+    run_mail("token", "revoke", "none", cwd=server.folder, env={})
+    return server
+
+
+def run(
+    server: ServerProcess, folder: Path, *arguments: str, role: str = "admin"
+) -> subprocess.CompletedProcess[str]:
+    env = {"MAIL_SERVER": server.url, "MAIL_API_KEY": server.tokens[role]}
+    return run_mail("audit", *arguments, cwd=folder, env=env)
+
+
+def test_audit(acted: ServerProcess, tmp_path: Path) -> None:
+    done = run(acted, tmp_path, "--limit", "3")
+    assert (done.returncode, done.stderr) == (0, "")
+    headings, *lines = (line.split("\t") for line in done.stdout.splitlines())
+    assert headings == ["time", "by", "act", "on", "whose", "from", "outcome", "reason"]
+    acts = [(by, act, on.split()[0], outcome) for _, by, act, on, _, _, outcome, _ in lines]
+    assert acts[:2] == [
+        ("operator", "revoke token", "none", "refused"),
+        ("operator", "create token", "user:bob", "done"),
+    ]
+    assert acts[2][1:] == ("create token", "user:eve", "done")
+    (one,) = json.loads(run(acted, tmp_path, "--limit", "1", "--act", "revoke token", "--json").stdout)
+    assert one["by"] == "operator"
+    assert run(acted, tmp_path, "--until", "2020-01-01").stdout.splitlines() == ["\t".join(headings)]
+
+
+def test_it_is_exported_as_json_lines(acted: ServerProcess, tmp_path: Path) -> None:
+    exported = run(acted, tmp_path, "--lines", "--since", "1h", "--caller", "operator").stdout
+    entries = [json.loads(line) for line in exported.splitlines()]
+    assert len(entries) >= 2
+    assert {entry["by"] for entry in entries} == {"operator"}
+
+
+def test_only_admins_read_it(acted: ServerProcess, tmp_path: Path) -> None:
+    refused = run(acted, tmp_path, role="user")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "admin" in refused.stderr
