@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mail.api.agents import MAILAgentTemplate as MAILAgentTemplate
     from mail.api.answers import Answer as Answer
     from mail.api.facade import Swarm as Swarm
+    from mail.api.guards import guard as guard
     from mail.api.runtime import MAILRuntime as MAILRuntime
     from mail.api.swarms import MAILSwarm as MAILSwarm
     from mail.api.swarms import MAILSwarmTemplate as MAILSwarmTemplate
@@ -35,6 +36,12 @@ if TYPE_CHECKING:
     from mail.core.task.callbacks import LATER as LATER
     from mail.core.task.events import Event as Event
     from mail.core.task.files import File as File
+    from mail.core.task.guards import ALLOW as ALLOW
+    from mail.core.task.guards import Act as Act
+    from mail.core.task.guards import AskPerson as AskPerson
+    from mail.core.task.guards import Refuse as Refuse
+    from mail.core.task.guards import Replace as Replace
+    from mail.core.task.guards import Ruling as Ruling
     from mail.core.task.live import LiveEvent as LiveEvent
     from mail.core.turns.context import ActionContext as ActionContext
     from mail.errors import RetryLater as RetryLater
@@ -48,6 +55,7 @@ _HOMES = homes_of(
         "mail.api.agents": "Agent MAILAgent MAILAgentTemplate",
         "mail.api.answers": "Answer",
         "mail.api.facade": "Swarm",
+        "mail.api.guards": "guard",
         "mail.api.runtime": "MAILRuntime",
         "mail.api.swarms": "MAILSwarm MAILSwarmTemplate",
         "mail.core.protocol": "PROTOCOL_VERSION",
@@ -58,6 +66,7 @@ _HOMES = homes_of(
         "mail.core.task.callbacks": "LATER",
         "mail.core.task.events": "Event",
         "mail.core.task.files": "File",
+        "mail.core.task.guards": "ALLOW Act AskPerson Refuse Replace Ruling",
         "mail.core.task.live": "LiveEvent",
         "mail.core.turns.context": "ActionContext",
         "mail.errors": "RetryLater",

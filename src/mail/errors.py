@@ -502,6 +502,12 @@ class UnknownTool(ToolCallFault):
     subject = Subject.ACTION_ERROR
 
 
+class Refused(AgentFault):
+    """A guard has refused what the agent was about to do."""
+
+    subject = Subject.TOOL_CALL_ERROR
+
+
 class UnknownRecipient(AgentFault):
     """The recipient is not an agent of this swarm."""
 

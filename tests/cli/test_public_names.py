@@ -4,18 +4,23 @@ import json
 import subprocess
 import sys
 from enum import Enum
+from types import UnionType
 
 import pytest
 
 import mail
+from mail.core.task.guards import Allow
 
 
 def test_public_names() -> None:
     assert sorted(mail.__all__) == [
+        "ALLOW",
+        "Act",
         "ActionContext",
         "Agent",
         "AgentToolCall",
         "Answer",
+        "AskPerson",
         "Event",
         "File",
         "LATER",
@@ -34,17 +39,22 @@ def test_public_names() -> None:
         "MAILSwarm",
         "MAILSwarmTemplate",
         "PROTOCOL_VERSION",
+        "Refuse",
+        "Replace",
         "RetryLater",
+        "Ruling",
         "Swarm",
         "__version__",
         "action",
+        "guard",
     ]
 
 
 def test_every_public_name_is_there() -> None:
     for name in mail.__all__:
         value = getattr(mail, name)
-        assert isinstance(value, str | Enum) or value.__name__ == name
+        is_constant = isinstance(value, str | Enum | Allow | UnionType)
+        assert is_constant or value.__name__ == name
     assert set(mail.__all__) <= set(dir(mail))
 
 

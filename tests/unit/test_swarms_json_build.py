@@ -16,6 +16,7 @@ from mail.core.task.context import Context
 from mail.core.task.swarm import ActionCore, AgentOutput, History, SwarmCore, ToolChoice
 from mail.errors import ConfigurationError, ToolCallFault
 from mail.mcp.servers import MCPServer
+from mail.stdlib.guards import no_secrets
 from mail.swarms_json import build_swarm, load_swarm, validate_swarm_from_swarms_json
 from mail.swarms_json.load import PACKAGED_SOURCE
 from mail.swarms_json.references import resolve_references, resolver
@@ -388,6 +389,7 @@ def test_an_agent_that_runs_has_every_setting_of_its_spec() -> None:
         context=Context(at=0.7),
         reminders=True,
         copies=2,
+        guards=[no_secrets()],
     )
     for key, setting in AgentSpec.model_fields.items():
         assert given[key] != setting.get_default(call_default_factory=True), f"set {key} above"

@@ -15,6 +15,7 @@ from mail.core.protocol.calls import AgentToolCall, ToolFormat
 from mail.core.protocol.error_text import describe, did_you_mean
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.task.context import Context
+from mail.core.task.guards import Guard
 from mail.core.task.swarm import AgentCore, AgentFunction, History, ToolChoice
 from mail.errors import ConfigurationError
 from mail.factories import LiteLLMActionAgentFunction, LiteLLMSupervisorFunction
@@ -58,6 +59,7 @@ class BaseAgent:
     context = Setting[Context | Literal["off"]]()
     reminders = Setting[bool]()
     copies = Setting[int]()
+    guards = Setting[list[Guard]]()
 
     def __init__(self, spec: AgentSpec, actions: Sequence[MAILAction]) -> None:
         self._spec = spec
@@ -415,6 +417,7 @@ class Agent(BaseAgent):
         reminders: whether it has the tool `remind_me`, with which a note comes back to it later (docs/long-work.md).
         copies: how many requests it works on at once, each with a history of its own; by default one after the other,
             in one history (docs/agents-and-tools.md). Not for the lead.
+        guards: made by `@guard`, they judge what it says and does before that leaves its turn (docs/guards.md).
         mcp: MCP servers whose tools it may call: URLs, commands as lists of words, or a dictionary as in `mcpServers`
             files (docs/mcp.md).
         options: options of the model call, such as `temperature` (docs/factories.md); with `factory`, its parameters.
@@ -445,6 +448,7 @@ class Agent(BaseAgent):
         context: ContextOption | None = None,
         reminders: bool = False,
         copies: int = 0,
+        guards: Sequence[Guard] = (),
         mcp: MCPOption = (),
         **options: Any,
     ) -> None:
@@ -482,6 +486,7 @@ class Agent(BaseAgent):
             "description": description,
             "reminders": reminders,
             "copies": copies,
+            "guards": guards,
         }
         if context is not None:
             settings["context"] = context

@@ -31,6 +31,7 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.output_schema import schema_of
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.failing_calls import FAILING_CALL_LIMIT
+from mail.core.task.guards import Guard
 from mail.core.task.permits import ModelLimits
 from mail.core.task.ports import Store
 from mail.core.task.swarm import ActionCore, SwarmCore
@@ -100,6 +101,7 @@ class _Swarm[Agent: (MAILAgent, MAILAgentTemplate)]:
     public = Setting[bool]()
     enable_db_agent_histories = Setting[bool]()
     strict_tools = Setting[bool]()
+    guards = Setting[list[Guard]]()
     output_type = Setting[Any]()
 
     def __init__(self, spec: SwarmSpec, agents: Sequence[Agent], actions: Sequence[MAILAction]) -> None:
@@ -224,6 +226,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
             fails; 0 for no limit, None for the default.
         model_limits: the limits of providers, such as `{"anthropic/*": {"requests_per_minute": 60}}`.
         strict_tools: whether text of an agent without a tool call is an error, instead of an answer.
+        guards: judge what all agents say and do before that leaves their turns (docs/guards.md).
         output_type: what final answers must be: a pydantic model, dataclass, `TypedDict`, `list[…]` or JSON Schema.
 
     Raises ConfigurationError for invalid settings.
@@ -583,6 +586,7 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
         failing_call_limit: how often the same call of an action may fail with the same error before its agent's turn
             fails; 0 for no limit, None for the default.
         strict_tools: whether text of an agent without a tool call is an error, instead of an answer.
+        guards: judge what all agents say and do before that leaves their turns (docs/guards.md).
         output_type: what final answers must be: a pydantic model, dataclass, `TypedDict`, `list[…]` or JSON Schema.
 
     Raises ConfigurationError for invalid settings.

@@ -317,7 +317,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         if any(FILES in entry for entry in messages):
             messages = await with_attachments(messages, self.accepts or accepted_types(self.llm))
         request = self.request(messages, tool_choice)
-        if not (self.stream_tokens and self.print_llm_streams):
+        if not (self.stream_tokens and self.print_llm_streams) or TURN.get().is_private:
             return await call_model(request, policy, ignore)
         printer = StreamPrinter(self.name)
         try:

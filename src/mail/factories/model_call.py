@@ -144,7 +144,8 @@ async def _attempt(
         now = asyncio.get_running_loop().time()
         history = f"{request.cache_key} {TURN.get().agent}"  # copies of an agent share a key
         _report_break(request, usage, _prefixes.note(history, sent, usage, now), call)
-    call.reply = partial(_reply_as_chat, reply.entries)
+    if call.is_traced:
+        call.reply = partial(_reply_as_chat, reply.entries)
     call.finish, call.replied = _FINISH.get(reply.finish, reply.finish), reply.model
     try:
         text, calls = assemble(_signed(reply.entries, request.signature), request.tool_format)

@@ -10,14 +10,13 @@ A rule must depend on nothing but the view, so that an agent does the same when 
 """
 
 import inspect
-import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from mail.core.protocol.address import EVERYONE
-from mail.core.protocol.calls import is_tool_result
+from mail.core.protocol.calls import compose_reply, is_tool_result
 from mail.core.protocol.tool_schemas import AgentToolCall, ToolFormat
 from mail.core.protocol.xml import IncomingMail, read_mail_xml
 from mail.core.task.swarm import AgentFunction, History, ToolChoice
@@ -195,45 +194,16 @@ def output(
 ) -> list[AgentToolCall]:
     """Return the tool calls of one turn as an agent function does; all share their origin, as the output of a model."""
     ids = [f"{prefix}.{index}" for index in range(len(calls))]
-    completion: dict[str, Any] = {}
-    responses: list[dict[str, Any]] = []
-    if tool_format == "completions":
-        completion = {
-            "role": "assistant",
-            "content": text,
-            "tool_calls": [
-                {
-                    "id": call_id,
-                    "type": "function",
-                    "function": {"name": each.tool, "arguments": json.dumps(each.args)},
-                }
-                for call_id, each in zip(ids, calls, strict=True)
-            ],
-        }
-    else:
-        if text is not None:
-            content = [{"type": "output_text", "text": text, "annotations": []}]
-            responses = [{"type": "message", "role": "assistant", "status": "completed", "content": content}]
-        responses += [
-            {
-                "type": "function_call",
-                "id": f"fc_{call_id}",
-                "call_id": call_id,
-                "name": each.tool,
-                "arguments": json.dumps(each.args),
-                "status": "completed",
-            }
-            for call_id, each in zip(ids, calls, strict=True)
-        ]
+    called = [(call_id, each.tool, each.args) for call_id, each in zip(ids, calls, strict=True)]
+    reply = compose_reply(tool_format, text, called)
     return [
         AgentToolCall(
             tool_name=each.tool,
             tool_args=each.args,
             tool_call_id=call_id,
-            completion=completion,
-            responses=responses,
             reasoning=each.reasoning,
             preamble=each.preamble,
+            **reply,
         )
         for call_id, each in zip(ids, calls, strict=True)
     ]

@@ -21,6 +21,7 @@ from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.protocol.output_schema import OutputSchema, check_of, schema_of
 from mail.core.protocol.values import fill
 from mail.core.task.failing_calls import FAILING_CALL_LIMIT
+from mail.core.task.guards import Guard
 from mail.core.task.swarm import (
     AGENT_FUNCTION,
     ActionCore,
@@ -33,7 +34,7 @@ from mail.mcp.servers import MCPServer, loaded_servers, tool_servers
 from mail.mcp.tools import names_of, tool_sources
 from mail.swarms_json.references import LOOKS_LIKE_REFERENCE, Resolve, resolve_params, resolver
 from mail.swarms_json.secrets import without_secrets
-from mail.swarms_json.specs import ActionSpec, AgentSpec, SwarmSpec
+from mail.swarms_json.specs import ActionSpec, AgentSpec, GuardSpec, SwarmSpec
 
 logger = logging.getLogger(__name__)
 
@@ -135,7 +136,7 @@ def _located(entry: SwarmSpec, agent: AgentSpec, resolve: Resolve) -> Resolve:
 
 
 def resolve_swarm(swarm: SwarmSpec, agents: Sequence[AgentSpec], resolve: Resolve) -> SwarmSpec:
-    """Return a swarm of a file with its `output_type` resolved.
+    """Return a swarm of a file with its `output_type` and its guards resolved.
 
     `agents` have its MCP servers already, and its actions are built apart, so it names neither any more.
     """
@@ -145,6 +146,7 @@ def resolve_swarm(swarm: SwarmSpec, agents: Sequence[AgentSpec], resolve: Resolv
         actions=[],
         action_imports=[],
         mcp={},
+        guards=resolve_guards(swarm.where, swarm.guards, resolve),
         output_type=resolve(output_type) if isinstance(output_type, str) else output_type,
     )
 
@@ -166,7 +168,29 @@ def resolve_agent(
     return agent.but(
         agent_params=read_params(where, agent.agent_params, resolve, is_trusted=is_trusted),
         mcp=servers if is_trusted else loaded_servers(where, servers),
+        guards=resolve_guards(where, agent.guards, resolve),
     )
+
+
+def resolve_guards(where: str, guards: Sequence[Guard | GuardSpec | str], resolve: Resolve) -> list[Guard]:
+    """Return the guards of a file; `where` is whose they are, for messages. Raises ConfigurationError."""
+    found: list[Guard] = []
+    for each in guards:
+        if isinstance(each, Guard):
+            found.append(each)
+            continue
+        reference = each if isinstance(each, str) else each.factory
+        guard = resolve(reference)
+        if isinstance(each, GuardSpec):
+            try:
+                guard = guard(**each.params)
+            except (TypeError, ValueError) as error:
+                raise ConfigurationError(f"{where}, guards: {reference!r}: {error}") from error
+        if not isinstance(guard, Guard):
+            problem = "is no guard; make it by @guard" if isinstance(each, str) else "makes no guard"
+            raise ConfigurationError(f"{where}, guards: {reference!r} {problem}")
+        found.append(guard)
+    return found
 
 
 def assemble(
@@ -214,6 +238,7 @@ def assemble(
         },
         actions=by_name,
         breakpoint_tools=frozenset(spec.breakpoint_tools),
+        guards=tuple(spec.guards),
         task_message_limit=spec.task_message_limit or task_message_limit,
         failing_call_limit=failing_call_limit if spec.failing_call_limit is None else spec.failing_call_limit,
         keywords=tuple(spec.keywords),
@@ -291,6 +316,7 @@ def describe_swarm(swarm: SwarmCore) -> SwarmSpec:
             for action in swarm.actions.values()
         ],
         breakpoint_tools=sorted(swarm.breakpoint_tools),
+        guards=list(swarm.guards),
         # absent like other later keys, so that the digest of an entry stays the same
         failing_call_limit=None
         if swarm.failing_call_limit == FAILING_CALL_LIMIT

@@ -5,7 +5,7 @@ Python, a setting may be an object where a file has its import string. The descr
 `docs/swarms-schema.json`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self, TypedDict
 
 from pydantic import (
@@ -26,6 +26,7 @@ from mail.core.protocol.mail_tools import ReadMore
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.protocol.values import Value, fill, is_none
 from mail.core.task.context import Context
+from mail.core.task.guards import Guard
 from mail.core.task.permits import ModelLimits
 from mail.core.task.swarm import (
     MAX_COPIES,
@@ -188,6 +189,36 @@ class ActionSpec(Spec):
     )
 
 
+class GuardSpec(Spec):
+    """A guard that a function makes."""
+
+    KIND = "guard"
+
+    factory: str = Field(description="The function that makes it, as python::package.module:name.")
+    params: dict[str, Any] = Field(default_factory=dict, description="The arguments of the function.")
+
+
+def _read_guards(given: object) -> list[Guard | GuardSpec | str]:
+    if isinstance(given, str | Guard | Mapping) or not isinstance(given, Iterable):
+        raise ValueError("must be a list of guards")
+    try:
+        return [each if isinstance(each, Guard | str) else GuardSpec.model_validate(each) for each in given]
+    except ValidationError as error:
+        raise ValueError(describe(error, GuardSpec)) from None
+
+
+def _write_guards(guards: list[Guard | GuardSpec | str]) -> list[Any]:
+    return [each.model_dump() if isinstance(each, GuardSpec) else _write_reference(each) for each in guards]
+
+
+GuardList = Annotated[
+    list[Any],
+    PlainValidator(_read_guards, json_schema_input_type=list[str | GuardSpec]),
+    PlainSerializer(_write_guards),
+]
+"""Guards made by `@guard`, as python::package.module:name, or functions that make them."""
+
+
 class AgentSpec(Spec):
     """An agent of the swarm."""
 
@@ -258,6 +289,11 @@ class AgentSpec(Spec):
         "in one history. Not for agents that users write to, or that complete tasks.",
     )
 
+    guards: GuardList = Field(
+        default_factory=list,
+        exclude_if=_is_empty,
+        description="Guards that judge what it says and does, after those of the swarm.",
+    )
     reminders: bool = Field(
         default=False,
         exclude_if=_is_empty,
@@ -297,6 +333,7 @@ class AgentSpec(Spec):
             mcp_servers=tuple(server.name for server in tool_servers(self.mcp)),
             strict_tools=bool(self.strict_tools),
             approve=self.approve if isinstance(self.approve, bool) else frozenset(self.approve),
+            guards=tuple(self.guards),
             context=self.context if has_context else None,
             options=as_options(self.agent_params),
         )
@@ -337,6 +374,7 @@ class AgentOptions(TypedDict, total=False):
     context: ContextOption
     reminders: bool
     copies: int
+    guards: Sequence[Guard]
 
 
 class SwarmSpec(Spec):
@@ -388,6 +426,11 @@ class SwarmSpec(Spec):
         description="How often the same call of an action may fail with the same error before its agent's turn fails; "
         "0 for no limit, null for the server's setting.",
     )
+    guards: GuardList = Field(
+        default_factory=list,
+        exclude_if=_is_empty,
+        description="Guards that judge what all agents say and do, before it leaves their turns.",
+    )
     model_limits: dict[str, ModelLimits] = Field(
         default_factory=dict,
         exclude_if=_is_empty,
@@ -437,3 +480,4 @@ class SwarmOptions(TypedDict, total=False):
     failing_call_limit: int | None
     model_limits: dict[str, ModelLimits] | dict[str, dict[str, int]]
     strict_tools: bool
+    guards: Sequence[Guard]

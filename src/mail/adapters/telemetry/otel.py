@@ -26,6 +26,7 @@ from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.traceparent import TRACEPARENT
 from mail.core.task.change import Turn
 from mail.core.task.costs import NO_USAGE, Usage
+from mail.core.task.guards import Verdict
 from mail.core.task.leases import Claim
 from mail.core.task.mailboxes import agent_of, goes_out
 from mail.core.turns.activity import ModelCall, TurnActivity
@@ -232,6 +233,11 @@ class OpenTelemetryTracer(Tracer):
         }
         with self._span(f"execute_tool {call.tool_name}", SpanKind.INTERNAL, attributes):
             yield _Action(trace.get_current_span(), self._contents)
+
+    def verdict(self, verdict: Verdict) -> None:
+        about = {"name": verdict.guard, "on": verdict.on, "outcome": verdict.outcome.value}
+        facts = {f"mail.guard.{name}": fact for name, fact in about.items()}
+        trace.get_current_span().add_event("mail.guard", {**facts, "mail.guard.failed": verdict.failed})
 
     def delivery(self, turn: Turn, swarm: str) -> AbstractContextManager[Span]:
         attributes = {**_about(turn), "mail.peer": swarm}

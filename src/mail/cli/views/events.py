@@ -31,6 +31,7 @@ STYLES = {
     "task_complete": "bold green",
     "error": "red",
     "action_error": "red",
+    "guard_decision": "yellow",
     "task_error": "bold red",
     "paused": "bold yellow",
 }

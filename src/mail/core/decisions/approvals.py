@@ -19,6 +19,7 @@ from pydantic import Field
 from mail.core.decisions.breakpoints import add_results, announce_results, pause_at
 from mail.core.decisions.callbacks import close, let_wait
 from mail.core.decisions.cancel import MAX_REASON, discard, is_discarded
+from mail.core.decisions.guards import decided, in_words, refused
 from mail.core.protocol.address import Principal
 from mail.core.protocol.calls import AgentToolCall, tool_result
 from mail.core.protocol.clock import Clock
@@ -307,10 +308,13 @@ def settle_approved(
             call.tool_call_id: receipt for call, receipt in zip(reached.calls, reached.receipts, strict=True)
         }
     )
+    refusals = {} if reached is None else _refusals(draft, waiting.agent, reached)
     history: History = []
     for call in waiting.calls:
         assert call.approval is not None
-        if call.approval.is_approved:
+        if call.call_id in refusals:
+            result = f"ERROR: {refusals[call.call_id]}"
+        elif call.approval.is_approved:
             result = _report(draft, turn, call, receipts.get(call.call_id), failure)
         else:
             result = _rejection(call.approval)
@@ -322,6 +326,14 @@ def settle_approved(
         draft.fail(f"{gone} The task was ended.")
     draft.remember(waiting.agent, history)
     return draft.seal()
+
+
+def _refusals(draft: Draft, agent: str, reached: Checkpoint) -> dict[str, str]:
+    """Add events of what guards have decided, and return the results of the calls that these refuse, by id."""
+    for extra in decided(reached):
+        draft.emit(EventKind.GUARD_DECISION, in_words(extra, agent), replace(extra, agent=agent))
+    found = ((call, reached.refusal(index)) for index, call in enumerate(reached.calls))
+    return {call.tool_call_id: refused(verdict.reason) for call, verdict in found if verdict is not None}
 
 
 def _gone(swarm: SwarmCore, waiting: Breakpoint, receipts: Mapping[str, Receipt | None]) -> str | None:

@@ -35,6 +35,7 @@ from mail.core.task.extras import (
     ContextExtra,
     DecisionExtra,
     ForkExtra,
+    GuardExtra,
     TextExtra,
 )
 from mail.core.task.files import files_in
@@ -171,6 +172,10 @@ class Conversation:
                 self._act(event)
                 summary = event.extra.summary if isinstance(event.extra, ContextExtra) else ""
                 self._note(event, f"{event.text}\n\n{summary}".rstrip())
+            case EventKind.GUARD_DECISION:
+                self._act(event)
+                if not (isinstance(event.extra, GuardExtra) and event.extra.is_usual):
+                    self._note(event, event.text)
             case kind:
                 if event.agent and kind is not EventKind.HISTORY_INHERITED:
                     self._act(event)

@@ -11,7 +11,7 @@ from mail.core.protocol.mail_tools import TaskComplete
 from mail.core.protocol.message import MAILMessage, tier_of
 from mail.core.protocol.values import value
 from mail.core.task.events import Event, EventKind
-from mail.core.task.extras import ActionExtra, CallExtra, MessageExtra, TextExtra
+from mail.core.task.extras import ActionExtra, CallExtra, GuardExtra, MessageExtra, TextExtra
 from mail.core.task.mailboxes import agent_of
 
 NOT_A_TURN = frozenset(
@@ -268,6 +268,8 @@ def _describe(event: Event) -> str:
         case TextExtra(target=target, taken_as=tool):
             is_end = tool == TaskComplete.tool_name
             return "completes the task" if is_end else f"answers {target}" if target else "makes a remark"
+        case GuardExtra(guards=(guard, *_), outcome="refuse"):
+            return f"is refused by guard {guard}"
     match event.kind:
         case EventKind.AGENT_ERROR:
             return "makes an error"

@@ -18,6 +18,7 @@ from mail.core.decisions.breakpoints import pause
 from mail.core.decisions.callbacks import close, let_wait
 from mail.core.decisions.cancel import discard, is_discarded
 from mail.core.decisions.failing_calls import count_call, note_failures
+from mail.core.decisions.guards import decided, in_words, refused
 from mail.core.decisions.stalls import can_wait, prevent_stall
 from mail.core.decisions.text_answers import TEXT_ALONE, interpret
 from mail.core.decisions.tools import ToolExecutor
@@ -46,6 +47,7 @@ from mail.core.task.extras import (
     TextExtra,
 )
 from mail.core.task.fallback import Switch, SwitchCause
+from mail.core.task.guards import TEXT, Verdict
 from mail.core.task.limits import FAULTS_IN_A_ROW
 from mail.core.task.mailboxes import agent_of
 from mail.core.task.size import json_size
@@ -61,7 +63,7 @@ from mail.core.task.task import Task, TaskStatus
 from mail.core.task.timers import Timer
 from mail.core.task.turn_state import Checkpoint, Receipt, TurnTiming
 from mail.core.task.waits import Wait
-from mail.errors import AgentFault, Subject, ToolCallFault, UnknownTool
+from mail.errors import AgentFault, Refused, Subject, ToolCallFault, UnknownTool
 
 MOST_PINS = 32
 """How many messages stay in an agent's context in one run: the first and the last ones."""
@@ -594,11 +596,17 @@ class Settlement:
         self._output = output
         user_has_tools = self._client_tools is not None or self.swarm.breakpoint_tools
         breakpoints: list[AgentToolCall] = []
-        for call, receipt in zip(output.calls, output.receipts, strict=True):
+        for extra in decided(output):
+            about = replace(extra, **self._of_turn())
+            self.draft.emit(EventKind.GUARD_DECISION, in_words(extra, self.name), about)
+        for index, (call, receipt) in enumerate(zip(output.calls, output.receipts, strict=True)):
             if (turns := call.turns) != said:  # calls of one completion share it; their results follow it
                 said = turns
                 history += said
             self._emit_call(call)
+            if (refusal := output.refusal(index)) is not None:
+                history.append(call.create_response_msg(f"ERROR: {self._refuse(refusal)}"))
+                continue
             may_wait = receipt is not None or user_has_tools
             if may_wait and self._waits_for_the_user(call, receipt) and not self.tools.is_finished:
                 breakpoints.append(call)
@@ -619,7 +627,10 @@ class Settlement:
                 )
             else:
                 history.append({"role": "assistant", "content": text})
-                self._policy.take_text(self, text, text)
+                if (refusal := output.refusal(TEXT)) is not None:
+                    self._refuse(refusal)
+                else:
+                    self._policy.take_text(self, text, text)
         if breakpoints:
             history += self._pause(breakpoints)
         if not (self.tools.forgets and len(output.calls) == 1):
@@ -695,6 +706,12 @@ class Settlement:
             self._fault(fault)
             return f"ERROR: {fault.detail}"
 
+    def _refuse(self, verdict: Verdict) -> str:
+        """Do what follows from a refusal, which the agent reads as an error of its own; return what it reads."""
+        text = refused(verdict.reason)
+        self._fault(Refused(f"{verdict.guard}: {text}"))
+        return text
+
     def ask(self, call: AgentToolCall, question: UserQuestion) -> None:
         """Let a call wait for the answer to its question."""
         self._questions[call.tool_call_id] = question
@@ -746,7 +763,7 @@ class Settlement:
             self._emit(
                 EventKind.ACTION_ERROR, f"action error (caller = {self.name}):\n{fault.detail}", ActionExtra
             )
-        else:
+        elif not isinstance(fault, Refused):  # that has an event of its own
             self._emit(EventKind.AGENT_ERROR, f"agent '{self.name}' made an error: {fault.detail}")
         if not self.tools.is_finished:
             self.draft.tell(self.name, fault.subject, fault.detail)

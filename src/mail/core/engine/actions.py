@@ -17,7 +17,7 @@ from mail.core.task.callbacks import LATER, Later, Polled
 from mail.core.task.swarm import ActionCore
 from mail.core.task.task import ForkActions
 from mail.core.task.turn_state import Checkpoint, Receipt
-from mail.core.turns.activity import ActionRun, TurnActivity, shortened
+from mail.core.turns.activity import ActionRun, TurnActivity
 from mail.core.turns.context import TURN, begin_call, idempotency_key, lend_time_limit
 from mail.core.turns.usage import UsageMeter
 from mail.errors import RetryLater, StoreError, StoreUnavailable, TaskFull, ToolCallFault
@@ -82,6 +82,7 @@ class ActionRunner:
         shorten: returns a receipt with as much of its result as the agent sees at once.
         has_person: whether a person can approve calls of the task; without one, those that need approval fail.
         may_park: whether calls may be put off; if not, RetryLater is a failure as any other.
+        is_judged: whether guards judge the results, which have to come in the turn, and which no trace has.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class ActionRunner:
         meter: UsageMeter,
         tracer: Tracer,
         activity: TurnActivity,
+        is_judged: bool = False,
     ) -> None:
         self._find = find
         self._keep = keep
@@ -111,6 +113,7 @@ class ActionRunner:
         self._meter = meter
         self._tracer = tracer
         self._activity = activity
+        self._is_judged = is_judged
 
     async def run(self, checkpoint: Checkpoint) -> Checkpoint | Parking:
         """Run the calls that are actions, at the same time; a receipt of each is stored before it and after it.
@@ -125,6 +128,10 @@ class ActionRunner:
             is_begun = receipt is not None and receipt.state is Receipt.State.STARTED
             if (receipt is not None and not is_begun) or (action is None and not is_begun):
                 continue
+            if checkpoint.refusal(index) is not None:
+                continue
+            if action is not None and checkpoint.asks(index):
+                action = replace(action, needs_approval=True)
             if action is not None and receipt is None and self._may_hold(action):
                 refusal = await self._hold(action, call)
                 if refusal is not None:
@@ -255,7 +262,7 @@ class ActionRunner:
                 finally:
                     if run.attempts > 1:
                         span.note("mail.attempts", run.attempts)
-                span.note_result(content if isinstance(content, str) else "")
+                span.note_result(content if isinstance(content, str) and not self._is_judged else "")
         except Exception as error:  # an action is foreign code: all that it raises is reported to the agent
             if isinstance(error, RetryLater) and self._may_park:
                 return Parking(error, action.name)
@@ -263,6 +270,9 @@ class ActionRunner:
             logger.debug("action %s", action.name, exc_info=True)  # it may quote messages
             tries = f" (on the last of {run.attempts} attempts)" if run.attempts > 1 else ""
             return Receipt(state=Receipt.State.FAILED, content=f"{_text(error)}{tries}")
+        if self._is_judged and not isinstance(content, str):
+            text = f"the result of {action.name} would come later, when no guard can judge it"
+            return Receipt(state=Receipt.State.FAILED, content=text)
         if content is LATER and action.finish_within is not None:
             return Receipt(state=Receipt.State.WAITING)
         if isinstance(content, Polled):
@@ -291,7 +301,7 @@ async def _attempt_all(action: ActionCore, call: AgentToolCall, run: ActionRun) 
             if run.attempts > action.retries or (end is not None and now + after >= end):
                 raise
             logger.info("action %s: %s, next in %.1f s", action.name, type(error).__name__, after)
-            run.retry(shortened(_text(error)), after)
+            run.retry(_text(error), after)
         await asyncio.sleep(after)
 
 

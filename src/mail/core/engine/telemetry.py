@@ -8,6 +8,7 @@ from mail.core.engine.leased_turn import TurnReport
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.events import EventKind
+from mail.core.task.guards import Verdict
 from mail.core.task.leases import Claim
 from mail.core.task.task import TaskStatus
 from mail.core.turns.activity import ModelCall, TurnActivity
@@ -115,6 +116,9 @@ class Tracer:
 
     def action(self, call: AgentToolCall) -> ActiveSpan:
         return _NO_SPAN
+
+    def verdict(self, verdict: Verdict) -> None:
+        """Record what a guard has decided, in the span of its turn."""
 
     def delivery(self, turn: Turn, swarm: str) -> ActiveSpan:
         """Trace the delivery of a message to another swarm."""

@@ -28,6 +28,7 @@ from mail.core.engine.callbacks import TurnCallbacks
 from mail.core.engine.commit import load_task
 from mail.core.engine.context import AgentWindow, transcript_room
 from mail.core.engine.files import TaskFiles, mentions
+from mail.core.engine.guards import TurnGuards
 from mail.core.engine.histories import CachedHistory
 from mail.core.engine.interswarm import discovery
 from mail.core.engine.leased_turn import LeasedTurn, TurnReport, conceal
@@ -45,6 +46,7 @@ from mail.core.task.change import HistoryRecord, TaskChange, Turn
 from mail.core.task.context import UNKNOWN, Portion, Preparation
 from mail.core.task.costs import NO_USAGE
 from mail.core.task.files import FILES
+from mail.core.task.guards import Guards
 from mail.core.task.leases import Lease
 from mail.core.task.mailboxes import agent_of
 from mail.core.task.ports import Peers
@@ -182,9 +184,19 @@ class AgentTurn[T: Turn](LeasedTurn):
             else AgentWindow(turn, agent, agent.context, wiring.store, self._keep_preparation)
         )
         self._meter = UsageMeter(earlier.usage, earlier.models) if earlier else UsageMeter()
+        guards = swarm.guards_of(agent)
+        self._guards = self._guards_of_turn(guards) if guards else None
         time = asyncio.get_running_loop().time
         timing = earlier.timing if earlier else None
         self.activity = TurnActivity(turn, clock, live, time, timing, self._text_recipient)
+        if self._guards is not None:
+            self.activity.hides_results = self._guards.judge_results
+
+    def _guards_of_turn(self, guards: Guards) -> TurnGuards:
+        meter, tracer = self._meter, self._wiring.tracer
+        return TurnGuards(
+            guards, self.turn, self._swarm, self._agent, meter=meter, tracer=tracer, keep=self._keep
+        )
 
     def _text_recipient(self) -> str:
         """Return who receives text without a tool call, for live events; empty if that is not known."""
@@ -195,6 +207,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         """Return what the turn lends to the code that it calls, if it lasts so long at most."""
         turn, task, wiring = self.turn, self.turn.task, self._wiring
         parked = None if turn.replaced is None else parked_before(turn)
+        guards = self._guards
         return TurnContext(
             agent=turn.mailbox,
             message_id=turn.entry.message.id,
@@ -212,6 +225,8 @@ class AgentTurn[T: Turn](LeasedTurn):
             permits=wiring.permits,
             caller_tokens=wiring.caller_tokens,
             may_cut=self._window is not None,
+            is_private=guards is not None and guards.judge_words,
+            is_judged=guards is not None and guards.judge_replies,
             files=self._files,
         )
 
@@ -433,10 +448,16 @@ class AgentTurn[T: Turn](LeasedTurn):
         else:
             kept = self._kept
             output = kept if kept is not None and kept.is_called else await self._call(agent, history)
-        if not isinstance(output, Checkpoint) or not (
-            agent.actions or agent.tool_source or self._window or self._known_peers
-        ):
+        if not isinstance(output, Checkpoint):
             return output
+        guards = self._guards
+        if guards is not None and self._approved is not None:
+            output = await guards.judge_edited(output, self._approved)
+        elif guards is not None:
+            output = await guards.judge(output, self.activity.text_recipient)
+        if not (agent.actions or agent.tool_source or self._window or self._known_peers):
+            return output
+        are_judged = guards is not None and guards.judge_results
         self._calls = len(output.calls)
         actions = ActionRunner(
             partial(self._action, agent),
@@ -444,14 +465,19 @@ class AgentTurn[T: Turn](LeasedTurn):
             TurnCallbacks(self.turn, self._store, self._clock, self._wiring),
             sequential=agent.sequential,
             mode=ForkActions.RUN if self._approved is not None else self.turn.task.actions,
-            shorten=None if self._window is None else self._shorten,
+            shorten=None if self._window is None or are_judged else self._shorten,
             has_person=self.turn.task.parent_swarm is None,
             may_park=TURN.get().may_park,
             meter=self._meter,
             tracer=self._wiring.tracer,
             activity=self.activity,
+            is_judged=are_judged,
         )
-        return await actions.run(output)
+        output = await actions.run(output)
+        if guards is None or not are_judged or isinstance(output, Parking):
+            return output
+        output = await guards.judge_what_came(output)
+        return output if self._window is None else await self._shorten_all(output)
 
     async def _provide(self, source: ToolSource) -> ProvidedTools:
         """Return a source's tools, without those that share a name with the caller's, and lend them to the turn."""
@@ -538,6 +564,13 @@ class AgentTurn[T: Turn](LeasedTurn):
                 preparation=preparation,
             )
         )
+
+    async def _shorten_all(self, output: Checkpoint) -> Checkpoint:
+        """Shorten the results that guards have judged."""
+        for index, (call, receipt) in enumerate(zip(output.calls, output.receipts, strict=True)):
+            if receipt is not None and receipt.after is not None:
+                output = output.with_receipt(index, await self._shorten(call, receipt))
+        return output
 
     async def _shorten(self, call: AgentToolCall, receipt: Receipt) -> Receipt:
         assert self._window is not None

@@ -1,6 +1,7 @@
 """Tool calls of agents and their results, in the format of either API."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -64,3 +65,31 @@ def tool_result(tool_format: ToolFormat, call_id: str, content: str) -> dict[str
 def is_tool_result(entry: Mapping[str, Any]) -> bool:
     """Return whether a history entry is the result of a tool call."""
     return entry.get("role") == "tool" or entry.get("type") == "function_call_output"
+
+
+Called = tuple[str, str, Mapping[str, Any]]
+"""The id, the tool and the arguments of a call."""
+
+
+def compose_reply(tool_format: ToolFormat, text: str | None, calls: Iterable[Called]) -> dict[str, Any]:
+    """Return the fields of `AgentToolCall` for the model's reply: one with this text and these calls."""
+    if tool_format == "completions":
+        functions = [
+            {"id": call_id, "type": "function", "function": {"name": tool, "arguments": json.dumps(args)}}
+            for call_id, tool, args in calls
+        ]
+        return {"completion": {"role": "assistant", "content": text, "tool_calls": functions}}
+    content: list[dict[str, Any]] = [{"type": "output_text", "text": text, "annotations": []}]
+    said = {"type": "message", "role": "assistant", "status": "completed", "content": content}
+    items = [
+        {
+            "type": "function_call",
+            "id": f"fc_{call_id}",
+            "call_id": call_id,
+            "name": tool,
+            "arguments": json.dumps(args),
+            "status": "completed",
+        }
+        for call_id, tool, args in calls
+    ]
+    return {"responses": items if text is None else [said, *items]}

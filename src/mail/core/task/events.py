@@ -24,6 +24,7 @@ from mail.core.task.extras import (
     Extra,
     FailedDeliveryExtra,
     ForkExtra,
+    GuardExtra,
     HistoryExtra,
     MessageExtra,
     PauseExtra,
@@ -64,6 +65,7 @@ class EventKind(StrEnum):
     BROADCAST_IGNORED = "broadcast_ignored"
     TEXT_ANSWER = "text_answer"
     BUILTIN_TOOL_CALL = "builtin_tool_call"
+    GUARD_DECISION = "guard_decision"
     TIMER_SET = "timer_set"
     TIMER_CANCELLED = "timer_cancelled"
     CONTEXT_CUT = "context_cut"
@@ -100,6 +102,7 @@ EXTRAS: dict[EventKind, tuple[type[Extra], ...]] = {
     EventKind.BREAKPOINT_TOOL_CALL: (PauseExtra,),
     EventKind.BREAKPOINT_ACTION_COMPLETE: (DecisionExtra,),
     EventKind.TEXT_ANSWER: (TextExtra,),
+    EventKind.GUARD_DECISION: (GuardExtra,),
     EventKind.TIMER_SET: (TimerExtra,),
     EventKind.TIMER_CANCELLED: (TimerExtra,),
     EventKind.CONTEXT_CUT: (ContextExtra,),

@@ -171,6 +171,32 @@ class TextExtra(Extra):
 
 
 @value(kw_only=True, slots=False)
+class GuardExtra(Extra):
+    """Of what guards have decided on a `message`, a `call`, a `result` or an `answer` of an agent.
+
+    Attributes:
+        guards: the guard, or all of them if none had an objection.
+        outcome: `allow`, `replace`, `refuse`, or `ask` for a person's decision.
+        reason: why it refuses, or what it asks.
+        failed: whether the guard has failed, so that its setting has decided.
+        tool_name, tool_call_id: of the call; empty for text without one.
+    """
+
+    guards: Sequence[str]
+    on: str
+    outcome: str
+    reason: str = ""
+    failed: bool = False
+    tool_name: str = ""
+    tool_call_id: str = ""
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether no guard had an objection, which only a trace shows."""
+        return self.outcome == "allow" and not self.failed
+
+
+@value(kw_only=True, slots=False)
 class DeadLetterExtra(Extra):
     """Of mail that left its mailbox unprocessed.
 

@@ -20,6 +20,7 @@ from mail.core.protocol.values import fill, value
 from mail.core.task.context import Preparation
 from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.fallback import Switch
+from mail.core.task.guards import Judgement
 from mail.core.task.interswarm import OpenRequest
 from mail.core.task.leases import Lease
 from mail.core.task.permits import Permits
@@ -169,6 +170,7 @@ class _StoredCheckpoint:
     approved: Annotated[bool, _IF_ANY] = False
     attempt: Annotated[int, Field(exclude_if=lambda attempt: attempt == 1)] = 1
     preparation: Annotated[Preparation | None, _IF_ANY] = None
+    judgement: Annotated[Judgement | None, _IF_ANY] = None
 
 
 type _Checkpoint = _StoredCheckpoint

@@ -28,6 +28,7 @@ from mail.core.protocol.values import value
 from mail.core.task.callbacks import LONGEST_WAIT, CallResult, Later, Polled
 from mail.core.task.context import Context
 from mail.core.task.failing_calls import FAILING_CALL_LIMIT
+from mail.core.task.guards import MAX_GUARDS, Guard, Guards, judges
 from mail.core.task.mailboxes import agent_of, copies_of
 from mail.core.task.permits import ModelLimits
 from mail.errors import AgentUnavailable, BadRequest, ConfigurationError
@@ -304,6 +305,7 @@ class AgentCore:
         reminders: whether its model is offered the tool `remind_me`; any agent function may call it.
         copies: how many requests it works on at once, each with a history of its own; 0 for one after the other, in one
             history.
+        guards: judge what it says and does, after those of the swarm (`SwarmCore.guards_of`).
     """
 
     function: AgentFunction
@@ -324,6 +326,7 @@ class AgentCore:
     options: Mapping[str, Any] = field(default_factory=dict)
     reminders: bool = False
     copies: int = 0
+    guards: Guards = ()
 
     @property
     def model(self) -> str | None:
@@ -381,6 +384,7 @@ class SwarmCore:
         protocol: the text that the `help` tool returns for `get_full_protocol`.
         output_schema: the JSON Schema of answers to which nobody has given another.
         output_check: checks answers that fit this schema; raises ToolCallFault.
+        guards: judge what all agents say and do.
         copies: the mailboxes of the copies of each agent that has some.
 
     Raises ConfigurationError if its members contradict each other.
@@ -406,6 +410,7 @@ class SwarmCore:
     is_loaded: bool = False
     finishes: bool = False
     kept_as: str = ""
+    guards: Guards = ()
     copies: Mapping[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -505,6 +510,10 @@ class SwarmCore:
         source = self.agent(agent).tool_source
         return None if source is None else source.known().actions.get(name)
 
+    def guards_of(self, agent: AgentCore) -> Guards:
+        """Return the guards that judge an agent, in their order."""
+        return (*self.guards, *agent.guards) if self.guards else agent.guards
+
     def closing_agent(self, entrypoint: str) -> str:
         """Return the agent that must finish a task begun at `entrypoint`: itself, or the first agent that can."""
         supervisors = [name for name, agent in self.agents.items() if agent.can_complete_tasks]
@@ -549,6 +558,23 @@ class SwarmCore:
             raise ConfigurationError(
                 f"{where}: exclude_tools has names that are not MAIL tools: {sorted(unknown)}"
             )
+        if guards := self.guards_of(agent):
+            self._check_guards(where, agent, guards)
+
+    def _check_guards(self, where: str, agent: AgentCore, guards: Guards) -> None:
+        if wrong := [each for each in guards if not isinstance(each, Guard)]:
+            raise ConfigurationError(f"{where}: guards are made by @guard, unlike {wrong[0]!r}")
+        names = [guard.name for guard in guards]
+        if len(guards) > MAX_GUARDS or len({*names}) < len(names):
+            raise ConfigurationError(
+                f"{where}: there may be {MAX_GUARDS} guards, with different names; these are {', '.join(names)}"
+            )
+        later = [name for name in agent.actions if self.actions[name].finish_within is not None]
+        if later and judges(guards, frozenset({"result"})):
+            raise ConfigurationError(
+                f"{where}: guards can't judge results that come later; take the action {later[0]!r} from this agent, "
+                "or the guards on results"
+            )
 
 
 def digest_of(specification: str) -> str:
@@ -573,6 +599,8 @@ def _settings(core: "ActionCore | AgentCore | SwarmCore", *left_out: str) -> dic
 
 def _as_json(setting: object) -> object:
     """Return what a specification says of a setting; an object's own text could differ between processes."""
+    if isinstance(setting, Guard):
+        return {"name": setting.name, "on": sorted(setting.on), "fails_open": setting.fails_open}
     if isinstance(setting, frozenset):
         return sorted(setting)
     return setting.model_dump() if isinstance(setting, BaseModel) else f"({type(setting).__qualname__})"

@@ -17,6 +17,7 @@ from mail.core.task.context import Preparation
 from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.fallback import Switch
 from mail.core.task.files import FileRef
+from mail.core.task.guards import Judgement, Verdict
 
 
 @value(kw_only=True)
@@ -110,6 +111,7 @@ class Checkpoint:
         attempt: the attempt at the turn (`Lease.attempt`) in which its last action ended.
         preparation: what the turn does to the agent's context; None for nothing.
         files: the files of the task that it mentions, by id; they are not stored, but found again.
+        judgement: what guards have decided so far; None if nothing.
     """
 
     text: str | None
@@ -123,6 +125,7 @@ class Checkpoint:
     attempt: int = 1
     preparation: Preparation | None = None
     files: Mapping[str, FileRef] = field(default_factory=dict)
+    judgement: Judgement | None = None
 
     @property
     def is_called(self) -> bool:
@@ -134,6 +137,14 @@ class Checkpoint:
         """The number of its actions that have ended."""
         over = (Receipt.State.DONE, Receipt.State.FAILED, Receipt.State.WAITING)
         return sum(receipt is not None and receipt.state in over for receipt in self.receipts)
+
+    def refusal(self, place: int) -> Verdict | None:
+        """Return what refuses the call at an index, or the text (`TEXT`); None if nothing does."""
+        return None if self.judgement is None else self.judgement.refusal(place)
+
+    def asks(self, index: int) -> bool:
+        """Return whether a guard has a person approve the call at this index."""
+        return self.judgement is not None and self.judgement.asks(index)
 
     def place(self, index: int) -> str:
         """Return the place of the call at `index` among those of its turn, which a repeated call keeps."""

@@ -68,9 +68,11 @@ class TurnActivity:
         begin: when this attempt at the turn began, by that clock.
         spans: its model calls and actions so far.
         switch: the switch to another model that its call has made or prolonged, if any.
+        hides_results: whether live events quote nothing that an action says, as guards judge it.
     """
 
     switch: Switch | None = None
+    hides_results = False
     _n = 1  # the start of the turn
     _calls = 0
 
@@ -169,7 +171,7 @@ class TurnActivity:
 
     def report(self, call_id: str, progress: str) -> None:
         """Show those who watch how far a running action has come, at most every `REPORT_SECONDS`."""
-        for span in self.running if self.is_watched else ():
+        for span in self.running if self.is_watched and not self.hides_results else ():
             if isinstance(span, ActionRun) and span.call_id == call_id:
                 span.report(progress)
 
@@ -371,9 +373,11 @@ class ModelCall(Span):
         tracer: CallTracer | None = None,
         *,
         is_private: bool = False,
+        is_judged: bool = False,
     ) -> None:
         super().__init__(activity, model)
         self._is_private = is_private
+        self._is_judged = is_judged
         self.usage: Usage | None = None
         self.finish = self.replied = ""
         self.first_chunk: float | None = None
@@ -403,7 +407,7 @@ class ModelCall(Span):
     @property
     def is_traced(self) -> bool:
         """Whether anybody records what the model is asked and replies."""
-        return self._trace is not None
+        return self._trace is not None and not self._is_judged
 
     @property
     def task_id(self) -> str:
@@ -489,7 +493,14 @@ class ActionRun(Span):
 
     def fail(self, error: str) -> None:
         """Note that the action has failed: the first line of the error's text, cut to `MAX_ERROR` characters."""
-        self._error = shortened(error)
+        self._error = self._quoted(error)
+
+    def retry(self, reason: str, after: float) -> None:
+        super().retry(self._quoted(reason), after)
+
+    def _quoted(self, error: str) -> str:
+        is_hidden = self._activity is not None and self._activity.hides_results
+        return "error" if is_hidden else shortened(error)
 
     def _facts(self) -> dict[str, Any]:
         return {"tool_name": self.name, "tool_call_id": self.call_id}

@@ -113,7 +113,8 @@ class TurnContext:
         time_limit: that of the attempt at the current action.
         may_cut: whether a call that the model refuses as too long is repeated with a shorter context. If not, only a
             model with a larger window helps.
-        is_private: whether nobody sees what models write, as it is not what the agent says.
+        is_private: whether nobody sees what models write, as it is not what the agent says, or not yet.
+        is_judged: whether no trace has what models read and write, as guards judge it.
         may_park: whether the turn can wait outside of the process, by raising RetryLater.
         parked: the park that it comes from, if it has been parked.
         permits: keep the limits of models; None if nobody does.
@@ -141,6 +142,7 @@ class TurnContext:
     time_limit: TimeLimit | None = None
     may_cut: bool = False
     is_private: bool = False
+    is_judged: bool = False
     may_park: bool = False
     parked: Park | None = None
     permits: PermitSource | None = None
@@ -247,7 +249,14 @@ def report_usage(usage: Usage, model: str = "") -> None:
 def model_call(model: str) -> ModelCall:
     """Return a context manager for a call of a model, in the turn that is running, if any."""
     turn = TURN.get()
-    return ModelCall(turn.activity, model, turn.meter, turn.tracer, is_private=turn.is_private)
+    return ModelCall(
+        turn.activity,
+        model,
+        turn.meter,
+        turn.tracer,
+        is_private=turn.is_private,
+        is_judged=turn.is_judged,
+    )
 
 
 def log_fields() -> dict[str, str]:

@@ -34,7 +34,7 @@ const BAD = new Set([
   "webhook_error",
 ]);
 const GOOD = new Set(["task_complete"]);
-const BUSY = new Set(["breakpoint_tool_call", "task_cancelled", "turn_discarded"]);
+const BUSY = new Set(["breakpoint_tool_call", "guard_decision", "task_cancelled", "turn_discarded"]);
 
 /** Kinds in words, where they are not their names with spaces. */
 const NAMES = {
@@ -45,6 +45,7 @@ const NAMES = {
   action_error: "action fails",
   await_message: "waits for mail",
   context_cut: "shortens its context",
+  guard_decision: "guard decides",
   model_switched: "changes its model",
   task_complete_call: "completes the task",
   breakpoint_tool_call: "asks you",

@@ -1,0 +1,358 @@
+"""What guards judge of a turn, and what their verdicts make of it. Pure functions."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from mail.core.protocol.address import parse_agent_address
+from mail.core.protocol.calls import BUILTIN_TOOLS, TEXT_OUTPUT, AgentToolCall, ToolFormat, compose_reply
+from mail.core.protocol.mail_tools import (
+    MAIL_TOOLS,
+    DiscoverSwarms,
+    MAILTool,
+    ReadMore,
+    SendResponse,
+    TaskComplete,
+    read_call,
+)
+from mail.core.protocol.output_schema import written
+from mail.core.protocol.values import value
+from mail.core.task.change import Turn
+from mail.core.task.extras import GuardExtra
+from mail.core.task.guards import (
+    MAX_REASON,
+    NO_JUDGEMENT,
+    TEXT,
+    WORDS,
+    Act,
+    Allow,
+    AskPerson,
+    Guard,
+    Judgement,
+    Outcome,
+    Refuse,
+    Replace,
+    Stage,
+    Verdict,
+)
+from mail.core.task.swarm import SwarmCore
+from mail.core.task.turn_state import Checkpoint, Receipt
+from mail.errors import AgentFault
+
+_RUN = frozenset({DiscoverSwarms.tool_name, ReadMore.tool_name})
+"""The tools of MAIL that the engine runs like actions."""
+
+
+REPLACED = "Replaced"
+"""The subject of a message whose replacement has none."""
+
+
+@value(kw_only=True)
+class Case:
+    """An act, and how it may be decided.
+
+    Attributes:
+        stages: guards of any of these judge it: text without a call is a message or an answer, which only the commit
+            decides.
+        is_json: whether its text is the arguments of a call, in JSON.
+        may_ask: whether a person can decide on it.
+        is_approved: whether a person has approved it just as it is.
+    """
+
+    place: int
+    act: Act
+    stages: frozenset[Stage]
+    is_json: bool = False
+    may_ask: bool = False
+    is_approved: bool = False
+
+
+def cases_of(output: Checkpoint, swarm: SwarmCore, turn: Turn, text_recipient: str) -> Iterator[Case]:
+    """Yield what a reply is about to do, in its order: what is written outside of calls, then each call.
+
+    `text_recipient` is who gets text without a call, as far as is known (`mail.core.decisions.turn.text_recipient`).
+    """
+    agent = swarm.agent(turn.mailbox)
+    if text := _text_of(output):
+        if any(_is_kept(call) for call in output.calls):
+            yield Case(place=TEXT, act=_act(turn, "message", text), stages=frozenset({"message"}))
+        else:
+            may_answer = agent.can_complete_tasks or agent.enable_entrypoint
+            stage: Stage = "answer" if may_answer and text_recipient in ("user", "") else "message"
+            act = _act(turn, stage, text, target=text_recipient)
+            yield Case(place=TEXT, act=act, stages=WORDS if may_answer else frozenset({"message"}))
+    for place, call in enumerate(output.calls):
+        tool = MAIL_TOOLS.get(call.tool_name)
+        if not _is_kept(call):
+            continue
+        if tool is not None and call.tool_name not in _RUN:
+            yield from _mail_case(place, call, tool, swarm, turn)
+            continue
+        is_form = swarm.form(agent, call.tool_name) is not None
+        stages: frozenset[Stage] = frozenset({"call", "message"} if is_form else {"call"})
+        act = _act(turn, "call", _json(call.tool_args), call=call)
+        yield Case(place=place, act=act, stages=stages, is_json=True, may_ask=tool is None and not is_form)
+
+
+def edited_cases(output: Checkpoint, turn: Turn, edited: Sequence[str]) -> Iterator[Case]:
+    """Yield the approved calls whose arguments a person has changed, by their ids: guards judge these, too."""
+    for place, call in enumerate(output.calls):
+        if call.tool_call_id in edited:
+            act = _act(turn, "call", _json(call.tool_args), call=call)
+            yield Case(place=place, act=act, stages=frozenset({"call"}), is_json=True, is_approved=True)
+
+
+def result_cases(output: Checkpoint, turn: Turn) -> Iterator[Case]:
+    """Yield what the actions of a turn have returned, errors included."""
+    for place, (call, receipt) in enumerate(zip(output.calls, output.receipts, strict=True)):
+        if receipt is not None and receipt.after is not None and receipt.callback is None:
+            act = _act(turn, "result", receipt.content, call=call)
+            yield Case(place=place, act=act, stages=frozenset({"result"}))
+
+
+def verdict_on(case: Case, guard: Guard, ruling: object) -> Verdict:
+    """Return the verdict that follows from what a guard has returned; anything that it may not return refuses."""
+    match ruling:
+        case Refuse(reason):
+            return _verdict(case, guard, Outcome.REFUSE, reason)
+        case Allow():
+            return _verdict(case, guard, Outcome.ALLOW)
+        case AskPerson() if case.is_approved:
+            return _verdict(case, guard, Outcome.ALLOW)
+        case AskPerson(question) if case.may_ask:
+            return _verdict(case, guard, Outcome.ASK, question)
+        case AskPerson():
+            problem = f"guard {guard.name} asks a person, who can decide on calls of actions only"
+        case Replace(by):
+            text = by if isinstance(by, str) else _json(by)
+            if not case.is_approved and (not case.is_json or _arguments_in(text) is not None):
+                return replace(_verdict(case, guard, Outcome.REPLACE), by=text)
+            problem = f"guard {guard.name} replaces it by what can't take its place"
+        case _:
+            problem = f"guard {guard.name} must return a verdict, but returned {type(ruling).__name__}"
+    return replace(_verdict(case, guard, Outcome.REFUSE, problem), failed=True)
+
+
+def failed_verdict(case: Case, guard: Guard, why: str) -> Verdict:
+    """Return the verdict of a guard that could not decide, by its setting."""
+    outcome = Outcome.ALLOW if guard.fails_open else Outcome.REFUSE
+    return replace(_verdict(case, guard, outcome, f"guard {guard.name} {why}"), failed=True)
+
+
+def after(case: Case, verdict: Verdict) -> Case:
+    """Return what the next guard judges."""
+    if verdict.outcome is not Outcome.REPLACE:
+        return case
+    arguments = _arguments_in(verdict.by) if case.is_json else None
+    act = replace(case.act, text=verdict.by, arguments=case.act.arguments if arguments is None else arguments)
+    return replace(case, act=act)
+
+
+def apply(output: Checkpoint, judgement: Judgement, turn: Turn, tool_format: ToolFormat) -> Checkpoint:
+    """Return a reply as its verdicts leave it.
+
+    If one of them refuses or replaces anything, the reply is written again: without thoughts and calls of the
+    provider's own tools, which may quote it, and with text outside of its calls only if that was judged and allowed.
+    """
+    verdicts = judgement.verdicts
+    applied = replace(judgement, is_applied=True)
+    if all(each.outcome in (Outcome.ALLOW, Outcome.ASK) for each in verdicts):
+        return replace(output, judgement=applied)
+    text = None
+    if said := [each for each in verdicts if each.place == TEXT]:
+        text = _left(said, _text_of(output))
+    indexes = [place for place, call in enumerate(output.calls) if _is_kept(call)]
+    args = {
+        place: _left_arguments(output.calls[place], [each for each in verdicts if each.place == place], turn)
+        for place in indexes
+    }
+    kept = [output.calls[place] for place in indexes]
+    called = [
+        (call.tool_call_id, call.tool_name, args[place]) for place, call in zip(indexes, kept, strict=True)
+    ]
+    reply = compose_reply(kept[0].tool_format if kept else tool_format, text, called)
+    calls = tuple(
+        AgentToolCall(
+            tool_name=call.tool_name,
+            tool_args=args[place],
+            tool_call_id=call.tool_call_id,
+            preamble=text,
+            **reply,
+        )
+        for place, call in zip(indexes, kept, strict=True)
+    )
+    moved = {TEXT: TEXT, **{place: new for new, place in enumerate(indexes)}}
+    verdicts = tuple(replace(each, place=moved[each.place]) for each in verdicts)
+    return replace(
+        output,
+        text=text,
+        calls=calls,
+        receipts=tuple(output.receipts[place] for place in indexes),
+        judgement=replace(applied, verdicts=verdicts),
+    )
+
+
+def apply_to_results(output: Checkpoint) -> Checkpoint:
+    """Return a turn whose actions have run with their results as the verdicts leave them."""
+    receipts: list[Receipt | None] = list(output.receipts)
+    judgement = output.judgement or NO_JUDGEMENT
+    for place, receipt in enumerate(receipts):
+        said = [each for each in judgement.verdicts if each.place == place and each.on == "result"]
+        if said and receipt is not None:
+            receipts[place] = replace(receipt, content=_left(said, receipt.content))
+    return replace(output, receipts=tuple(receipts))
+
+
+def decided(output: Checkpoint) -> Iterator[GuardExtra]:
+    """Yield what events say of the verdicts on a turn: one for each objection, and one for an act without any."""
+    acts: dict[tuple[int, Stage], list[Verdict]] = {}
+    for verdict in () if output.judgement is None else output.judgement.verdicts:
+        acts.setdefault((verdict.place, verdict.on), []).append(verdict)
+    for (place, stage), verdicts in acts.items():
+        call = None if place == TEXT else output.calls[place]
+        objections = [each for each in verdicts if each.outcome is not Outcome.ALLOW or each.failed]
+        for verdict in objections or verdicts[-1:]:
+            yield GuardExtra(
+                guards=tuple(each.guard for each in ([verdict] if objections else verdicts)),
+                on=stage,
+                outcome=verdict.outcome.value,
+                reason=verdict.reason,
+                failed=verdict.failed,
+                tool_name="" if call is None else call.tool_name,
+                tool_call_id="" if call is None else call.tool_call_id,
+            )
+
+
+def in_words(decision: GuardExtra, agent: str) -> str:
+    """Return a decision of guards in words."""
+    who = (
+        f"guard {decision.guards[0]}" if len(decision.guards) == 1 else f"guards {', '.join(decision.guards)}"
+    )
+    what = "" if decision.tool_name in ("", *MAIL_TOOLS) else f" of {decision.tool_name}"
+    does = {"allow": "allowed", "replace": "replaced", "refuse": "refused", "ask": "asks a person about"}
+    why = f": {decision.reason}" if decision.reason else ""
+    return f"{who} {does[decision.outcome]} the {decision.on}{what} by agent {agent}{why}"
+
+
+def refused(reason: str) -> str:
+    """Return what stands in a history in place of what was refused."""
+    return f"[refused: {reason}]"
+
+
+def _is_kept(call: AgentToolCall) -> bool:
+    """Return whether a call is more than text, or a call that the provider has run."""
+    return call.tool_name != TEXT_OUTPUT and call.tool_name not in BUILTIN_TOOLS
+
+
+def _text_of(output: Checkpoint) -> str:
+    """Return what an agent has written outside of the arguments of its calls."""
+    if output.text and output.text.strip():
+        return output.text
+    said = [str(call.tool_args.get("content", "")) for call in output.calls if call.tool_name == TEXT_OUTPUT]
+    said += dict.fromkeys(call.preamble for call in output.calls if call.preamble)
+    return "\n\n".join(filter(str.strip, said))
+
+
+def _mail_case(
+    place: int, call: AgentToolCall, tool: type[MAILTool], swarm: SwarmCore, turn: Turn
+) -> Iterator[Case]:
+    """Yield what a call of a tool of MAIL says, unless it says nothing."""
+    target = str(call.tool_args.get("target", ""))
+    name, other = parse_agent_address(target)
+    to_user = tool is SendResponse and other in (None, swarm.name) and not swarm.has(name)
+    stage: Stage = "answer" if tool is TaskComplete or to_user else "message"
+    words = _words_of(call, turn)
+    text = _json(call.tool_args) if words is None else "\n\n".join(words.values())
+    if text.strip():
+        act = _act(turn, stage, text, call=call, target="user" if stage == "answer" else target)
+        yield Case(place=place, act=act, stages=frozenset({stage}), is_json=words is None)
+
+
+_WORDS = ("subject", "body", "finish_message", "note", "reason")
+
+
+def _words_of(call: AgentToolCall, turn: Turn) -> dict[str, str] | None:
+    """Return the texts of a call of a tool of MAIL by their arguments; None if its arguments are not those of the tool.
+
+    The answer that a schema demands is one text.
+    """
+    if call.tool_name == TaskComplete.tool_name and turn.task.generation.output_schema is not None:
+        return {"finish_message": written(call.tool_args)}
+    try:
+        read_call(call)
+    except AgentFault:
+        return None
+    if not call.tool_args.keys() <= MAIL_TOOLS[call.tool_name].arguments().keys():
+        return None
+    return {name: call.tool_args[name] for name in _WORDS if call.tool_args.get(name) is not None}
+
+
+def _act(turn: Turn, stage: Stage, text: str, *, call: AgentToolCall | None = None, target: str = "") -> Act:
+    return Act(
+        on=stage,
+        agent=turn.mailbox,
+        caller=turn.task.instance,
+        task_id=turn.task.task_id,
+        text=text,
+        tool="" if call is None else call.tool_name,
+        arguments={} if call is None else call.tool_args,
+        target=target,
+    )
+
+
+def _verdict(case: Case, guard: Guard, outcome: Outcome, reason: object = "") -> Verdict:
+    return Verdict(
+        on=case.act.on,
+        place=case.place,
+        guard=guard.name,
+        outcome=outcome,
+        reason=" ".join(str(reason).split())[:MAX_REASON],
+    )
+
+
+def _left(verdicts: Sequence[Verdict], text: str) -> str:
+    """Return what verdicts leave of a text."""
+    for verdict in verdicts:
+        if verdict.outcome is Outcome.REFUSE:
+            return refused(verdict.reason)
+        text = verdict.by if verdict.outcome is Outcome.REPLACE else text
+    return text
+
+
+def _left_arguments(call: AgentToolCall, verdicts: Sequence[Verdict], turn: Turn) -> dict[str, Any]:
+    """Return what verdicts leave of the arguments of a call."""
+    args = call.tool_args
+    for verdict in verdicts:
+        if verdict.outcome is Outcome.REFUSE:
+            return {"refused": verdict.reason}
+        if verdict.outcome is Outcome.REPLACE:
+            args = _saying(call, args, verdict.by, turn)
+    return args
+
+
+def _saying(call: AgentToolCall, args: dict[str, Any], text: str, turn: Turn) -> dict[str, Any]:
+    """Return the arguments of a call with other words, as `Act.text` has them."""
+    is_mail = call.tool_name in MAIL_TOOLS and call.tool_name not in _RUN
+    words = _words_of(call, turn) if is_mail else None
+    if words is None:
+        return _arguments_in(text) or {}
+    if call.tool_name == TaskComplete.tool_name:
+        return {"finish_message": text}
+    if "subject" not in words:
+        return {**args, **dict.fromkeys(words, text)}
+    subject, gap, body = text.partition("\n\n")
+    return {**args, "subject": subject if gap else REPLACED, "body": body if gap else text}
+
+
+def _arguments_in(text: str) -> dict[str, Any] | None:
+    """Return the arguments of a call in JSON; None if they are not."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _json(args: Mapping[str, Any]) -> str:
+    return json.dumps(args, ensure_ascii=False)
