@@ -1,6 +1,6 @@
 """Callers' own tokens of the identity provider, sealed, for servers to which turns pass them on.
 
-Whoever takes requests seals them with a public key; only turns have the private key that opens them (HPKE, RFC 9180).
+What takes requests seals them with a public key; only turns have the private key that opens them (HPKE, RFC 9180).
 """
 
 import binascii
