@@ -125,6 +125,7 @@ def local(
         client_secret=environ.get(CLIENT_SECRET_VARIABLE, ""),
         seal=read_seal(environ),
         telemetry=telemetry_of_server(config.telemetry, config.swarm.name, backend.depths),
+        retention=config.storage.retention_days * 86_400.0 or None,
     )
 
 

@@ -157,6 +157,8 @@ class System[Q: TurnQueue]:
             permits=self.permits,
             caller_tokens=self._caller_tokens,
             versions=Versions(backend.documents, clock, retention=retention),
+            documents=self.documents,
+            retention=retention,
         )
         self.entry = entry
         self.on_unfinished: Callable[[int], object] | None = None

@@ -46,6 +46,7 @@ SECTIONS = {
     },
     "Administer a server": {
         "token": "mail.cli.token",
+        "caller": "mail.cli.callers",
         "audit": "mail.cli.audit",
         "swarm": "mail.cli.swarms",
         "webhook": "mail.cli.webhooks",
@@ -66,6 +67,7 @@ MODULES = {name: module for names in SECTIONS.values() for name, module in names
 
 GROUPS = {
     "task": "List, show, watch, approve, cancel and fork your tasks.",
+    "caller": "Delete everything of a caller, and hold what nobody may delete.",
     "swarm": "List the versions of the server's swarm.",
     "dead-letter": "Manage messages that could not be processed.",
     "webhook": "Manage webhooks for task events.",

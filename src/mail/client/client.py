@@ -534,6 +534,32 @@ class MAILClient(Messaging):
         """Begin a run of a schedule now, and return it, with its `task_id`."""
         return await self._ask("run_schedule", name=name)
 
+    # ---------------------------------------------------------------------------------------------- callers
+
+    async def get_caller(self, caller: str) -> JSONObject:
+        """Return how far the deletion of a caller (`user:ann`) has come, and the caller's holds. For admins."""
+        return await self._ask("get_caller", caller=caller)
+
+    async def delete_caller(self, caller: str) -> JSONObject:
+        """Begin to delete everything that the server stores about a caller, and return how far that has come.
+
+        `get_caller` shows its progress. Raises ServerError with status 409 if something is on hold. For admins.
+        """
+        return await self._ask("delete_caller", caller=caller)
+
+    async def get_holds(self) -> list[JSONObject]:
+        """Return what nobody may delete, the oldest hold first. For admins."""
+        found: list[JSONObject] = (await self._ask("get_holds"))["holds"]
+        return found
+
+    async def set_hold(self, caller: str, reason: str, *, task_id: str | None = None) -> JSONObject:
+        """Keep a caller's task, or everything of the caller, from being deleted. For admins."""
+        return await self._ask("set_hold", caller=caller, reason=reason, task_id=task_id)
+
+    async def lift_hold(self, caller: str, *, task_id: str | None = None) -> JSONObject:
+        """Lift the hold on a caller's task, or on everything of the caller. For admins."""
+        return await self._ask("lift_hold", caller=caller, task_id=task_id)
+
     # ----------------------------------------------------------------------------------------------- swarms
 
     async def get_swarm(self, *, prompts: bool = False) -> JSONObject:

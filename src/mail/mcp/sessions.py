@@ -660,11 +660,11 @@ async def _shown(result: "CallToolResult") -> str:
     if result.is_error:
         raise ActionFailed(show_tool_error(result))
     files = TURN.get().files
-    parts = tool_result(result, has_files=files is not None)
+    shown = tool_result(result, has_files=files is not None)
     return "\n".join(
         [
             (await files.add(each)).in_words if files is not None and not isinstance(each, str) else str(each)
-            for each in parts
+            for each in shown
         ]
     )
 

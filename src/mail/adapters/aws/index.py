@@ -130,9 +130,9 @@ class TaskIndex:
         due = [(task, item) for task, item in tasks if float(item["due"]["N"]) <= until]
         return due, [item["PK"]["S"] for item in items if DELETING in item]
 
-    async def oldest_start(self) -> float:
-        """Return 0: no index has all tasks in order, and what nobody needs here expires."""
-        return 0.0
+    async def list_oldest(self, *, limit: int, cursor: str | None = None) -> TaskPage:
+        """Return none: no index has all tasks in order, and what nobody needs here expires."""
+        return TaskPage([], None, is_ordered=False)
 
     async def usage_of(self, instance: str) -> CallerUsage:
         """Return what an instance's tasks took up when they last began or stopped, by the index."""

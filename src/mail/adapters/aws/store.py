@@ -119,7 +119,7 @@ class DynamoDBStore:
         self.read_inbox, self.read_events = reader.read_inbox, reader.read_events
         self.list_tasks, self.list_dead, self.list_ready = index.list_tasks, index.list_dead, index.list_ready
         self.count_running, self.usage_of = index.count_running, index.usage_of
-        self.count_active_instances, self.oldest_start = index.count_active_instances, index.oldest_start
+        self.count_active_instances, self.list_oldest = index.count_active_instances, index.list_oldest
 
     async def load(self, key: TaskKey) -> Task | None:
         item = await self._reader.find(key)
@@ -288,6 +288,9 @@ class DynamoDBStore:
                 raise VersionConflict(await self.load(task.key)) from refusal
         await self._delete_items(name)
         self._changes.notify(task.key)
+
+    async def scrub(self, *, is_quiet: bool) -> None:
+        """Do nothing: what is deleted takes up no space."""
 
     async def _delete_items(self, name: str) -> None:
         """Delete the items and texts of a task that counts as gone; its own item is the last, to resume this."""

@@ -181,6 +181,21 @@ CREATE TABLE mail.swarm_versions (
     specification text NOT NULL,
     used text
 );
+CREATE TABLE mail.holds (
+    name text COLLATE "C" PRIMARY KEY,
+    record text NOT NULL
+);
+CREATE TABLE mail.caller_deletions (
+    caller text COLLATE "C" PRIMARY KEY,
+    record text NOT NULL,
+    until double precision
+);
+CREATE TABLE mail.deleted_tasks (
+    name text COLLATE "C" PRIMARY KEY,
+    deleted text NOT NULL,
+    until double precision NOT NULL
+);
+CREATE INDEX forgotten_tasks ON mail.deleted_tasks (until);
 CREATE TABLE mail.webhooks (
     caller text COLLATE "C" NOT NULL,
     id text NOT NULL,

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
 from math import inf
 from time import time
 from typing import Any, LiteralString
@@ -457,12 +456,13 @@ class PostgresStore:
         )
         return int(count)
 
-    async def oldest_start(self) -> float:
+    async def list_oldest(self, *, limit: int, cursor: str | None = None) -> TaskPage:
         rows = await self._sql.fetch(
-            "SELECT born, state FROM mail.tasks WHERE position(':' IN instance) > 0 ORDER BY born LIMIT 1"
+            "SELECT born, state FROM mail.tasks WHERE position(':' IN instance) > 0 AND born > %s"
+            " ORDER BY born LIMIT %s",
+            (0 if cursor is None else read_cursor(cursor), limit + 1),
         )
-        tasks = (await self._page(rows, 1)).tasks
-        return datetime.fromisoformat(tasks[0].started).timestamp() if tasks else inf
+        return await self._page(rows, limit)
 
     async def usage_of(self, instance: str) -> CallerUsage:
         ((stored, asleep),) = await self._sql.fetch(
@@ -487,6 +487,9 @@ class PostgresStore:
         refused = await self._sql.run(work)
         if refused is not None:
             raise VersionConflict(None if refused[0] is None else read_task(refused[0]))
+
+    async def scrub(self, *, is_quiet: bool) -> None:
+        """Do nothing: PostgreSQL vacuums its tables by itself."""
 
     async def _check_snapshot(self, key: TaskKey, at: int) -> None:
         """Raise TaskNotFound or BadRequest unless the task has an event of this seq."""

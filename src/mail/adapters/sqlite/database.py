@@ -140,6 +140,21 @@ CREATE TABLE swarm_versions (
     specification TEXT NOT NULL,
     used TEXT
 );
+CREATE TABLE holds (
+    name TEXT PRIMARY KEY,
+    record TEXT NOT NULL
+);
+CREATE TABLE caller_deletions (
+    caller TEXT PRIMARY KEY,
+    record TEXT NOT NULL,
+    until REAL
+);
+CREATE TABLE deleted_tasks (
+    name TEXT PRIMARY KEY,
+    deleted TEXT NOT NULL,
+    until REAL NOT NULL
+);
+CREATE INDEX forgotten_tasks ON deleted_tasks (until);
 CREATE TABLE webhooks (
     caller TEXT NOT NULL,
     id TEXT NOT NULL,
@@ -265,6 +280,8 @@ class SQLiteDatabase:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA wal_autocheckpoint = {LONGEST_LOG}")
             connection.execute(f"PRAGMA synchronous = {self.synchronous}")
+            # what moves to another page leaves no copy that a later deletion would not find; it costs no write
+            connection.execute("PRAGMA secure_delete = FAST").fetchall()
         except BaseException:
             connection.close()
             raise

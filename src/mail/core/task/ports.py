@@ -312,10 +312,10 @@ class Store(Contents, WaitRecords, Protocol):
     async def count_active_instances(self) -> int:
         """Return how many instances have a running task."""
 
-    async def oldest_start(self) -> float:
-        """Return a time before which no task of a caller began, in seconds since the epoch; infinity without tasks.
+    async def list_oldest(self, *, limit: int, cursor: str | None = None) -> TaskPage:
+        """Return a page of the tasks of all callers, oldest first, without those of the server.
 
-        A store that doesn't know returns 0.
+        A store whose data expires has no such order: it returns none, and says so (`TaskPage.is_ordered`).
         """
 
     async def usage_of(self, instance: str) -> CallerUsage:
@@ -324,7 +324,14 @@ class Store(Contents, WaitRecords, Protocol):
     async def delete(self, task: Task) -> None:
         """Delete a task, with everything that it stores, unless it has changed: it is gone as a whole.
 
-        A process that dies meanwhile may leave invisible parts, which `list_due` deletes. Raises VersionConflict.
+        A process that dies meanwhile may leave invisible parts, which `list_due` deletes. Many may be deleted at the
+        same time. Raises VersionConflict.
+        """
+
+    async def scrub(self, *, is_quiet: bool) -> None:
+        """Overwrite what deletions have left in unused space, and give that back; nothing to do for most stores.
+
+        Call it after a deletion; what takes long is done when it is called while this process `is_quiet`.
         """
 
 
@@ -432,6 +439,9 @@ class Files(Protocol):
 
     async def drop_files(self, key: TaskKey) -> None:
         """Forget what a deleted task refers to, and delete the files to which no other task refers."""
+
+    async def drop_unused(self, instance: str) -> None:
+        """Delete the files of a caller to which no task refers."""
 
 
 ReadFile = Callable[[str], Awaitable[bytes | None]]
