@@ -99,6 +99,7 @@ ERASERS = {
     Kind.WEBHOOK: {"TasksRole", "StreamRole", "SweeperRole"},
     Kind.IDEMPOTENCY_KEY: DOORS | {"SweeperRole"},
     Kind.HOLD: {"TasksRole", "StreamRole"},
+    Kind.CALLER_TOKEN: {"SweeperRole"},
 }
 
 CHANGE_TASKS = {"TasksRole", *DOORS, *QUEUES}

@@ -255,6 +255,7 @@ class ServerDocuments:
 
     async def forget(self, caller: str) -> None:
         """Delete a caller's tokens, webhooks and idempotency keys."""
+        await self._documents.delete(Kind.CALLER_TOKEN, caller)
         role_and_id = caller.rpartition("@")[0]
         for token in await self.tokens():
             if f"{token.role}:{token.id}" == role_and_id:

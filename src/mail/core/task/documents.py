@@ -39,17 +39,14 @@ class Kind(StrEnum):
     """`(pattern)`"""
     SWARM_VERSION = "version of the swarm"
     """`(digest)`"""
-<<<<<<< HEAD
     CALLER_TOKEN = "caller's token"  # noqa: S105
     """`(caller)`"""
-=======
     HOLD = "hold"
     """`(role:id@swarm)` or `(role:id@swarm#task_id)`"""
     CALLER_DELETION = "deletion of a caller"
     """`(role:id@swarm)`"""
     DELETED_TASK = "deleted task"
     """`(role:id@swarm#task_id)`"""
->>>>>>> main
     AUDIT = "audit entry"
     """`(id)`; ids are in the order of time."""
     ISSUER_KEYS = "keys of the identity provider"
