@@ -349,6 +349,40 @@ class MAILClient(Messaging):
 
     # ----------------------------------------------------------------------------------------- dead letters
 
+    async def get_approvals(self) -> list[JSONObject]:
+        """Return the calls that wait for a decision, of the caller's tasks, and those that it may review."""
+        none: list[JSONObject] = []
+        return await self._ask_pages(
+            "get_approvals", none, lambda found, page: found + page["approvals"], None
+        )
+
+    async def get_approval(self, approval_id: str) -> JSONObject:
+        """Return a call that waits for a decision."""
+        return await self._ask("get_approval", approval_id=approval_id)
+
+    async def decide_approval(
+        self,
+        approval_id: str,
+        decision: Literal["approve", "edit", "reject"],
+        *,
+        arguments: Mapping[str, Any] | None = None,
+        reason: str = "",
+        arguments_sha256: str | None = None,
+    ) -> JSONObject:
+        """Decide on a call, of the caller's tasks or that it may review; it need not be the owner of the task.
+
+        With the `arguments_sha256` of the call, it is refused for other arguments. Raises as other methods: 404 if the
+        call no longer waits, 403 if others decide on it.
+        """
+        return await self._ask(
+            "decide_approval",
+            approval_id=approval_id,
+            decision=decision,
+            arguments=arguments,
+            reason=reason,
+            arguments_sha256=arguments_sha256,
+        )
+
     async def get_dead_letters(
         self, *, task_id: str | None = None, caller: str | None = None, limit: int | None = None
     ) -> list[JSONObject]:

@@ -100,6 +100,13 @@ CREATE TABLE mail.waits (
     PRIMARY KEY (task, id)
 );
 CREATE INDEX waits_in_order ON mail.waits (task, due, id) WHERE due IS NOT NULL;
+CREATE TABLE mail.asks (
+    who text COLLATE "C" NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    task uuid NOT NULL,
+    PRIMARY KEY (who, id)
+);
+CREATE INDEX asks_of_tasks ON mail.asks (task);
 CREATE TABLE mail.contents (
     task uuid NOT NULL,
     ref text COLLATE "C" NOT NULL,

@@ -74,6 +74,13 @@ CREATE TABLE waits (
     PRIMARY KEY (task, id)
 ) WITHOUT ROWID;
 CREATE INDEX waits_in_order ON waits (task, due, id) WHERE due IS NOT NULL;
+CREATE TABLE asks (
+    who TEXT NOT NULL,
+    id TEXT NOT NULL,
+    task INTEGER NOT NULL REFERENCES tasks,
+    PRIMARY KEY (who, id)
+) WITHOUT ROWID;
+CREATE INDEX asks_of_tasks ON asks (task);
 CREATE TABLE contents (
     task INTEGER NOT NULL REFERENCES tasks,
     ref TEXT NOT NULL,

@@ -32,6 +32,7 @@ class Act(StrEnum):
     REMOVE_SWARM = "remove swarm"
     CANCEL_TASK = "cancel task"
     DELETE_TASK = "delete task"
+    DECIDE = "decide on call"
     DELETE_CALLER = "delete caller"
     SET_HOLD = "set hold"
     LIFT_HOLD = "lift hold"
