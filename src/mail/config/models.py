@@ -74,6 +74,7 @@ _VARIABLES: Mapping[str, tuple[str, ...]] = {
     "MAIL_AUDIT_DAYS": ("storage", "audit_days"),
     "MAIL_UNREACHABLE_SECONDS": ("interswarm", "unreachable_seconds"),
     "MAIL_WEBHOOKS_ALLOW_PRIVATE": ("webhooks", "allow_private_addresses"),
+    "MAIL_BREAK_GLASS": ("auth", "break_glass"),
     "MAIL_JWT_ISSUER": ("auth", "jwt", "issuer"),
     "MAIL_JWT_AUDIENCE": ("auth", "jwt", "audience"),
     "MAIL_JWT_CLIENT_ID": ("auth", "jwt", "client_id"),

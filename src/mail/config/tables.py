@@ -174,9 +174,11 @@ class AuthConfig(Table):
 
     Attributes:
         jwt: the identity provider whose tokens are accepted.
+        break_glass: whether admins may read the tasks of others, who see it in their tasks.
     """
 
     jwt: JWTSettings = JWTSettings()
+    break_glass: bool = False
 
 
 class WebhooksConfig(Table):

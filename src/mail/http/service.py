@@ -198,6 +198,7 @@ class Service:
         heartbeat: seconds of silence after which a stream sends a ping.
         audit_seconds: seconds after which entries of the audit are deleted; None for never.
         audited_reads: the reads of this process that are in the audit, and until when they need no further entry.
+        break_glass: whether admins may read the tasks of others.
         debug: whether to serve the endpoints for developers.
         stopping: set when the server begins to shut down, before it waits for open connections.
         time_left: returns the seconds until a request is cut off; None for no limit.
@@ -228,6 +229,7 @@ class Service:
     max_body_bytes: int = 4 * 1024 * 1024
     heartbeat: float = 15.0
     audit_seconds: float | None = None
+    break_glass: bool = False
     audited_reads: dict[AuditEntry, float] = field(default_factory=dict)
     debug: bool = False
     stopping: StopSignal = field(default_factory=StopSignal)

@@ -88,6 +88,7 @@ def make_service(
         started=system.clock.now().timestamp(),
         max_body_bytes=config.settings.max_body_bytes,
         audit_seconds=config.storage.audit_days * 86_400.0 or None,
+        break_glass=config.auth.break_glass,
         debug=config.debug,
         time_left=time_left,
         stream_seconds=stream_seconds,
