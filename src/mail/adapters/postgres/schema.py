@@ -166,6 +166,11 @@ CREATE TABLE mail.idempotency_keys (
     PRIMARY KEY (caller, key)
 );
 CREATE INDEX forgotten_keys ON mail.idempotency_keys (until);
+CREATE TABLE mail.caller_tokens (
+    caller text COLLATE "C" PRIMARY KEY,
+    sealed text NOT NULL,
+    expires double precision NOT NULL
+);
 CREATE TABLE mail.audit (
     id text COLLATE "C" PRIMARY KEY,
     record text NOT NULL,

@@ -125,6 +125,11 @@ CREATE TABLE idempotency_keys (
     PRIMARY KEY (caller, key)
 );
 CREATE INDEX forgotten_keys ON idempotency_keys (until);
+CREATE TABLE caller_tokens (
+    caller TEXT PRIMARY KEY,
+    sealed TEXT NOT NULL,
+    expires REAL NOT NULL
+);
 CREATE TABLE audit (
     id TEXT PRIMARY KEY,
     record TEXT NOT NULL,
