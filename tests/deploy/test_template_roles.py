@@ -34,6 +34,7 @@ ISSUERS = {"WhoamiRole", "StreamRole"}
 REGISTRARS = {"SwarmsRole", "PeerHealthRole", "StreamRole"}
 DOORS = {"MessageRole", "InterswarmRole", "StreamRole", "ProtocolsRole"}
 SETTERS = {"SwarmsRole", "StreamRole"}
+SEALERS = {"MessageRole", "WhoamiRole", "StreamRole", "ProtocolsRole"}
 BEGINNERS = {"TasksRole", "OutboundRole", "SweeperRole"}
 """Roles of functions that begin the runs of schedules."""
 QUEUES = {"TurnRole", "OutboundRole", "DeadLetterRole", "SweeperRole"}
@@ -55,8 +56,12 @@ WRITERS = {
     Kind.IDEMPOTENCY_KEY: DOORS,
     Kind.PERMITS: {"TurnRole"},
     Kind.SWARM_VERSION: DOORS | {"TurnRole", *BEGINNERS},
+    Kind.HOLD: {"TasksRole", "StreamRole"},
+    Kind.CALLER_DELETION: {"TasksRole", "StreamRole", "SweeperRole"},
+    Kind.DELETED_TASK: DOORS | {"SweeperRole"},
     Kind.AUDIT: HTTP,  # and nobody deletes an entry
     Kind.ISSUER_KEYS: {"PeerHealthRole"},  # which nobody calls
+    Kind.CALLER_TOKEN: SEALERS,
 }
 READERS = {
     Kind.TOKEN: HTTP,
@@ -70,23 +75,31 @@ READERS = {
     Kind.IDEMPOTENCY_KEY: DOORS,
     Kind.PERMITS: {"TurnRole"},
     Kind.SWARM_VERSION: HTTP | QUEUES,
+    Kind.HOLD: DOORS | {"TasksRole", "SweeperRole"},
+    Kind.CALLER_DELETION: {"TasksRole", "StreamRole", "SweeperRole"},
+    Kind.DELETED_TASK: DOORS,
     Kind.AUDIT: {"StreamRole"},
     Kind.ISSUER_KEYS: HTTP | {"PeerHealthRole"},
+    Kind.CALLER_TOKEN: {"TurnRole"},
 }
 LISTERS = {
-    Kind.TOKEN: ISSUERS,
+    Kind.TOKEN: ISSUERS | {"SweeperRole"},
+    Kind.HOLD: {"TasksRole", "StreamRole"},
+    Kind.CALLER_DELETION: {"SweeperRole", "StreamRole"},
     Kind.PEER: READERS[Kind.PEER],
     Kind.FOUND_PEER: READERS[Kind.FOUND_PEER] | {"TurnRole"},
     Kind.WEBHOOK: {"TasksRole", "StreamRole"},
     Kind.AUDIT: ISSUERS,
 }
 ERASERS = {
-    Kind.TOKEN: ISSUERS,
+    Kind.TOKEN: ISSUERS | {"SweeperRole"},
     Kind.SIGN_IN_LINK: ISSUERS,
     Kind.PEER: REGISTRARS,
     Kind.FOUND_PEER: REGISTRARS,
-    Kind.WEBHOOK: {"TasksRole", "StreamRole"},
-    Kind.IDEMPOTENCY_KEY: DOORS,
+    Kind.WEBHOOK: {"TasksRole", "StreamRole", "SweeperRole"},
+    Kind.IDEMPOTENCY_KEY: DOORS | {"SweeperRole"},
+    Kind.HOLD: {"TasksRole", "StreamRole"},
+    Kind.CALLER_TOKEN: {"SweeperRole"},
 }
 
 CHANGE_TASKS = {"TasksRole", *DOORS, *QUEUES}

@@ -1,5 +1,6 @@
 """The tables of `mail.toml` with plain values and their documented defaults."""
 
+import re
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -149,11 +150,13 @@ class StorageConfig(Table):
         database: the path of an SQLite file, `auto`, `:memory:`, or the URL of a PostgreSQL database or a DynamoDB
             table. Set as `auto`, a path, `sqlite:///path`, `none`, `postgresql://user:password@host/database` or `dynamodb://table`.
         synchronous: for SQLite; `normal` survives a crash of the process, `full` also a power loss.
+        retention_days: days after which a task is deleted in which nothing happens; 0 for never.
         audit_days: days after which entries of the audit are deleted; 0 for never.
     """
 
     database: Annotated[str, AfterValidator(read_database)] = AUTO
     synchronous: Literal["normal", "full"] = "normal"
+    retention_days: int = Field(default=0, ge=0, le=36_500)
     audit_days: int = Field(default=400, ge=0)
 
     @property
@@ -172,9 +175,11 @@ class AuthConfig(Table):
 
     Attributes:
         jwt: the identity provider whose tokens are accepted.
+        break_glass: whether admins may read the tasks of others, who see it in their tasks.
     """
 
     jwt: JWTSettings = JWTSettings()
+    break_glass: bool = False
 
 
 class WebhooksConfig(Table):
@@ -198,6 +203,13 @@ def read_origin(text: str) -> str:
     if text != "*" and (url.scheme not in ("http", "https") or not url.netloc or text.lower() != origin):
         raise ValueError(f"{text!r} is not an origin such as http://localhost:3000, without a path")
     return text.lower()
+
+
+def read_mail_host(text: str) -> str:
+    """Return the host of MAIL 2.0 addresses. Raises ValueError."""
+    if not re.fullmatch(r"(?!-)[a-z0-9-]+(\.(?!-)[a-z0-9-]+)*", text):
+        raise ValueError(f"{text!r} is not a domain name in lower case, such as mail.example.com")
+    return text
 
 
 def read_schedules(schedules: list[Schedule]) -> list[Schedule]:

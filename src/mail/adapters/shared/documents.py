@@ -32,8 +32,12 @@ _TABLES = {
     Kind.WEBHOOK: _Table("webhooks", ("caller", "id"), ("record",)),
     Kind.PERMITS: _Table("permits", ("name",), ("record", "version")),
     Kind.SWARM_VERSION: _Table("swarm_versions", ("digest",), ("specification", "used")),
+    Kind.HOLD: _Table("holds", ("name",), ("record",)),
+    Kind.CALLER_DELETION: _Table("caller_deletions", ("caller",), ("record",), "until"),
+    Kind.DELETED_TASK: _Table("deleted_tasks", ("name",), ("deleted",), "until"),
     Kind.AUDIT: _Table("audit", ("id",), ("record", "outcome"), "expires"),
     Kind.IDEMPOTENCY_KEY: _Table("idempotency_keys", ("caller", "key"), ("digest", "task_id"), "until"),
+    Kind.CALLER_TOKEN: _Table("caller_tokens", ("caller",), ("sealed",), "expires"),
 }
 
 _SETTINGS = _Table("settings", ("name",), ("value",))
@@ -95,7 +99,7 @@ class SQLDocuments:
                 values[f"was_{column}"] = value
             statement = f"UPDATE {name} SET {changes} WHERE {' AND '.join(asked)} RETURNING 1"  # noqa: S608
             return bool(await self._execute(statement, values))
-        if condition is PutIf.ABSENT and table.expires is not None:
+        if table.expires is not None and now:
             expired: LiteralString = f"DELETE FROM {name} WHERE {table.expires} <= {self._named('now')}"  # noqa: S608
             await self._execute(expired, {"now": now})
         has_room: LiteralString = "true"

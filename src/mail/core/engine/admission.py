@@ -10,8 +10,9 @@ from dataclasses import replace
 from functools import partial
 from typing import cast
 
+from mail.core.decisions.break_glass import open_task
 from mail.core.decisions.cancel import cancel
-from mail.core.decisions.delete import check_deletable
+from mail.core.decisions.delete import check_deletable, may_be_named
 from mail.core.decisions.fork import fork
 from mail.core.decisions.receive import begin, may_reach, possible_keys, receive, runner_of
 from mail.core.decisions.submit import Submission, admit, check_time
@@ -291,7 +292,10 @@ class Admission:
             except TaskNotFound:
                 await self._drop_files(key)  # in case that a process died between these two deletions
                 raise
-            check_deletable(task, held(await wiring.store.read_leases(key, now=wiring.now())))
+            hold = None if wiring.documents is None else await wiring.documents.hold_on(key)
+            check_deletable(task, held(await wiring.store.read_leases(key, now=wiring.now())), hold)
+            if wiring.documents is not None and may_be_named(task, wiring.now()):
+                await wiring.documents.remember_deleted(key, now=wiring.now())
             with suppress(VersionConflict):
                 await wiring.store.delete(task)
                 await self._drop_files(key)
@@ -316,6 +320,11 @@ class Admission:
         return None is not await self.adopt(
             task, lambda task: remove(task, wiring.swarm_of(task), webhook_id, caller, wiring.clock)
         )
+
+    async def open_task(self, by: Principal, task: Task, reason: str) -> None:
+        """Say in a task that an admin, who isn't its owner, reads it."""
+        wiring = self._wiring
+        await self.adopt(task, lambda task: open_task(task, wiring.swarm_of(task), by, reason, wiring.clock))
 
     async def fork(
         self,
