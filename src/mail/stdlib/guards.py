@@ -37,7 +37,7 @@ def max_length(characters: int, on: Stages = ("answer", "message"), name: str = 
 
 
 SECRETS: Mapping[str, str] = {
-    "a private key": r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----(?:[\s\S]{0,4096}?-----END [A-Z ]{0,30}PRIVATE KEY-----)?",
+    "a private key": r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----(?:[\s\S]{0,4096}?-----END [A-Z ]{11,41}-----)?",
     "an AWS access key": r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
     "a token of GitHub": r"\b(?:gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{22,255})\b",
     "a key of OpenAI or Anthropic": r"(?<![A-Za-z0-9_-])sk-[A-Za-z0-9_-]{20,255}",
@@ -106,7 +106,7 @@ class PolicyRule(BaseModel):
         """Return whether it decides on a call, whose `arguments` it checks."""
         names = (
             (act.tool, self.actions),
-            (act.agent.partition("~")[0], self.agents),
+            (act.agent, self.agents),
             (act.caller, self.callers),
         )
         return all(
