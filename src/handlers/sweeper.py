@@ -10,6 +10,9 @@ from mail.core.task.leases import AHEAD_SECONDS, QUIET_SECONDS
 
 logger = logging.getLogger("mail.handlers.sweeper")
 
+DELETION_SECONDS = 20.0
+"""Seconds of each minute that deletions of callers get."""
+
 _loop = make_loop()
 _system = make_system()
 startup.end()
@@ -25,6 +28,7 @@ async def _sweep() -> dict[str, int]:
     await _system.served.refresh()
     await _system.declare_schedules()
     swept = await _system.runtime.sweep(ahead=AHEAD_SECONDS, quiet_for=QUIET_SECONDS)
+    await _system.runtime.deletions.work(seconds=DELETION_SECONDS)
     if swept.waiting:
         logger.warning("published %d lost wake-ups again: mail had been waiting", swept.waiting)
     return {"wake_ups": swept.waiting, "taken_over": swept.taken_over}

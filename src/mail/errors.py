@@ -180,6 +180,10 @@ class NotFound(MAILError):
     http_status = 404
 
 
+class HoldNotFound(NotFound):
+    """Nothing is on hold under this name; GET /holds lists what is."""
+
+
 class DeadLetterNotFound(NotFound):
     """This dead letter no longer exists."""
 
@@ -190,6 +194,10 @@ class TaskNotFound(NotFound):
 
 class CallbackNotFound(NotFound):
     """No call has this token; use the token that the action's `ctx.callback` had."""
+
+
+class ApprovalNotFound(NotFound):
+    """No call with this approval waits for your decision; it may be decided, or its task may have ended."""
 
 
 class CallNotFound(NotFound):
@@ -270,6 +278,14 @@ class TaskBusy(Conflict):
     """The task is running or has mail to deliver; cancel it, and try again."""
 
 
+class TaskHeld(Conflict):
+    """The task is on hold, and can't be deleted; an admin can lift the hold."""
+
+
+class CallerHeld(Conflict):
+    """Something of the caller is on hold; lift the hold first."""
+
+
 class ArgumentsDiffer(Conflict):
     """The decision was made for other arguments than those of the call; look at the call again."""
 
@@ -288,6 +304,12 @@ class QuestionOpen(Conflict):
 
 class TextGone(MAILError):
     """A text of this task is no longer stored: its retention has ended, or somebody has deleted it."""
+
+    http_status = 410
+
+
+class TaskDeleted(MAILError):
+    """The task that was begun with this Idempotency-Key has been deleted; use another key for another one."""
 
     http_status = 410
 

@@ -175,6 +175,9 @@ def test_every_operation_of_the_protocol_has_a_route_and_every_route_is_one(temp
     document = yaml.safe_load((ROOT / "spec" / "openapi.yaml").read_text(encoding="utf-8"))
     operations = [(verb.upper(), path) for path, item in document["paths"].items() for verb in item]
     operations.remove(("GET", "/metrics"))  # functions keep none; CloudWatch has theirs
+    operations += [
+        (verb, "/approvals/{approval_id}/{token}") for verb in ("GET", "POST")
+    ]  # a page for people
     assert sorted(routes) == sorted(operations)
 
 

@@ -55,6 +55,9 @@ WRITERS = {
     Kind.IDEMPOTENCY_KEY: DOORS,
     Kind.PERMITS: {"TurnRole"},
     Kind.SWARM_VERSION: DOORS | {"TurnRole", *BEGINNERS},
+    Kind.HOLD: {"TasksRole", "StreamRole"},
+    Kind.CALLER_DELETION: {"TasksRole", "StreamRole", "SweeperRole"},
+    Kind.DELETED_TASK: DOORS | {"SweeperRole"},
     Kind.AUDIT: HTTP,  # and nobody deletes an entry
     Kind.ISSUER_KEYS: {"PeerHealthRole"},  # which nobody calls
 }
@@ -70,23 +73,29 @@ READERS = {
     Kind.IDEMPOTENCY_KEY: DOORS,
     Kind.PERMITS: {"TurnRole"},
     Kind.SWARM_VERSION: HTTP | QUEUES,
+    Kind.HOLD: DOORS | {"TasksRole", "SweeperRole"},
+    Kind.CALLER_DELETION: {"TasksRole", "StreamRole", "SweeperRole"},
+    Kind.DELETED_TASK: DOORS,
     Kind.AUDIT: {"StreamRole"},
     Kind.ISSUER_KEYS: HTTP | {"PeerHealthRole"},
 }
 LISTERS = {
-    Kind.TOKEN: ISSUERS,
+    Kind.TOKEN: ISSUERS | {"SweeperRole"},
+    Kind.HOLD: {"TasksRole", "StreamRole"},
+    Kind.CALLER_DELETION: {"SweeperRole", "StreamRole"},
     Kind.PEER: READERS[Kind.PEER],
     Kind.FOUND_PEER: READERS[Kind.FOUND_PEER] | {"TurnRole"},
     Kind.WEBHOOK: {"TasksRole", "StreamRole"},
     Kind.AUDIT: ISSUERS,
 }
 ERASERS = {
-    Kind.TOKEN: ISSUERS,
+    Kind.TOKEN: ISSUERS | {"SweeperRole"},
     Kind.SIGN_IN_LINK: ISSUERS,
     Kind.PEER: REGISTRARS,
     Kind.FOUND_PEER: REGISTRARS,
-    Kind.WEBHOOK: {"TasksRole", "StreamRole"},
-    Kind.IDEMPOTENCY_KEY: DOORS,
+    Kind.WEBHOOK: {"TasksRole", "StreamRole", "SweeperRole"},
+    Kind.IDEMPOTENCY_KEY: DOORS | {"SweeperRole"},
+    Kind.HOLD: {"TasksRole", "StreamRole"},
 }
 
 CHANGE_TASKS = {"TasksRole", *DOORS, *QUEUES}

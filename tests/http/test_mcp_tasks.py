@@ -1,11 +1,12 @@
 """Agents call a swarm as an MCP server: its tasks are late results, and its progress is seen live."""
 
 import asyncio
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
-from desk_swarm import desk_swarm
+from desk_swarm import PNG, desk_swarm
 from support.faults.gates import Gate
 from support.processes.http_server import HTTPServer, eventually
 
@@ -39,10 +40,14 @@ async def server(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[H
         gate.opened.set()
 
 
+IMAGE = {"type": "image", "data": b64encode(PNG).decode(), "mimeType": "image/png"}
+
+
 def lead(view: View) -> Sequence[Call]:
     """Send the desk what the user says, and answer with what comes of it."""
     if view.mail.sender_type == "user" and view.history[-1]["role"] == "user":
-        return [call("desk", message=view.mail.body)]
+        files = [IMAGE] if view.mail.body == "look at this" else []
+        return [call("desk", message=view.mail.body, files=files)]
     return [complete(view.results[-1] if view.history[-1]["role"] == "tool" else view.mail.body)]
 
 
@@ -110,6 +115,24 @@ async def test_the_result_of_a_longer_task_comes_later(
         assert waiting.polled.polls == 1
         gate.opened.set()
         assert "dug" in await rig.answer(submitted)
+
+
+@pytest.mark.parametrize("seconds", [60.0, 0.0])
+async def test_files_of_a_result_are_stored(
+    server: HTTPServer, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """Whether the result comes in the turn of the call or later."""
+    monkeypatch.setattr(sessions, "TASK_SECONDS", seconds)
+    async with Client(client_of(server)) as rig:
+        if seconds:
+            submitted = await rig.submit("look at this")
+            answer = (await rig.outcome(submitted)).answer
+        else:
+            submitted = await rig.begin("look at this")
+            answer = await rig.answer(submitted)
+        [file_id] = await rig.runtime.caller_files.of_task(submitted.key)
+        assert f"image/png, {len(PNG)} bytes, file:{file_id}]" in answer
+        assert await rig.runtime.caller_files.read(submitted.key.instance, file_id) == PNG
 
 
 async def test_a_task_that_fails_is_an_error(server: HTTPServer, monkeypatch: pytest.MonkeyPatch) -> None:

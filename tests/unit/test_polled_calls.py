@@ -11,6 +11,7 @@ from support.engines.adapters import STORES
 from mail.core.engine.callbacks import MAX_CALLS_IN_A_TURN
 from mail.core.task.callbacks import CallResult, LaterCall, Polled
 from mail.core.task.events import EventKind
+from mail.core.task.files import File, files_in
 from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.mailboxes import CANCELLED_CALLS
 from mail.core.task.swarm import ActionCore, ProvidedTools, SwarmCore
@@ -129,6 +130,29 @@ async def test_the_result_comes_as_mail(tmp_path: Path, where: str) -> None:
             assert works.cancelled == []
     finally:
         await adapter.close()
+
+
+async def test_files_of_a_result_belong_to_the_task() -> None:
+    image = File(b"\x89PNG\r\n\x1a\n" + bytes(100_000), "boat.png")
+
+    class Draws(Works):
+        async def poll(self, polled: Polled) -> CallResult | Polled:
+            files = TURN.get().files
+            assert files is not None
+            return CallResult((await files.add(image)).in_words)
+
+    async with Rig(swarm_of(Draws()), concurrency=0) as rig:
+        key = await begin(rig)
+        before = (await rig.task(key)).stored_bytes
+        await ask(rig, key, 5.0)
+        assert (await rig.task(key)).stored_bytes - before > len(image.data)
+        messages = [each.message for each in await rig.store.read_events(key) if each.message]
+        told = messages[-1].message
+        [ref] = files_in(told.routing_info)
+        assert (ref.name, await rig.runtime.caller_files.read(key.instance, ref.id)) == (
+            "boat.png",
+            image.data,
+        )
 
 
 async def test_a_process_that_begins_asks_again(tmp_path: Path) -> None:

@@ -123,6 +123,7 @@ def local(
         auth_endpoints=auth_endpoints,
         client_secret=environ.get(CLIENT_SECRET_VARIABLE, ""),
         telemetry=telemetry_of_server(config.telemetry, config.swarm.name, backend.depths),
+        retention=config.storage.retention_days * 86_400.0 or None,
     )
 
 

@@ -152,6 +152,8 @@ class System[Q: TurnQueue]:
             base_url=config.interswarm.base_url.rstrip("/") or base_url,
             permits=self.permits,
             versions=Versions(backend.documents, clock, retention=retention),
+            documents=self.documents,
+            retention=retention,
         )
         self.entry = entry
         self.on_unfinished: Callable[[int], object] | None = None

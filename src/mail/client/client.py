@@ -349,6 +349,40 @@ class MAILClient(Messaging):
 
     # ----------------------------------------------------------------------------------------- dead letters
 
+    async def get_approvals(self) -> list[JSONObject]:
+        """Return the calls that wait for a decision, of the caller's tasks, and those that it may review."""
+        none: list[JSONObject] = []
+        return await self._ask_pages(
+            "get_approvals", none, lambda found, page: found + page["approvals"], None
+        )
+
+    async def get_approval(self, approval_id: str) -> JSONObject:
+        """Return a call that waits for a decision."""
+        return await self._ask("get_approval", approval_id=approval_id)
+
+    async def decide_approval(
+        self,
+        approval_id: str,
+        decision: Literal["approve", "edit", "reject"],
+        *,
+        arguments: Mapping[str, Any] | None = None,
+        reason: str = "",
+        arguments_sha256: str | None = None,
+    ) -> JSONObject:
+        """Decide on a call, of the caller's tasks or that it may review; it need not be the owner of the task.
+
+        With the `arguments_sha256` of the call, it is refused for other arguments. Raises as other methods: 404 if the
+        call no longer waits, 403 if others decide on it.
+        """
+        return await self._ask(
+            "decide_approval",
+            approval_id=approval_id,
+            decision=decision,
+            arguments=arguments,
+            reason=reason,
+            arguments_sha256=arguments_sha256,
+        )
+
     async def get_dead_letters(
         self, *, task_id: str | None = None, caller: str | None = None, limit: int | None = None
     ) -> list[JSONObject]:
@@ -533,6 +567,32 @@ class MAILClient(Messaging):
     async def run_schedule(self, name: str) -> JSONObject:
         """Begin a run of a schedule now, and return it, with its `task_id`."""
         return await self._ask("run_schedule", name=name)
+
+    # ---------------------------------------------------------------------------------------------- callers
+
+    async def get_caller(self, caller: str) -> JSONObject:
+        """Return how far the deletion of a caller (`user:ann`) has come, and the caller's holds. For admins."""
+        return await self._ask("get_caller", caller=caller)
+
+    async def delete_caller(self, caller: str) -> JSONObject:
+        """Begin to delete everything that the server stores about a caller, and return how far that has come.
+
+        `get_caller` shows its progress. Raises ServerError with status 409 if something is on hold. For admins.
+        """
+        return await self._ask("delete_caller", caller=caller)
+
+    async def get_holds(self) -> list[JSONObject]:
+        """Return what nobody may delete, the oldest hold first. For admins."""
+        found: list[JSONObject] = (await self._ask("get_holds"))["holds"]
+        return found
+
+    async def set_hold(self, caller: str, reason: str, *, task_id: str | None = None) -> JSONObject:
+        """Keep a caller's task, or everything of the caller, from being deleted. For admins."""
+        return await self._ask("set_hold", caller=caller, reason=reason, task_id=task_id)
+
+    async def lift_hold(self, caller: str, *, task_id: str | None = None) -> JSONObject:
+        """Lift the hold on a caller's task, or on everything of the caller. For admins."""
+        return await self._ask("lift_hold", caller=caller, task_id=task_id)
 
     # ----------------------------------------------------------------------------------------------- swarms
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from fastapi import Request
 
 from mail.auth.keys import Caller
+from mail.core.task.approvals import LinkHolder
 from mail.core.task.audit import MAX_TEXT, Act, AuditEntry
 from mail.errors import Forbidden, MAILError
 from mail.http.account import CALLER
@@ -24,8 +25,12 @@ from mail.http.service import Service, address_of, service_of
 logger = logging.getLogger("mail.audit")
 logger.setLevel(logging.INFO)
 
+Actor = Caller | LinkHolder
+"""Who acts: a caller, or who has the link of a call that waits for approval."""
+
 _OF_OTHERS = frozenset(
     {
+        Act.DECIDE,
         Act.READ_TURNS,
         Act.LIST_TASKS,
         Act.LIST_DEAD_LETTERS,
@@ -60,7 +65,7 @@ class Entry:
 
 @asynccontextmanager
 async def audited(
-    request: Request, caller: Caller, act: Act, on: str = "", *, owner: str | None = None, reason: str = ""
+    request: Request, caller: Actor, act: Act, on: str = "", *, owner: str | None = None, reason: str = ""
 ) -> AsyncGenerator[Entry]:
     """Audit the act that the block performs, with its outcome; see `record`. Raises StoreUnavailable."""
     line, outcome = Entry(on), "failed"
@@ -93,7 +98,7 @@ async def audited(
 
 async def record(
     request: Request,
-    caller: Caller,
+    caller: Actor,
     act: Act,
     on: str = "",
     *,
@@ -117,9 +122,9 @@ async def record(
     return True
 
 
-def _entry(request: Request, caller: Caller, act: Act, on: str, owner: str | None, reason: str) -> AuditEntry:
+def _entry(request: Request, caller: Actor, act: Act, on: str, owner: str | None, reason: str) -> AuditEntry:
     runtime = service_of(request).runtime
-    by = str(caller.principal(runtime.swarm.name))
+    by = str(caller.principal(runtime.swarm.name) if isinstance(caller, Caller) else caller)
     return AuditEntry.begin(
         runtime.clock, act, by, on, owner=owner, address=address_of(request)[:MAX_TEXT], reason=reason
     )

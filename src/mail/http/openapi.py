@@ -24,10 +24,12 @@ Send a message with `POST /message` and wait for the answer, watch the events as
 TAGS = [
     {"name": "messages", "description": "Talk to the swarm."},
     {"name": "tasks", "description": "Follow, inspect and control your tasks."},
+    {"name": "approvals", "description": "Decide on the calls that wait for you."},
     {"name": "files", "description": "Upload files for messages, and fetch those of your tasks."},
     {"name": "threads", "description": "Read the messages of your tasks by thread."},
     {"name": "webhooks", "description": "Manage webhooks for task events."},
     {"name": "schedules", "description": "Manage messages that the server posts at certain times."},
+    {"name": "callers", "description": "Delete everything of a caller, and hold what nobody may delete."},
     {"name": "server", "description": "The server, and your identity on it."},
     {"name": "tokens", "description": "Sign in to the page, and manage the server's API tokens."},
     {"name": "swarms", "description": "The swarm that the server runs, and the swarms it knows."},
@@ -39,11 +41,11 @@ _MEANINGS = {
     400: "The request is not valid; `detail` says what to change.",
     401: "The API key is missing or not valid.",
     403: "The key's role may not use this endpoint.",
-    404: "The task, call, dead letter, thread, file, webhook, schedule, token or swarm was not found, or the server "
-    "has this feature turned off.",
-    409: "The state of the task at that event is no longer stored, the call has ended, or there is a schedule of this "
-    "name already, or it is declared in `mail.toml`.",
-    410: "A text of the task is no longer stored.",
+    404: "The task, call, dead letter, thread, file, webhook, schedule, token, hold or swarm was not found, or the "
+    "server has this feature turned off.",
+    409: "The state of the task at that event is no longer stored, the call has ended, there is a schedule of this "
+    "name already, it is declared in `mail.toml`, or something is on hold.",
+    410: "A text of the task is no longer stored, or the task of this `Idempotency-Key` has been deleted.",
     412: "The task is at another generation than `If-Match` says.",
     413: "The request body is too large.",
     422: "This `Idempotency-Key` was used for another request.",

@@ -4,6 +4,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import datetime
 from hashlib import sha256
 from typing import Any, Literal, Protocol
 
@@ -17,8 +18,9 @@ from mail.core.protocol.values import value
 from mail.core.task.documents import ClaimedKey
 from mail.core.task.idempotency import REMEMBERED_SECONDS, IdempotencyKey, check
 from mail.core.task.limits import Budget
+from mail.core.task.task import TaskKey
 from mail.core.turns.context import CURRENT_TRACE
-from mail.errors import BadRequest, MAILError
+from mail.errors import BadRequest, MAILError, TaskDeleted
 from mail.http.service import Service, header, service_of
 
 _IDEMPOTENCY_KEY = b"idempotency-key"
@@ -161,12 +163,28 @@ async def claimed_key(
     known = await service.documents.claim_key(str(caller), key, claim, now=now)
     idempotency = IdempotencyKey(key=key, digest=claim.digest, until=known.until)
     check(known.digest, idempotency)
+    if known != claim:
+        await _check_not_deleted(service, TaskKey(str(caller), known.task_id), idempotency)
     try:
         yield Claimed(idempotency, known.task_id)
     except MAILError as error:
         if error.http_status < 500 and known == claim:
             await service.documents.forget_key(str(caller), key, task_id)
         raise
+
+
+async def _check_not_deleted(service: Service, key: TaskKey, given: IdempotencyKey) -> None:
+    """Raise TaskDeleted if the task that was begun with a key has been deleted since, so that nothing revives it."""
+    deleted, claimed = await service.documents.deleted_at(key), given.until - REMEMBERED_SECONDS
+    if deleted is None or deleted < claimed:
+        return
+    task = await service.runtime.store.load(key)
+    if (
+        task is None or datetime.fromisoformat(task.started).timestamp() > deleted
+    ):  # else its deletion broke off
+        raise TaskDeleted(
+            f"the task of Idempotency-Key {given.key!r} has been deleted; take a new key for another task"
+        )
 
 
 def _read_key(text: str) -> str:

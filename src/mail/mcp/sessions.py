@@ -16,7 +16,7 @@ from mail.core.protocol.traceparent import TRACEPARENT
 from mail.core.protocol.values import value
 from mail.core.task.callbacks import CallResult, Polled
 from mail.core.turns.context import TURN
-from mail.errors import ConfigurationError, MAILError
+from mail.errors import BadRequest, ConfigurationError, MAILError, PayloadTooLarge
 from mail.mcp.servers import ToolServer
 from mail.utils.outcomes import ActionFailed, seconds_left
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from mcp.shared.dispatcher import ProgressFnT
     from mcp_types import CallToolResult, RequestParamsMeta, Tool
 
-    from mail.core.task.files import File
     from mail.mcp.tasks import ServerTask
 
 logger = logging.getLogger(__name__)
@@ -153,14 +152,12 @@ class Session:
         finally:
             self._lock.release()
 
-    async def call(
-        self, tool: str, arguments: dict[str, Any], *, idempotent: bool
-    ) -> "list[str | File] | Polled":
-        """Call a tool and return its result: texts and files; or the task with which the server has answered.
+    async def call(self, tool: str, arguments: dict[str, Any], *, idempotent: bool) -> str | Polled:
+        """Call a tool and return its result, whose files are stored; or the task with which the server has answered.
 
         Only an idempotent call is repeated if the connection is lost. If another call is not answered, the error says
         that its outcome is unknown. Raises ActionFailed with the tool's error, or if
-        the server is unavailable.
+        the server is unavailable, and as `FilesOfTurn.add` does.
         """
         from mail.mcp.tasks import TaskBegun
 
@@ -197,9 +194,9 @@ class Session:
                 result = await request()
         except TaskBegun as begun:
             return await self._wait_for(begun.task)
-        return _shown(result)
+        return await _shown(result)
 
-    async def _wait_for(self, task: "ServerTask") -> "list[str | File] | Polled":
+    async def _wait_for(self, task: "ServerTask") -> str | Polled:
         """Return the result of a task that has just begun; the task itself if it takes longer."""
         lasts = LONGEST_TASK if task.ttl_ms is None else min(task.ttl_ms / 1000, LONGEST_TASK)
         until = _now() + min(TASK_SECONDS, seconds_left(TASK_SECONDS) / 2)
@@ -209,7 +206,7 @@ class Session:
                 await asyncio.sleep(polled.pause)
                 answer = await self._look_at(polled)
                 if not isinstance(answer, Polled):
-                    return _shown(answer)
+                    return await _shown(answer)
                 polled = answer
         except ServerFailed:  # it is asked again later
             return polled
@@ -224,12 +221,11 @@ class Session:
             answer = await self._look_at(polled)
             if isinstance(answer, Polled):
                 return answer
-            shown = _shown(answer)
+            return CallResult(await _shown(answer))
         except ServerFailed:
             raise
-        except ActionFailed as error:
+        except (ActionFailed, BadRequest, PayloadTooLarge) as error:
             return CallResult(str(error), has_failed=True)
-        return CallResult("\n".join(map(str, shown)))
 
     async def _look_at(self, polled: Polled) -> "CallToolResult | Polled":
         """Return the result of a task, or the task as it is now. Raises ActionFailed if it will have no result."""
@@ -605,13 +601,23 @@ SDK_MODULES: Sequence[str] = ("mcp", "mcp_types")
 NO_SDK = "the MCP SDK is not installed; install it with: pip install mcp"
 
 
-def _shown(result: "CallToolResult") -> "list[str | File]":
-    """Return the result of a tool as its agent sees it. Raises ActionFailed if it is an error."""
+async def _shown(result: "CallToolResult") -> str:
+    """Return the result of a tool as its agent reads it, after storing its files for the task of the running turn.
+
+    Raises ActionFailed if it is an error, and as `FilesOfTurn.add` does.
+    """
     from mail.mcp.results import show_tool_error, tool_result
 
     if result.is_error:
         raise ActionFailed(show_tool_error(result))
-    return tool_result(result, has_files=TURN.get().files is not None)
+    files = TURN.get().files
+    parts = tool_result(result, has_files=files is not None)
+    return "\n".join(
+        [
+            (await files.add(each)).in_words if files is not None and not isinstance(each, str) else str(each)
+            for each in parts
+        ]
+    )
 
 
 def _pause(task: "ServerTask") -> float:

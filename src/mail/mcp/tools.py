@@ -11,11 +11,10 @@ from hashlib import sha256
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from mail.actions.functions import as_result
 from mail.core.protocol.calls import BUILTIN_TOOLS, TEXT_OUTPUT
 from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.values import value
-from mail.core.task.callbacks import CallResult, Later, Polled
+from mail.core.task.callbacks import CallResult, Polled
 from mail.core.task.swarm import ActionCore, ProvidedTools
 from mail.core.turns.context import CURRENT_TASK, TURN
 from mail.errors import ConfigurationError
@@ -198,7 +197,7 @@ class MCPTools:
         read_only = hints is not None and bool(hints.read_only_hint)
         idempotent = read_only or (hints is not None and bool(hints.idempotent_hint))
 
-        async def call(arguments: dict[str, object]) -> str | Later | Polled:
+        async def call(arguments: dict[str, object]) -> str | Polled:
             before = self._provided.actions
             try:
                 result = await self._sessions.get(server).call(tool.name, arguments, idempotent=idempotent)
@@ -206,8 +205,7 @@ class MCPTools:
                 self._note_call(before)
             if isinstance(result, Polled):
                 return replace(result, work=json.dumps([server.name, result.work]))
-            texts = [part for part in result if isinstance(part, str)]
-            return "\n".join(texts) if len(texts) == len(result) else await as_result(name, result)
+            return result
 
         return ActionCore(
             name=name,

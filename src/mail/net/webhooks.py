@@ -1,6 +1,7 @@
 """Requests to webhooks over HTTP: signed, and only to addresses that callers may use."""
 
 import asyncio
+import hmac
 import socket
 from collections.abc import Sequence
 from ipaddress import ip_address
@@ -88,6 +89,13 @@ class HTTPWebhooks:
         """Raise BadRequest for a URL that may not be called, or a missing secret."""
         check_url(webhook.url, allow_private=self.allow_private)
         await self._key(webhook.secret_ref)
+
+    async def link_token(self, secret_ref: str, approval_id: str) -> str:
+        """Return the token in the link of an approval."""
+        key = await self._key(secret_ref)
+        assert key is not None
+        own_key = hmac.digest(key, b"link of an approval", "sha256")  # not that of signatures
+        return hmac.digest(own_key, approval_id.encode(), "sha256").hex()
 
     async def send(self, hook: TaskWebhook, event_id: str, body: bytes, *, seconds: float) -> Reply:
         """Send an event to a webhook, within so many seconds."""

@@ -12,6 +12,7 @@ from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.files import SQLiteFiles
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.decisions.submit import Submission
+from mail.core.engine.documents import ServerDocuments
 from mail.core.engine.permits import ModelPermits
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.watch import Submitted
@@ -128,6 +129,7 @@ class Rig:
             turn_seconds=self._turn_seconds,
             files=SQLiteFiles(self.database, self.clock),
             permits=ModelPermits(SQLiteDocuments(self.database), self.clock, self.swarm.model_limits),
+            documents=ServerDocuments(SQLiteDocuments(self.database)),
         )
         self.workers = LocalWorkers(self.runtime, self.queue, concurrency=max(1, self._concurrency))
         if self._concurrency:

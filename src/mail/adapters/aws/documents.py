@@ -1,6 +1,7 @@
 """Documents in the table, in partitions of their own: an item each, but one for all webhooks of a caller."""
 
 from collections.abc import Mapping
+from hashlib import sha256
 
 from mail.adapters.aws.client import AwsClient
 from mail.adapters.aws.items import Item, number, size_in_bytes, string
@@ -27,7 +28,14 @@ WEBHOOKS = "WEBHOOKS"
 AUDIT = "AUDIT"
 """The partition of the audit. Functions of HTTP may write to it, and turns may not."""
 
-_LISTED = {Kind.TOKEN: TOKENS, Kind.PEER: PEERS, Kind.FOUND_PEER: FOUND_PEERS, Kind.AUDIT: AUDIT}
+_LISTED = {
+    Kind.TOKEN: TOKENS,
+    Kind.PEER: PEERS,
+    Kind.FOUND_PEER: FOUND_PEERS,
+    Kind.AUDIT: AUDIT,
+    Kind.HOLD: "HOLD",
+    Kind.CALLER_DELETION: "CALLER_DELETION",
+}
 """The partitions whose sort keys are the keys of documents."""
 
 DOCUMENT_BYTES = 350_000
@@ -95,6 +103,10 @@ class DynamoDBDocuments:
             callers = [item["SK"]["S"] for item in await self._list(WEBHOOKS)]
             items = await self._table.get_many(map(_webhooks_of, callers))
             return [document for item in items for document in _webhooks_in(item)]
+        if kind is Kind.IDEMPOTENCY_KEY:
+            (caller,) = partition
+            keys = await self._list(f"ONCE#{caller}")
+            return [_document((caller, item["SK"]["S"].removeprefix("KEY#")), item) for item in keys]
         return [_document((item["SK"]["S"],), item) for item in await self._list(_LISTED[kind])]
 
     async def page(self, kind: Kind, *, limit: int, before: str = "") -> list[Document]:
@@ -181,6 +193,10 @@ def document_key(kind: Kind, key: tuple[str, ...]) -> Key:
             return f"SIGN_IN#{digest}", "LINK"
         case Kind.PEER | Kind.FOUND_PEER | Kind.AUDIT, (name,):
             return _LISTED[kind], name
+        case Kind.HOLD | Kind.CALLER_DELETION, (name,):  # which may be too long for a sort key
+            return _LISTED[kind], sha256(name.encode()).hexdigest()
+        case Kind.DELETED_TASK, (name,):
+            return f"DELETED#{name}", "DELETED"
         case Kind.PERMITS, (name,):
             return f"PERMITS#{name}", "PERMITS"
         case Kind.SWARM_VERSION, (digest,):

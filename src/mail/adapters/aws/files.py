@@ -3,6 +3,7 @@
     FILE#instance#id  FILE       the file: its name, type and size, and where its bytes are
     FILE#instance#id  T#task_id  a task that refers to it
     FILE#instance     UPLOADED#day  the bytes that a caller has uploaded on a day, and that no task refers to
+    FILE#instance     U#id       a file that the caller has uploaded within a day
     T                 file#id    the same, in the partition of the task, behind all that its deletion deletes
 
 A new object is below `uploads/`, where the bucket's lifecycle deletes it, until a task refers to the file.
@@ -26,6 +27,7 @@ UPLOADS, KEPT = "uploads/", "files/"
 
 FILE = "FILE"
 TASK_START, TASK_END = "T#", "T$"
+UPLOAD_START, UPLOAD_END = "U#", "U$"
 REFERENCE_START, REFERENCE_END = "file#", "file$"
 
 INLINE_BYTES = 300_000
@@ -66,6 +68,11 @@ class DynamoDBFiles:
             raise PayloadTooLarge(
                 f"a file of {len(data)} bytes can't be stored without a bucket (MAIL_BUCKET)"
             )
+        listed = {
+            **key_of((_of_caller(instance), UPLOAD_START + file.id)),
+            "expires_at": values[":expires_at"],
+        }
+        await self._table.put_many([listed])
         before = await self._table.update(key, _setting(values), "", values, returning="ALL_OLD")
         if not _is_unused_of(before, now):
             await self._count_unused(instance, file.size, now)
@@ -156,6 +163,15 @@ class DynamoDBFiles:
                 await self._delete(of_file, item)
             await self._table.delete_many([in_task])
 
+    async def drop_unused(self, instance: str) -> None:
+        async for page in self._table.pages(_of_caller(instance), UPLOAD_START, UPLOAD_END):
+            for upload in page:
+                of_file = file_key(instance, upload["SK"]["S"].removeprefix(UPLOAD_START))
+                item = await self._table.get(of_file)
+                if item is not None and not int(item["kept"]["N"]):
+                    await self._delete(of_file, item)
+            await self._table.delete_many((_of_caller(instance), upload["SK"]["S"]) for upload in page)
+
     async def _delete(self, of_file: Key, item: Item) -> None:
         """Delete a file, unless a task has begun to refer to it since its item was read."""
         is_deleted = await self._table.delete(of_file, "#kept = :kept", {":kept": item["kept"]})
@@ -180,7 +196,12 @@ def file_key(instance: str, file_id: str) -> Key:
 
 def _uploads_of(instance: str, now: float) -> Key:
     """Return the key of the sum of what a caller has uploaded on a day."""
-    return f"FILE#{instance}", f"UPLOADED#{int(now // UNUSED_SECONDS)}"
+    return _of_caller(instance), f"UPLOADED#{int(now // UNUSED_SECONDS)}"
+
+
+def _of_caller(instance: str) -> str:
+    """Return the partition of a caller's uploads."""
+    return f"FILE#{instance}"
 
 
 def _is_unused_of(file: Item, now: float) -> bool:

@@ -18,6 +18,7 @@ from mail.adapters.aws.items import (
     PAUSED,
     SHARDS,
     Item,
+    ask_key,
     dead_key,
     dead_start,
     decode_leases,
@@ -32,6 +33,7 @@ from mail.adapters.aws.reader import TaskReader
 from mail.adapters.aws.schema import DEAD_INDEX, RUNNING_INDEX, TASKS_INDEX
 from mail.adapters.aws.table import DynamoDBTable, key_of
 from mail.adapters.shared.cursors import foreign_cursor
+from mail.core.task.approvals import Ask
 from mail.core.task.leases import DueTask
 from mail.core.task.ports import CallerUsage, TaskPage, WakeUp, wake_ups
 from mail.core.task.task import ASLEEP, Task, TaskKey, TaskStatus, listings_of
@@ -111,6 +113,15 @@ class TaskIndex:
                         return TaskPage(tasks[:limit], _make_dead_cursor(tasks[limit - 1]))
         return TaskPage(tasks, None)
 
+    async def find_asks(self, who: str, *, start: str = "", limit: int) -> list[tuple[str, TaskKey]]:
+        """Return what waits for a decision of somebody, oldest first, from the id `start` on."""
+        name, _ = ask_key(Ask(who, ""))
+        pages = self._table.pages(name, start or "0", "~", limit=limit)
+        async with aclosing(pages):
+            async for page in pages:
+                return [(item["SK"]["S"], task_key(item["task"]["S"])) for item in page]
+        return []
+
     async def list_ready(self, *, quiet_since: str | None = None, now: float = inf) -> list[WakeUp]:
         """Return a wake-up for every ready mailbox, without a lease, of the tasks that have not changed since then."""
         tasks = await self._running()
@@ -130,9 +141,9 @@ class TaskIndex:
         due = [(task, item) for task, item in tasks if float(item["due"]["N"]) <= until]
         return due, [item["PK"]["S"] for item in items if DELETING in item]
 
-    async def oldest_start(self) -> float:
-        """Return 0: no index has all tasks in order, and what nobody needs here expires."""
-        return 0.0
+    async def list_oldest(self, *, limit: int, cursor: str | None = None) -> TaskPage:
+        """Return none: no index has all tasks in order, and what nobody needs here expires."""
+        return TaskPage([], None, is_ordered=False)
 
     async def usage_of(self, instance: str) -> CallerUsage:
         """Return what an instance's tasks took up when they last began or stopped, by the index."""

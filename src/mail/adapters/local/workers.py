@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from weakref import WeakValueDictionary
 
 from mail.adapters.local.capacity import turns_in_memory
@@ -19,6 +20,9 @@ logger = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 1.0
 """Seconds between two checks for overdue tasks and for turns of workers that are gone."""
+
+DELETION_SECONDS = 30.0
+"""Seconds for which the deletion of one caller, or of outdated tasks, keeps that of others waiting."""
 
 BREAK_SECONDS = 0.001
 """The longest time that turns which never wait may block the event loop."""
@@ -69,6 +73,7 @@ class LocalWorkers:
             asyncio.create_task(self._dispatch()),
             asyncio.create_task(self._dispatch_outbound()),
             asyncio.create_task(self._sweep()),
+            asyncio.create_task(self._delete()),
         ]
 
     async def stop(self, grace: float = 10.0) -> None:
@@ -213,15 +218,25 @@ class LocalWorkers:
                     watcher.set_result(None)
 
     async def _sweep(self) -> None:
-        while True:
-            try:
-                if self._refresh is not None:
-                    await self._refresh()
-                await self._runtime.sweep()
-            except StoreUnavailable:
-                logger.warning(
-                    "the check for overdue tasks and dead workers waits, as the store can't be reached"
-                )
-            except Exception:  # the outermost loop
-                logger.exception("the check for overdue tasks and dead workers has failed; it is repeated")
-            await asyncio.sleep(SWEEP_SECONDS)
+        async def sweep() -> None:
+            if self._refresh is not None:
+                await self._refresh()
+            await self._runtime.sweep()
+
+        await _repeat(sweep, "the check for overdue tasks and dead workers")
+
+    async def _delete(self) -> None:
+        work = partial(self._runtime.deletions.work, seconds=DELETION_SECONDS)
+        await _repeat(work, "the deletion of callers and outdated tasks")
+
+
+async def _repeat(work: Callable[[], Awaitable[object]], what: str) -> None:
+    """Do some work again and again, with pauses; failures are logged."""
+    while True:
+        try:
+            await work()
+        except StoreUnavailable:
+            logger.warning("%s waits, as the store can't be reached", what)
+        except Exception:  # the outermost loop
+            logger.exception("%s has failed; it is repeated", what)
+        await asyncio.sleep(SWEEP_SECONDS)

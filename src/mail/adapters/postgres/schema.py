@@ -100,6 +100,13 @@ CREATE TABLE mail.waits (
     PRIMARY KEY (task, id)
 );
 CREATE INDEX waits_in_order ON mail.waits (task, due, id) WHERE due IS NOT NULL;
+CREATE TABLE mail.asks (
+    who text COLLATE "C" NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    task uuid NOT NULL,
+    PRIMARY KEY (who, id)
+);
+CREATE INDEX asks_of_tasks ON mail.asks (task);
 CREATE TABLE mail.contents (
     task uuid NOT NULL,
     ref text COLLATE "C" NOT NULL,
@@ -176,6 +183,21 @@ CREATE TABLE mail.swarm_versions (
     specification text NOT NULL,
     used text
 );
+CREATE TABLE mail.holds (
+    name text COLLATE "C" PRIMARY KEY,
+    record text NOT NULL
+);
+CREATE TABLE mail.caller_deletions (
+    caller text COLLATE "C" PRIMARY KEY,
+    record text NOT NULL,
+    until double precision
+);
+CREATE TABLE mail.deleted_tasks (
+    name text COLLATE "C" PRIMARY KEY,
+    deleted text NOT NULL,
+    until double precision NOT NULL
+);
+CREATE INDEX forgotten_tasks ON mail.deleted_tasks (until);
 CREATE TABLE mail.webhooks (
     caller text COLLATE "C" NOT NULL,
     id text NOT NULL,

@@ -32,6 +32,9 @@ _TABLES = {
     Kind.WEBHOOK: _Table("webhooks", ("caller", "id"), ("record",)),
     Kind.PERMITS: _Table("permits", ("name",), ("record", "version")),
     Kind.SWARM_VERSION: _Table("swarm_versions", ("digest",), ("specification", "used")),
+    Kind.HOLD: _Table("holds", ("name",), ("record",)),
+    Kind.CALLER_DELETION: _Table("caller_deletions", ("caller",), ("record",), "until"),
+    Kind.DELETED_TASK: _Table("deleted_tasks", ("name",), ("deleted",), "until"),
     Kind.AUDIT: _Table("audit", ("id",), ("record", "outcome"), "expires"),
     Kind.IDEMPOTENCY_KEY: _Table("idempotency_keys", ("caller", "key"), ("digest", "task_id"), "until"),
 }

@@ -103,6 +103,11 @@ class SQLFiles:
                 await self._run(_DELETE, **of_file, kept=kept)
             await self._run(_FORGET, **of_file, task_id=key.task_id)
 
+    async def drop_unused(self, instance: str) -> None:
+        await self._run(
+            "DELETE FROM {schema}files WHERE instance = {instance} AND until IS NOT NULL", instance=instance
+        )
+
     def _now(self) -> float:
         return self._clock.now().timestamp()
 

@@ -1,6 +1,10 @@
 """The rows of a task in the file: how a change becomes some, and how they go."""
 
 import sqlite3
+from collections.abc import Iterable
+from dataclasses import astuple
+from math import inf
+from time import monotonic
 
 from pydantic_core import to_json
 
@@ -13,6 +17,9 @@ from mail.core.task.waits import Wait
 
 FIRST_SEQ = -(2**31)
 """What a fork has inherited begins here (`commit_id`)."""
+
+UNSCRUBBED = "unscrubbed"
+"""The setting that says that pages may have copies of deleted texts in their unused parts."""
 
 PUT_WAIT = "INSERT INTO waits (task, id, due, record) VALUES (?, ?, ?, ?) ON CONFLICT DO"
 REPLACE = "UPDATE SET due = excluded.due, record = excluded.record"
@@ -32,7 +39,7 @@ def write_change(
     The usual turn is a single statement, which is atomic.
     """
     finished = cached.finished_checkpoint(change) if cached is not None and cached.checkpoints else None
-    if cached is not None and finished is None and columns == cached.columns and not change.waits:
+    if cached is not None and finished is None and columns == cached.columns and not change.has_records:
         insert_commit(sql, cached.row, change, encoder.encode(change.task))
         return cached.row
     sql.execute("BEGIN IMMEDIATE")
@@ -66,10 +73,13 @@ def write_change(
         )
     if finished is not None:
         sql.execute("DELETE FROM checkpoints WHERE task = ? AND mailbox = ? AND seq = ?", (row, *finished))
-    if change.waits:
+    if change.has_records:
         sql.executemany(f"{PUT_WAIT} {REPLACE}", [wait_row(row, wait) for wait in change.stored_waits])
         ended = [(row, wait_id) for wait_id in change.ended_waits]
         sql.executemany("DELETE FROM waits WHERE task = ? AND id = ?", ended)
+        sql.executemany("DELETE FROM asks WHERE who = ? AND id = ?", map(astuple, change.unasks))
+        asks = [(*astuple(ask), row) for ask in change.asks]
+        sql.executemany("INSERT INTO asks (who, id, task) VALUES (?, ?, ?)", asks)
     insert_commit(sql, row, change, encoder.encode(change.task))
     sql.execute("COMMIT")
     return row
@@ -140,19 +150,28 @@ def consumed_by(mailbox: str | None, seqs: int | str | None) -> list[tuple[str, 
     return decode_read(f"[{to_json(mailbox).decode()},{seqs[1:]}")
 
 
-def delete_rows(sql: sqlite3.Connection, row: int) -> None:
-    """Delete the rows of a task."""
+def delete_rows(sql: sqlite3.Connection, rows: Iterable[int], *, seconds: float = inf) -> int:
+    """Delete the rows of tasks until so many seconds have passed; return of how many.
+
+    What this leaves in unused space is noted, as it must be overwritten, too.
+    """
     sql.execute("BEGIN IMMEDIATE")
+    end, deleted = monotonic() + seconds, 0
     try:
-        sql.execute("DELETE FROM commits WHERE id > ? AND id < ?", ids_of(row))
-        sql.execute("DELETE FROM checkpoints WHERE task = ?", (row,))
-        sql.execute("DELETE FROM waits WHERE task = ?", (row,))
-        sql.execute("DELETE FROM contents WHERE task = ?", (row,))
-        sql.execute("DELETE FROM tasks WHERE id = ?", (row,))
+        sql.execute("INSERT OR IGNORE INTO settings (name, value) VALUES (?, '')", (UNSCRUBBED,))
+        for row in rows:
+            sql.execute("DELETE FROM commits WHERE id > ? AND id < ?", ids_of(row))
+            for table in ("checkpoints", "waits", "asks", "contents"):
+                sql.execute(f"DELETE FROM {table} WHERE task = ?", (row,))  # noqa: S608
+            sql.execute("DELETE FROM tasks WHERE id = ?", (row,))
+            deleted += 1
+            if monotonic() > end:
+                break
         sql.execute("COMMIT")
     except BaseException:
         sql.execute("ROLLBACK")
         raise
+    return deleted
 
 
 def ids_of(row: int) -> tuple[int, int]:

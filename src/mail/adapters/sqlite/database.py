@@ -74,6 +74,13 @@ CREATE TABLE waits (
     PRIMARY KEY (task, id)
 ) WITHOUT ROWID;
 CREATE INDEX waits_in_order ON waits (task, due, id) WHERE due IS NOT NULL;
+CREATE TABLE asks (
+    who TEXT NOT NULL,
+    id TEXT NOT NULL,
+    task INTEGER NOT NULL REFERENCES tasks,
+    PRIMARY KEY (who, id)
+) WITHOUT ROWID;
+CREATE INDEX asks_of_tasks ON asks (task);
 CREATE TABLE contents (
     task INTEGER NOT NULL REFERENCES tasks,
     ref TEXT NOT NULL,
@@ -135,6 +142,21 @@ CREATE TABLE swarm_versions (
     specification TEXT NOT NULL,
     used TEXT
 );
+CREATE TABLE holds (
+    name TEXT PRIMARY KEY,
+    record TEXT NOT NULL
+);
+CREATE TABLE caller_deletions (
+    caller TEXT PRIMARY KEY,
+    record TEXT NOT NULL,
+    until REAL
+);
+CREATE TABLE deleted_tasks (
+    name TEXT PRIMARY KEY,
+    deleted TEXT NOT NULL,
+    until REAL NOT NULL
+);
+CREATE INDEX forgotten_tasks ON deleted_tasks (until);
 CREATE TABLE webhooks (
     caller TEXT NOT NULL,
     id TEXT NOT NULL,
@@ -260,6 +282,8 @@ class SQLiteDatabase:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA wal_autocheckpoint = {LONGEST_LOG}")
             connection.execute(f"PRAGMA synchronous = {self.synchronous}")
+            # what moves to another page leaves no copy that a later deletion would not find; it costs no write
+            connection.execute("PRAGMA secure_delete = FAST").fetchall()
         except BaseException:
             connection.close()
             raise

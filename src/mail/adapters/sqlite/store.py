@@ -16,7 +16,6 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 from itertools import islice
 from math import inf
@@ -39,6 +38,7 @@ from mail.adapters.sqlite.commit import (
     FIRST_SEQ,
     PUT_WAIT,
     REPLACE,
+    UNSCRUBBED,
     consumed_by,
     delete_rows,
     ids_of,
@@ -55,7 +55,7 @@ from mail.adapters.sqlite.database import (
 )
 from mail.adapters.sqlite.open_turns import OpenTurns
 from mail.adapters.sqlite.task_cache import CachedTask, IndexColumns, index_columns
-from mail.adapters.sqlite.write_ahead_log import WriteAheadLog
+from mail.adapters.sqlite.write_ahead_log import WriteAheadLog, empty_log
 from mail.core.engine.pacing import PAUSE_SECONDS, Pacer, at_once, in_slices
 from mail.core.engine.watch import read_message as read_stored
 from mail.core.protocol.message import MAILMessage
@@ -104,6 +104,13 @@ STATE_BYTES = 2_000
 PAGES_AT_ONCE = 1024
 """Unused pages (4 MiB) that are given back to the disk between two writes of others."""
 
+DELETED_AT_ONCE, DELETION_SECONDS = 32, 0.005
+"""Tasks that one write deletes at most, and seconds after which it deletes no further one, so that turns can commit."""
+
+REWRITTEN_AT_ONCE, REWRITTEN_BYTES = 16 * 1024 * 1024, 256 * 1024 * 1024
+"""The size of a file that is written again right after a deletion, and that of one which is when no agent takes a turn:
+nothing else is written meanwhile, some hundredths of a second, and two seconds."""
+
 LAST_SEQ = 2**31 - 1
 
 COPIED_BYTES, COPIED_ROWS = 256 * 1024, 1_000
@@ -128,6 +135,8 @@ class SQLiteStore:
         self._changes = Waiters()
         self._endings = Waiters()
         self._pacer = Pacer()
+        self._doomed: dict[asyncio.Future[None], Task] = {}
+        self._is_scrubbed = self._is_rewritten = False
 
     def close(self) -> None:
         """Note that the turns which still run have not ended with their process."""
@@ -193,9 +202,14 @@ class SQLiteStore:
             await self._log.sync()
 
     async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
-        cached = await self._load(key)
-        leases = {} if cached is None else cached.leases
+        cached = self._cache.get(key)
+        leases = self._parks(self._row(key)) if cached is None else cached.leases
         return {mailbox: lease for mailbox, lease in leases.items() if lease.expires > now}
+
+    def _parks(self, row: int | None) -> dict[str, Lease]:
+        """Return the parks of a task; it has no other leases if it is not cached."""
+        parks = "SELECT mailbox, park FROM checkpoints WHERE task = ? AND park IS NOT NULL"
+        return {mailbox: read_park(park) for mailbox, park in self._read(parks, (row,))}
 
     async def renew(self, turns: Sequence[Claim], *, expires: float) -> set[str]:
         return {turn.lease.token for turn in turns if not self._set_expiry(turn, expires)}
@@ -324,13 +338,14 @@ class SQLiteStore:
                 )
         except BaseException:
             with suppress(StoreUnavailable, sqlite3.Error):  # else it is deleted at the next start
-                await self._database.write(partial(delete_rows, self._sql, row=row))
+                await self._database.write(partial(delete_rows, self._sql, [row]))
+                self._is_scrubbed = False
             raise
 
     def discard_incomplete(self) -> None:
         """Delete the forks that an earlier process has left incomplete."""
         for (row,) in self._read("SELECT id FROM tasks WHERE status = ?", (FORKING,)):
-            delete_rows(self._sql, row=row)
+            delete_rows(self._sql, [row])
 
     def _reserve_row(self) -> int:
         ((row,),) = self._read(
@@ -485,6 +500,14 @@ class SQLiteStore:
         )
         return [read_wait(record) for (record,) in rows]
 
+    async def find_asks(self, who: str, *, start: str = "", limit: int) -> list[tuple[str, TaskKey]]:
+        rows = self._read(
+            "SELECT asks.id, instance, task_id FROM asks JOIN tasks ON tasks.id = task"
+            " WHERE who = ? AND asks.id >= ? ORDER BY asks.id LIMIT ?",
+            (who, start, limit),
+        )
+        return [(ask_id, TaskKey(instance, task_id)) for ask_id, instance, task_id in rows]
+
     async def read_commit(self, key: TaskKey, at: int) -> Commit:
         cached = await self._get(key)
         check_snapshot(cached.task, at)
@@ -613,12 +636,12 @@ class SQLiteStore:
         ((count,),) = self._read("SELECT count(DISTINCT instance) FROM tasks WHERE status = 'running'")
         return int(count)
 
-    async def oldest_start(self) -> float:
+    async def list_oldest(self, *, limit: int, cursor: str | None = None) -> TaskPage:
         rows = self._read(
-            f"SELECT id FROM tasks WHERE instance LIKE '%:%' AND status <> '{FORKING}' ORDER BY id LIMIT 1"  # noqa: S608
+            f"SELECT id FROM tasks WHERE instance LIKE '%:%' AND status <> '{FORKING}' AND id > ? ORDER BY id LIMIT ?",  # noqa: S608
+            (0 if cursor is None else read_cursor(cursor), limit + 1),
         )
-        starts = [datetime.fromisoformat(task.started) async for _, task in self._tasks(rows)]
-        return starts[0].timestamp() if starts else inf
+        return await self._page(rows, limit)
 
     async def usage_of(self, instance: str) -> CallerUsage:
         ((stopped, asleep),) = self._read(
@@ -631,48 +654,79 @@ class SQLiteStore:
         return CallerUsage(int(stopped) + running_bytes, int(asleep))
 
     async def delete(self, task: Task) -> None:
-        await self._database.write_in_turn(partial(self._delete, task))
-        # the task is deleted; others use the space, if it can't be given back now
-        with suppress(StoreUnavailable):
-            await self._give_space_back()
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._doomed[done] = task
+        try:
+            while not done.done():  # others may delete it with theirs
+                await self._database.write_in_turn(self._delete_doomed)
+        finally:
+            self._doomed.pop(done, None)
+        done.result()
+
+    async def _delete_doomed(self) -> None:
+        """Delete the tasks that wait for it, in a thread, as far as that takes no longer than other writes may wait."""
+        doomed: dict[int, tuple[TaskKey, asyncio.Future[None]]] = {}
+        is_large = False
+        for done, task in list(islice(self._doomed.items(), DELETED_AT_ONCE)):
+            current, row = await self.load(task.key), self._row(task.key)
+            if done.done():
+                continue
+            if row is None or current is None or current.version != task.version:
+                done.set_exception(VersionConflict(current))
+            else:
+                doomed[row] = task.key, done
+                is_large |= task.stored_bytes > LARGE_COMMIT
+
+        def forget(deleted: int) -> None:
+            """Remove the first of them, which are deleted, from memory."""
+            self._is_scrubbed = False
+            for key, done in islice(doomed.values(), deleted):
+                if (cached := self._cache.pop(key, None)) is not None:
+                    for mailbox in list(cached.leases):
+                        self._open_turns.end(cached, mailbox)
+                    self._cached_bytes -= cached.size
+                self._changes.notify(key)
+                done.set_result(None)
+
+        if not doomed:
+            return
+        if self._database.path == IN_MEMORY:
+            forget(delete_rows(self._sql, doomed))
+            return
+        if is_large:
+            await self._log.settle()
+        deleting = self._database.in_thread(partial(_delete_some, rows=list(doomed)))
+        await _until_done(deleting, lambda: forget(deleting.result()))
+
+    async def scrub(self, *, is_quiet: bool) -> None:
+        """Overwrite what deletions have left: in the log, in unused pages, and in unused parts of pages.
+
+        The last has only copies that SQLite has made when it moved rows to another page; for these the file must be
+        written again as a whole.
+        """
+        if self._database.path == IN_MEMORY or (self._is_scrubbed and self._is_rewritten):
+            return
+        with suppress(StoreUnavailable):  # another process has locked the file; it is tried again
+            self._is_rewritten = not self._read("SELECT 1 FROM settings WHERE name = ?", (UNSCRUBBED,))
+            ((size,),) = self._read("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
+            rewrites = not self._is_rewritten and size <= (REWRITTEN_BYTES if is_quiet else REWRITTEN_AT_ONCE)
+            if not self._is_scrubbed and not rewrites:
+                await self._give_space_back()
+            if rewrites or not self._is_scrubbed:
+                await self._database.write_in_turn(
+                    partial(self._database.in_thread, _rewrite if rewrites else empty_log)
+                )
+                self._is_scrubbed, self._is_rewritten = True, self._is_rewritten or rewrites
 
     async def _give_space_back(self) -> None:
         """Shorten the file by its unused pages, as far as it can be."""
         before = 0
-        while self._database.path != IN_MEMORY:
+        while True:
             ((unused,),) = self._read("PRAGMA freelist_count")
             if unused in (0, before):  # a file that was made without `auto_vacuum` keeps its space
                 break
             before = unused
             await self._database.write_in_turn(partial(self._database.in_thread, _give_space_back))
-
-    async def _delete(self, task: Task) -> None:
-        """Delete a task in a thread, as it may be large."""
-        cached = self._find(task.key)
-        if cached is None or cached.task.version != task.version:
-            raise VersionConflict(cached and cached.task)
-        work = partial(delete_rows, row=cached.row)
-        if self._database.path == IN_MEMORY:
-            work(self._sql)
-        else:
-            await self._log.settle()
-            deleting = self._database.in_thread(work)
-
-            def forget() -> None:
-                deleting.result()
-                self._forget(cached)
-
-            await _until_done(deleting, forget)
-            return
-        self._forget(cached)
-
-    def _forget(self, cached: CachedTask) -> None:
-        """Remove a task that was deleted from memory."""
-        for mailbox in list(cached.leases):
-            self._open_turns.end(cached, mailbox)
-        if self._cache.pop(cached.task.key, None) is not None:
-            self._cached_bytes -= cached.size
-        self._changes.notify(cached.task.key)
 
     async def _page(self, rows: list[tuple[Any, ...]], limit: int) -> TaskPage:
         tasks = [each async for each in self._tasks(rows[:limit])]
@@ -720,12 +774,9 @@ class SQLiteStore:
         waiting = yield from self._waiting(row, cached.task)
         for (mailbox, seq), tier in waiting.items():
             cached.place((tier, seq, mailbox))
-        for mailbox, seq, park in self._read(
-            "SELECT mailbox, seq, park FROM checkpoints WHERE task = ?", (row,)
-        ):
+        for mailbox, seq in self._read("SELECT mailbox, seq FROM checkpoints WHERE task = ?", (row,)):
             cached.checkpoints[mailbox, seq] = None
-            if park is not None:
-                cached.leases[mailbox] = read_park(park)
+        cached.leases.update(self._parks(row))
         return cached
 
     def _admit(self, read: CachedTask) -> CachedTask:
@@ -899,3 +950,16 @@ async def _until_done(writing: asyncio.Future[Any], apply: Callable[[], None]) -
 def _give_space_back(sql: sqlite3.Connection) -> None:
     """Shorten the file by some of its unused pages."""
     sql.execute(f"PRAGMA incremental_vacuum({PAGES_AT_ONCE})").fetchall()
+
+
+def _rewrite(sql: sqlite3.Connection) -> None:
+    """Write the file again, without anything that is deleted."""
+    sql.execute("VACUUM")
+    sql.execute("DELETE FROM settings WHERE name = ?", (UNSCRUBBED,))
+    empty_log(sql)
+
+
+def _delete_some(sql: sqlite3.Connection, rows: Sequence[int]) -> int:
+    """Delete some of the rows of tasks, and overwrite them; return of how many."""
+    sql.execute("PRAGMA secure_delete = ON").fetchall()
+    return delete_rows(sql, rows, seconds=DELETION_SECONDS)

@@ -7,7 +7,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from mail.adapters.sqlite.database import SQLiteDatabase
+from mail.adapters.sqlite.database import FileLocked, SQLiteDatabase
 from mail.core.engine.pacing import PAUSE_SECONDS
 from mail.core.task.documents import IN_MEMORY
 from mail.errors import StoreError
@@ -91,6 +91,13 @@ def _move(file: str) -> None:
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
     except sqlite3.Error as error:
         logger.warning("the write-ahead log was not moved into the database, and is moved later: %s", error)
+
+
+def empty_log(sql: sqlite3.Connection) -> None:
+    """Move the log into the database, and shorten it to nothing. Raises FileLocked while somebody reads from it."""
+    ((is_busy, _, _),) = sql.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    if is_busy:
+        raise FileLocked
 
 
 def _sync(path: Path, has_name: bool) -> None:

@@ -10,6 +10,7 @@ from click.shell_completion import CompletionItem
 from mail.cli import (
     audit,
     callbacks,
+    callers,
     conversation,
     dead_letters,
     messages,
@@ -162,6 +163,7 @@ SECTIONS: dict[str, tuple[Command, ...]] = {
     "Audit": audit.COMMANDS,
     "Schedules": schedules.COMMANDS,
     "Calls of actions": callbacks.COMMANDS,
+    "Callers": callers.COMMANDS,
     "This prompt": _PROMPT,
 }
 """The commands as `help` groups them."""

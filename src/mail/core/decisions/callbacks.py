@@ -125,6 +125,10 @@ def _finish(draft: Draft, call: LaterCall, result: CallResult) -> None:
     if result.has_failed:
         _announce_failures(draft, call.agent, [(call, result.text)])
     else:
+        draft.files, draft.stored_bytes = (
+            {**draft.files, **result.files},
+            draft.stored_bytes + result.stored_bytes,
+        )
         draft.emit(
             EventKind.ACTION_COMPLETE,
             f"action complete (caller = {call.agent}):\n{result.text}",

@@ -1,17 +1,25 @@
-"""The deletion of a task."""
+"""The deletion of a task: by a person, with everything of its caller, or because of its age."""
 
 from collections.abc import Collection
+from datetime import datetime
 
+from mail.core.task.deletion import LegalHold
+from mail.core.task.idempotency import REMEMBERED_SECONDS
 from mail.core.task.mailboxes import peer_of
-from mail.core.task.task import Task
-from mail.errors import TaskBusy
+from mail.core.task.task import ENDED, Task
+from mail.errors import TaskBusy, TaskHeld
 
 
-def check_deletable(task: Task, leased: Collection[str]) -> None:
-    """Raise TaskBusy unless a task has stopped and other swarms know that; `leased` are mailboxes with running turns.
+def check_deletable(task: Task, leased: Collection[str], hold: LegalHold | None = None) -> None:
+    """Raise TaskHeld for a `hold`, and TaskBusy unless a task has stopped and other swarms know that.
 
-    Mail that waits for webhooks is deleted with the task.
+    `leased` are mailboxes with running turns. Mail that waits for webhooks is deleted with the task.
     """
+    if hold is not None:
+        whose = "" if hold.task_id else f" with everything of {hold.caller}"
+        raise TaskHeld(
+            f"task {task.task_id!r} is on hold{whose} since {hold.since}; an admin can lift the hold"
+        )
     if task.is_running:
         raise TaskBusy(f"task {task.task_id!r} is running; cancel it, then delete it")
     if leased:
@@ -21,3 +29,16 @@ def check_deletable(task: Task, leased: Collection[str]) -> None:
         raise TaskBusy(
             f"mail of task {task.task_id!r} waits for {peers}; delete the task when it is delivered"
         )
+
+
+def is_outdated(task: Task, before: str) -> bool:
+    """Return whether nothing has happened in a task since `before` (ISO 8601, UTC), nor will by itself.
+
+    One that is paused waits for a person.
+    """
+    return task.status in ENDED and task.deadline is None and task.updated < before and task.schedule is None
+
+
+def may_be_named(task: Task, now: float) -> bool:
+    """Return whether an idempotency key that has not expired may name a task."""
+    return datetime.fromisoformat(task.updated).timestamp() + REMEMBERED_SECONDS > now

@@ -11,7 +11,7 @@ from functools import partial
 from typing import cast
 
 from mail.core.decisions.cancel import cancel
-from mail.core.decisions.delete import check_deletable
+from mail.core.decisions.delete import check_deletable, may_be_named
 from mail.core.decisions.fork import fork
 from mail.core.decisions.receive import begin, may_reach, possible_keys, receive, runner_of
 from mail.core.decisions.submit import Submission, admit, check_time
@@ -291,7 +291,10 @@ class Admission:
             except TaskNotFound:
                 await self._drop_files(key)  # in case that a process died between these two deletions
                 raise
-            check_deletable(task, held(await wiring.store.read_leases(key, now=wiring.now())))
+            hold = None if wiring.documents is None else await wiring.documents.hold_on(key)
+            check_deletable(task, held(await wiring.store.read_leases(key, now=wiring.now())), hold)
+            if wiring.documents is not None and may_be_named(task, wiring.now()):
+                await wiring.documents.remember_deleted(key, now=wiring.now())
             with suppress(VersionConflict):
                 await wiring.store.delete(task)
                 await self._drop_files(key)

@@ -18,12 +18,14 @@ from mail.core.decisions.callbacks import (
 )
 from mail.core.decisions.waits import is_open
 from mail.core.engine.commit import load_task
+from mail.core.engine.files import TaskFiles
 from mail.core.engine.leased_turn import LeasedTurn
 from mail.core.engine.live import LiveHub
 from mail.core.engine.waits import stored_waits
 from mail.core.engine.wiring import Wiring
 from mail.core.task.callbacks import CallResult, LaterCall, Polled
 from mail.core.task.change import TaskChange
+from mail.core.task.files import mentioned
 from mail.core.task.leases import WebhookClaim
 from mail.core.task.live import LiveEvent
 from mail.core.task.swarm import ToolSource
@@ -59,6 +61,7 @@ class CancelledCalls(LeasedTurn):
     def __init__(self, turn: WebhookClaim, wiring: Wiring, live: LiveHub) -> None:
         super().__init__(turn, wiring.swarm, wiring.store, wiring.clock)
         self._live = live
+        self._files = wiring.caller_files.for_task(turn.task.key)
 
     async def run(self, seconds: float) -> TaskChange | None:
         """Cancel and ask about the calls that are due, within `seconds`; None if it is too early for any."""
@@ -146,10 +149,18 @@ class CancelledCalls(LeasedTurn):
         source, polled = self._source(call), call.polled
         if source is None or polled is None:
             return CallResult("the swarm no longer has its tool", has_failed=True)
-        self._lend(call, seconds)
+        self._lend(call, seconds, self._files)
         try:
             async with asyncio.timeout(seconds):
-                return await source.poll(polled)
+                answer = await source.poll(polled)
+            if (
+                isinstance(answer, CallResult)
+                and self._files is not None
+                and (refs := mentioned([answer.text]))
+            ):
+                files, added = await self._files.among(refs), self._files.added_by(call.digest)
+                return replace(answer, files=files, stored_bytes=added)
+            return answer
         except Exception as error:  # foreign code: it is asked again later
             logger.info("the result of %s can't be read: %s", call.name, type(error).__name__)
             logger.debug("the result of %s", call.name, exc_info=True)
@@ -179,7 +190,7 @@ class CancelledCalls(LeasedTurn):
             return str(error) or type(error).__name__
         return ""
 
-    def _lend(self, call: LaterCall, seconds: float) -> None:
+    def _lend(self, call: LaterCall, seconds: float, files: TaskFiles | None = None) -> None:
         """Lend the context of a call to the code that runs now."""
         key, end = self.turn.task.key, asyncio.get_running_loop().time() + seconds
         TURN.set(
@@ -188,7 +199,9 @@ class CancelledCalls(LeasedTurn):
                 caller=key.instance,
                 deadline=end,
                 call_id=call.call_id,
+                call_place=call.digest,
                 call_key=call.key,
                 traceparent=self.turn.task.traceparent,
+                files=files,
             )
         )

@@ -9,6 +9,7 @@ from typing import cast
 from pydantic_core import from_json, to_json
 
 from mail.core.task.audit import STARTED, AuditEntry
+from mail.core.task.deletion import CallerDeletion, LegalHold, name_of
 from mail.core.task.documents import (
     CallerRole,
     ClaimedKey,
@@ -19,13 +20,18 @@ from mail.core.task.documents import (
     SignInLink,
     StoredToken,
 )
+from mail.core.task.idempotency import REMEMBERED_SECONDS
 from mail.core.task.interswarm import PeerHealth, PeerRecord
 from mail.core.task.ports import Documents
+from mail.core.task.task import TaskKey
 from mail.core.task.webhooks import WebhookRecord, in_order
+
+ENDED_SECONDS = 30 * 86_400.0
+"""How long the end of a caller's deletion is remembered."""
 
 
 class ServerDocuments:
-    """Tokens, sign-in links, idempotency and issuer's keys, the loaded swarm, peers, webhooks and the audit."""
+    """Tokens, links, idempotency and issuer's keys, the loaded swarm, peers, webhooks, the audit and deletions."""
 
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
@@ -186,6 +192,67 @@ class ServerDocuments:
         """Delete a webhook; return whether it was known."""
         return await self._documents.delete(Kind.WEBHOOK, caller, webhook_id)
 
+    async def holds(self) -> list[LegalHold]:
+        """Return all holds, oldest first."""
+        found = [_hold(document) for document in await self._documents.find(Kind.HOLD)]
+        return sorted(found, key=lambda hold: (hold.since, hold.name))
+
+    async def hold_on(self, key: TaskKey) -> LegalHold | None:
+        """Return a hold on a task or its caller, if there is one."""
+        for name in (key.instance, name_of(key)):
+            if (document := await self._documents.get(Kind.HOLD, name)) is not None:
+                return _hold(document)
+        return None
+
+    async def set_hold(self, hold: LegalHold) -> None:
+        """Store a hold in place of the one on the same task or caller."""
+        await self._documents.put(Kind.HOLD, Document((hold.name,), {"record": hold.model_dump_json()}))
+
+    async def lift_hold(self, name: str) -> bool:
+        """Delete a hold; return whether there was one."""
+        return await self._documents.delete(Kind.HOLD, name)
+
+    async def remember_deleted(self, key: TaskKey, *, now: float) -> None:
+        """Remember, as long as idempotency keys, that a task is deleted."""
+        document = Document((name_of(key),), {"deleted": repr(now)}, now + REMEMBERED_SECONDS)
+        if not await self._documents.put(Kind.DELETED_TASK, document, condition=PutIf.ABSENT, now=now):
+            await self._documents.put(Kind.DELETED_TASK, document)
+
+    async def deleted_at(self, key: TaskKey) -> float | None:
+        """Return when a task of this name was deleted last, if that is remembered."""
+        document = await self._documents.get(Kind.DELETED_TASK, name_of(key))
+        return None if document is None else float(document.fields["deleted"])
+
+    async def caller_deletions(self) -> list[CallerDeletion]:
+        """Return the deletions of callers, with those that have ended."""
+        return list(map(_deletion, await self._documents.find(Kind.CALLER_DELETION)))
+
+    async def caller_deletion(self, caller: str) -> CallerDeletion | None:
+        """Return the last deletion of a caller."""
+        document = await self._documents.get(Kind.CALLER_DELETION, caller)
+        return None if document is None else _deletion(document)
+
+    async def set_caller_deletion(
+        self, deletion: CallerDeletion, *, now: float, instead_of: CallerDeletion | None = None
+    ) -> bool:
+        """Store a deletion, with `instead_of` only in place of that; return whether it is stored."""
+        expires = None if deletion.ended is None else now + ENDED_SECONDS
+        document = Document((deletion.caller,), {"record": deletion.model_dump_json()}, expires)
+        if instead_of is None:
+            return await self._documents.put(Kind.CALLER_DELETION, document, now=now)
+        where, present = {"record": instead_of.model_dump_json()}, PutIf.PRESENT
+        return await self._documents.put(Kind.CALLER_DELETION, document, condition=present, where=where)
+
+    async def forget(self, caller: str) -> None:
+        """Delete a caller's tokens, webhooks and idempotency keys."""
+        role_and_id = caller.rpartition("@")[0]
+        for token in await self.tokens():
+            if f"{token.role}:{token.id}" == role_and_id:
+                await self.remove_token(token.digest)
+        for kind in (Kind.WEBHOOK, Kind.IDEMPOTENCY_KEY):
+            for document in await self._documents.find(kind, caller):
+                await self._documents.delete(kind, caller, document.key[-1])
+
     async def add_act(self, entry: AuditEntry, *, now: float, until: float | None) -> None:
         """Store an act until a time, None for ever, and delete those that had expired at `now`, as `add_token`."""
         document = Document((entry.id,), _act_fields(entry), until)
@@ -200,6 +267,14 @@ class ServerDocuments:
         """Return the last acts before an id, or of all, the last one first; some may have expired."""
         documents = await self._documents.page(Kind.AUDIT, limit=limit, before=before)
         return list(map(_act, documents))
+
+
+def _hold(document: Document) -> LegalHold:
+    return LegalHold.model_validate_json(document.fields["record"], extra="ignore")
+
+
+def _deletion(document: Document) -> CallerDeletion:
+    return CallerDeletion.model_validate_json(document.fields["record"], extra="ignore")
 
 
 def _act_fields(entry: AuditEntry) -> dict[str, str]:

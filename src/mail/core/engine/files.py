@@ -123,6 +123,15 @@ class CallerFiles:
         if self._files is not None:
             await self._files.drop_files(key)
 
+    async def drop_unused(self, instance: str) -> None:
+        """Delete the files of a caller to which no task refers."""
+        if self._files is not None:
+            await self._files.drop_unused(instance)
+
+    def for_task(self, key: TaskKey) -> "TaskFiles | None":
+        """Return the files of a task, for one of its turns; None if the database stores no files."""
+        return None if self._files is None else TaskFiles(self, key)
+
     @property
     def are_stored(self) -> bool:
         """Whether the database stores files."""

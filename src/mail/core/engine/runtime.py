@@ -14,9 +14,11 @@ from mail.core.engine.admission import Admission
 from mail.core.engine.callbacks import Callbacks
 from mail.core.engine.cancel_waits import CancelWaits
 from mail.core.engine.dead_letters import DeadLetters
+from mail.core.engine.delete import Deletions
 from mail.core.engine.heartbeat import OnRenewal
 from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.recovery import Recovery
+from mail.core.engine.reviews import Reviews
 from mail.core.engine.schedules import Schedules
 from mail.core.engine.turns import Turns
 from mail.core.engine.watch import Watch
@@ -40,6 +42,8 @@ class Runtime(Wiring):
         callbacks: takes the results of calls that finish later.
         schedules: begins runs at the times of schedules.
         cancel_wait: cancels calls and timers that wait.
+        reviews: finds calls that wait for a decision, and takes the decisions of others than their tasks' owners.
+        deletions: deletes callers and old tasks, and keeps what is on hold from it.
     """
 
     def __post_init__(self) -> None:
@@ -49,8 +53,10 @@ class Runtime(Wiring):
         self.dead_letters = DeadLetters(self, self.admission)
         self.callbacks = Callbacks(self, self.admission, self.turns.live)
         self.cancel_wait = CancelWaits(self, self.admission)
+        self.reviews = Reviews(self, self.admission)
         watch = Watch(self.store, self.clock, self.pacer, self.turns.live)
         self.schedules = Schedules(self, self.admission)
+        self.deletions = Deletions(self, self.admission, self.turns, self.schedules)
         recovery = Recovery(self, self.turns, self.schedules)
         self.submit, self.receive = self.admission.submit, self.admission.receive
         self.fork = self.admission.fork
@@ -77,9 +83,9 @@ class Runtime(Wiring):
     async def delete(self, instance: str, task_id: str) -> Task:
         """Delete a task that has stopped, with everything that it stores, and return it as it was.
 
-        Forks of it keep their copies. Raises TaskNotFound, TaskBusy.
+        Forks of it keep their copies. Raises TaskNotFound, TaskBusy, TaskHeld.
         """
-        return await self.admission.delete(TaskKey(instance, task_id))
+        return await self.deletions.delete(TaskKey(instance, task_id))
 
     # ---------------------------------------------------------------------------------------------- who follows
 

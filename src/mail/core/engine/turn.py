@@ -27,7 +27,7 @@ from mail.core.engine.attempts import counted_attempts
 from mail.core.engine.callbacks import TurnCallbacks
 from mail.core.engine.commit import load_task
 from mail.core.engine.context import AgentWindow, transcript_room
-from mail.core.engine.files import TaskFiles, mentions
+from mail.core.engine.files import mentions
 from mail.core.engine.guards import TurnGuards
 from mail.core.engine.histories import CachedHistory
 from mail.core.engine.interswarm import discovery
@@ -167,8 +167,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         self._wiring = wiring
         self._policy = policy
         self._known = known
-        files = wiring.caller_files
-        self._files = None if files is None or not files.are_stored else TaskFiles(files, turn.task.key)
+        self._files = wiring.caller_files.for_task(turn.task.key)
         self._approved = turn.task.approved_calls_of(turn.mailbox) if turn.task.approved_calls else None
         earlier = turn.checkpoint
         if (

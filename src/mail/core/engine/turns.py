@@ -72,7 +72,7 @@ class Turns:
     def __init__(self, wiring: Wiring) -> None:
         self.live = LiveHub(self.activities, wiring.live_link)
         self._wiring = wiring
-        self._suspects = Suspects(self._is_quiet)
+        self._suspects = Suspects(self.is_quiet)
         self._name = wiring.clock.new_id()
         self._leases = count()
         self._heartbeat = Heartbeat(wiring.store, wiring.clock, wiring.lease_seconds)
@@ -99,7 +99,7 @@ class Turns:
             if is_discarded(task, leased.turn):
                 leased.interrupt()
 
-    def _is_quiet(self) -> bool:
+    def is_quiet(self) -> bool:
         """Return whether no agent takes a turn here."""
         return all(goes_out(each.turn.mailbox) for running in self._running.values() for each in running)
 

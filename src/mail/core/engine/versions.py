@@ -6,6 +6,7 @@ run on it; once no older task is left, it is deleted.
 
 import logging
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from math import inf
 
 from mail.core.decisions.versions import version_to_finish
@@ -75,9 +76,11 @@ class Versions:
         if now < self._deleted + REFRESH_SECONDS:
             return
         self._deleted = now
-        last = min(now, await store.oldest_start()) - 2 * REFRESH_SECONDS
-        if last <= 0.0:
+        oldest = await store.list_oldest(limit=1)
+        if not oldest.is_ordered:
             return
+        starts = [datetime.fromisoformat(task.started).timestamp() for task in oldest.tasks]
+        last = min([now, *starts]) - 2 * REFRESH_SECONDS
         for version in await self._documents.find(Kind.SWARM_VERSION):
             if _last_use(version, unknown=inf) < last:
                 used = {"used": version.fields["used"]}  # unless it has been used meanwhile

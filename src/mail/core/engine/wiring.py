@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 
 from mail.core.decisions.caller_limits import NO_CALLER_LIMITS, CallerLimits
+from mail.core.engine.documents import ServerDocuments
 from mail.core.engine.files import CallerFiles
 from mail.core.engine.heartbeat import LEASE_SECONDS
 from mail.core.engine.histories import HistoryCache
@@ -47,6 +48,8 @@ class Wiring:
         base_url: the URL by which callers reach the server, for callbacks; empty without one.
         permits: keep the limits of models; without them, providers refuse what is too much.
         versions: keep the versions of the swarm; without them, nobody can look up an earlier one.
+        documents: everything that is stored besides tasks; without them, nothing is on hold, and no caller is deleted.
+        retention: seconds after which tasks are deleted in which nothing happens; None for never.
         histories: caches the histories of agents that took a turn here recently.
         pacer: spaces out the work on large messages.
         caller_files: the files of callers.
@@ -71,6 +74,8 @@ class Wiring:
     live_link: LiveLink | None = None
     permits: PermitSource | None = None
     versions: Versions | None = None
+    documents: ServerDocuments | None = None
+    retention: float | None = None
     base_url: str = ""
     files: Files | None = None
     max_file_bytes: int = MAX_FILE_BYTES

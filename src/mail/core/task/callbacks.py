@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from mail.core.protocol.clock import format_time
 from mail.core.protocol.values import value
+from mail.core.task.files import NO_FILES, FileRef
 
 MAX_OPEN_CALLS = 1_000
 """How many calls of a task may wait at the same time."""
@@ -189,10 +190,17 @@ class LaterCall:
 
 @value
 class CallResult:
-    """How a call has ended: its result, or why it failed."""
+    """How a call has ended: its result, or why it failed.
+
+    Attributes:
+        files: the files of the task that the text mentions, if it was read by a turn of the task.
+        stored_bytes: the bytes of those that were added to the task.
+    """
 
     text: str
     has_failed: bool = False
+    files: Mapping[str, FileRef] = field(default_factory=lambda: NO_FILES)
+    stored_bytes: int = 0
 
     @property
     def digest(self) -> str:

@@ -30,6 +30,7 @@ from mail.core.task.extras import (
     PauseExtra,
     RedriveExtra,
     RemovedWebhookExtra,
+    ReviewExtra,
     ScheduleExtra,
     SwitchExtra,
     TextExtra,
@@ -55,6 +56,7 @@ class EventKind(StrEnum):
     TASK_COMPLETE_CALL = "task_complete_call"
     TASK_COMPLETE_CALL_DUPLICATE = "task_complete_call_duplicate"
     BREAKPOINT_TOOL_CALL = "breakpoint_tool_call"
+    APPROVAL_REQUESTED = "approval_requested"
     BREAKPOINT_ACTION_COMPLETE = "breakpoint_action_complete"
     INTERSWARM_MESSAGE_SENT = "interswarm_message_sent"
     INTERSWARM_MESSAGE_RECEIVED = "interswarm_message_received"
@@ -100,6 +102,7 @@ EXTRAS: dict[EventKind, tuple[type[Extra], ...]] = {
     EventKind.ACTION_WAITING: (WaitExtra,),
     EventKind.ACTION_CANCELLED: (ActionExtra,),
     EventKind.BREAKPOINT_TOOL_CALL: (PauseExtra,),
+    EventKind.APPROVAL_REQUESTED: (ReviewExtra,),
     EventKind.BREAKPOINT_ACTION_COMPLETE: (DecisionExtra,),
     EventKind.TEXT_ANSWER: (TextExtra,),
     EventKind.GUARD_DECISION: (GuardExtra,),

@@ -282,6 +282,12 @@ class Store(Contents, WaitRecords, Protocol):
         meanwhile.
         """
 
+    async def find_asks(self, who: str, *, start: str = "", limit: int) -> list[tuple[str, TaskKey]]:
+        """Return what waits for a decision of somebody, oldest first from the id `start` on: ids, and the tasks.
+
+        Commits change this index (`TaskChange.asks`); a deletion takes its task out of it.
+        """
+
     async def list_ready(self, *, quiet_since: str | None = None, now: float = inf) -> list[WakeUp]:
         """Return wake-ups for all mailboxes of all tasks with mail to process; a restart or sweep publishes them.
 
@@ -312,10 +318,10 @@ class Store(Contents, WaitRecords, Protocol):
     async def count_active_instances(self) -> int:
         """Return how many instances have a running task."""
 
-    async def oldest_start(self) -> float:
-        """Return a time before which no task of a caller began, in seconds since the epoch; infinity without tasks.
+    async def list_oldest(self, *, limit: int, cursor: str | None = None) -> TaskPage:
+        """Return a page of the tasks of all callers, oldest first, without those of the server.
 
-        A store that doesn't know returns 0.
+        A store whose data expires has no such order: it returns none, and says so (`TaskPage.is_ordered`).
         """
 
     async def usage_of(self, instance: str) -> CallerUsage:
@@ -324,7 +330,14 @@ class Store(Contents, WaitRecords, Protocol):
     async def delete(self, task: Task) -> None:
         """Delete a task, with everything that it stores, unless it has changed: it is gone as a whole.
 
-        A process that dies meanwhile may leave invisible parts, which `list_due` deletes. Raises VersionConflict.
+        A process that dies meanwhile may leave invisible parts, which `list_due` deletes. Many may be deleted at the
+        same time. Raises VersionConflict.
+        """
+
+    async def scrub(self, *, is_quiet: bool) -> None:
+        """Overwrite what deletions have left in unused space, and give that back; nothing to do for most stores.
+
+        Call it after a deletion; what takes long is done when it is called while this process `is_quiet`.
         """
 
 
@@ -433,6 +446,9 @@ class Files(Protocol):
     async def drop_files(self, key: TaskKey) -> None:
         """Forget what a deleted task refers to, and delete the files to which no other task refers."""
 
+    async def drop_unused(self, instance: str) -> None:
+        """Delete the files of a caller to which no task refers."""
+
 
 ReadFile = Callable[[str], Awaitable[bytes | None]]
 """Returns the bytes of a file by its id; None if it is gone."""
@@ -501,6 +517,12 @@ class Webhooks(Protocol):
 
     async def registered(self, caller: str) -> Sequence[Webhook]:
         """Return the webhooks that a caller (`role:id@swarm`) has registered for its tasks."""
+
+    async def link_token(self, secret_ref: str, approval_id: str) -> str:
+        """Return the token in the link of an approval: it is made of the secret, so that nothing of it is stored.
+
+        Raises BadRequest for a missing secret, and StoreUnavailable.
+        """
 
     async def send(self, hook: TaskWebhook, event_id: str, body: bytes, *, seconds: float) -> Reply:
         """Send an event to a webhook, within so many seconds; the event id is the same at every attempt."""

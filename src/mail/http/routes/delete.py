@@ -30,8 +30,8 @@ async def delete_task(
 ) -> JSON:
     """Delete a task that has stopped: its messages, events, histories and answers. This can't be undone.
 
-    409 if it is running, or has mail for other swarms; cancel it first. Its forks keep their copies. Admins can delete
-    the tasks of others.
+    409 if it is on hold, is running, or has mail for other swarms; cancel it first. Its forks keep their copies. Admins
+    can delete the tasks of others.
     """
     service = service_of(request)
     instance = named_instance(caller, owner, service.runtime.swarm.name)
