@@ -19,6 +19,7 @@ from mail.core.decisions.items import (
     Mail,
     Message,
     Note,
+    Opened,
     Part,
     Question,
     Reply,
@@ -36,6 +37,7 @@ from mail.core.task.extras import (
     DecisionExtra,
     ForkExtra,
     GuardExtra,
+    OpenExtra,
     TextExtra,
 )
 from mail.core.task.files import files_in
@@ -131,6 +133,10 @@ class Conversation:
                 self._drop_questions()
                 self._add(Cancelled, event, text=event.text)
                 self._cancelled, self._is_cancelling = work, True
+            case EventKind.TASK_OPENED:
+                if isinstance(event.extra, OpenExtra):
+                    about = {"by": event.extra.by, "reason": event.extra.reason, "text": event.text}
+                    self._add(Opened, event, is_part=True, **about)
             case EventKind.TASK_FORKED:
                 if isinstance(event.extra, ForkExtra):
                     self._add(Forked, event, forked_from=event.extra.forked_from, at=event.extra.at)

@@ -211,6 +211,16 @@ class Cancelled(Part):
 
 
 @value(kw_only=True)
+class Opened(Part):
+    """An admin, `by`, has read the task of another caller, for a `reason`."""
+
+    kind: Literal["opened"] = "opened"
+    by: str
+    reason: str
+    text: str
+
+
+@value(kw_only=True)
 class Forked(Part):
     """The task continues another one, from its event `at`."""
 
@@ -277,6 +287,7 @@ Item = (
     | Told
     | Failed
     | Cancelled
+    | Opened
     | Forked
     | Turn
     | ModelCall

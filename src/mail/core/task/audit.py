@@ -48,6 +48,7 @@ class Act(StrEnum):
     DELETE_SCHEDULE = "delete schedule"
     RUN_SCHEDULE = "run schedule"
     READ_AUDIT = "read audit"
+    OPEN_TASK = "open task"
     REQUEST = "request"
 
 

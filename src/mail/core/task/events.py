@@ -27,6 +27,7 @@ from mail.core.task.extras import (
     GuardExtra,
     HistoryExtra,
     MessageExtra,
+    OpenExtra,
     PauseExtra,
     RedriveExtra,
     RemovedWebhookExtra,
@@ -80,6 +81,7 @@ class EventKind(StrEnum):
     SCHEDULE_CHANGED = "schedule_changed"
     SCHEDULE_ERROR = "schedule_error"
     TASK_CANCELLED = "task_cancelled"
+    TASK_OPENED = "task_opened"
     IMPORTED = "imported"
     TASK_FORKED = "task_forked"
     HISTORY_INHERITED = "history_inherited"
@@ -115,6 +117,7 @@ EXTRAS: dict[EventKind, tuple[type[Extra], ...]] = {
     EventKind.DEAD_LETTER_REDRIVEN: (RedriveExtra,),
     EventKind.DEAD_LETTER_DISCARDED: (DiscardExtra,),
     EventKind.SCHEDULE_ERROR: (ScheduleExtra,),
+    EventKind.TASK_OPENED: (OpenExtra,),
     EventKind.TASK_FORKED: (ForkExtra,),
     EventKind.HISTORY_INHERITED: (HistoryExtra,),
     EventKind.TASK_ERROR: (EndExtra,),

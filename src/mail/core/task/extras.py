@@ -121,6 +121,14 @@ class ActionExtra(Extra):
 
 
 @value(kw_only=True, slots=False)
+class OpenExtra(Extra):
+    """Of an admin who has read the task of another caller: `by` whom, and for which `reason`."""
+
+    by: str
+    reason: str
+
+
+@value(kw_only=True, slots=False)
 class WaitExtra(Extra):
     """Of a call whose result comes later: by `finish_by`, in seconds since the epoch."""
 
