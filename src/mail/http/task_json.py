@@ -328,9 +328,14 @@ async def answer_pieces(
         yield piece
 
 
-def reading(service: Service, request: Request, *tasks: Task) -> Holding:
-    """Return what a request holds, with what it takes to read tasks. Raises RateLimited and Overloaded."""
+def reading(service: Service, request: Request, *tasks: Task, events: int | None = None) -> Holding:
+    """Return what a request holds, with what it takes to read tasks, or so many events of each.
+
+    Raises RateLimited and Overloaded.
+    """
     holding, weight = service.holding(request), sum(task.stored_bytes for task in tasks)
+    if events is not None:
+        weight = sum(task.stored_bytes * min(events, task.seq) // max(1, task.seq) for task in tasks)
     if weight > PIECE_BYTES:
         holding.hold_to_read(min(READ_BYTES, weight * PIECE_FACTOR))
     return holding
