@@ -15,6 +15,7 @@ from mail.bootstrap import local
 from mail.config import ServerConfig
 from mail.config.models import AS_GIVEN
 from mail.core.task.approvals import Approval
+from mail.core.task.interswarm import PeerRecord
 from mail.core.task.swarm import ActionCore
 from mail.server.process import serving
 from mail.testing.agents import View, build_swarm, call, complete
@@ -111,7 +112,7 @@ MATRIX = {
     "GET /swarms/versions": "401 403 403 403 403 200",
     "POST /swarms/check": "401 403 403 403 403 200",
     "POST /swarms/load": "401 403 403 403 403 400",
-    "POST /interswarm/forward": "401 403 403 403 400 403",
+    "POST /interswarm/forward": "401 403 403 403 200 403",
     "POST /interswarm/back": "401 403 403 403 400 403",
     "POST /interswarm/message": "401 404 404 404 403 404",
     "GET /sign-in": "200 200 200 200 200 200",
@@ -149,8 +150,8 @@ BODIES: dict[str, Any] = {
     "POST /swarms": {"name": "beta", "base_url": "http://127.0.0.1:9"},
     "POST /swarms/check": {"json": "{}"},
     "POST /swarms/load": {"json": "{}"},
-    "POST /interswarm/forward": MAIL,
-    "POST /interswarm/back": MAIL,
+    "POST /interswarm/forward": {"message": MAIL},
+    "POST /interswarm/back": {"message": MAIL},
     "POST /interswarm/message": {"user_token": "", "body": "hi", "targets": ["ann@nowhere"]},
     "POST /sign-in": {"code": "none"},
     "POST /sign-in-links": {},
@@ -250,6 +251,7 @@ async def stage() -> AsyncIterator[Stage]:
     keys["expired"] = (await issue(documents, callers["admin"], expires=1.0)).text
     keys["revoked"] = await issue_token(documents, callers["admin"])
     await documents.remove_token(digest(keys["revoked"]))
+    await documents.set_peer(PeerRecord(name="other", base_url="http://127.0.0.1:9", auth_token="secret"))
     async with serving(system) as url:
         stage = Stage(url, keys, revocable)
         yield stage
