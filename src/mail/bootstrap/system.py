@@ -32,6 +32,7 @@ from mail.core.task.ports import TurnQueue
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import ConfigurationError, TaskNotFound
+from mail.mail2 import WORK
 from mail.net import InterswarmRouter
 from mail.net.peers import Registry
 from mail.net.webhooks import HTTPWebhooks
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from mail.adapters.local.workers import LocalWorkers
     from mail.auth.caller_tokens import CallerTokens, Seal
     from mail.auth.oidc import JWTAuthenticator
+    from mail.mail2.host import MailHost
 
 type LocalSystem = System[WorkQueue]
 """The system of a server or a program, which takes wake-ups from its own queue."""
@@ -184,6 +186,26 @@ class System[Q: TurnQueue]:
         entry = self.entry or describe_swarm(self.swarm)
         return current_swarm(self.runtime, self.documents, self.config, entry)
 
+    @cached_property
+    def mail_host(self) -> "MailHost":
+        """The host of MAIL 2.0, which works in the background while workers run; only with a router."""
+        from mail.mail2.host import MailHost
+
+        rows, sender = self._backend.rows, self.webhooks
+        assert rows is not None
+        assert sender is not None
+        host = MailHost(
+            rows, self.documents, self.clock, sender, self.config.mail_host, in_background=self.is_working
+        )
+        self._resources.push_async_callback(host.stop)
+        return host
+
+    async def resume_mail(self) -> None:
+        """Resume what other processes have left of the delivery of MAIL 2.0, if there is any."""
+        rows = self._backend.rows
+        if rows is not None and await rows.find(WORK, "", limit=1):
+            await self.mail_host.resume()
+
     @property
     def registry(self) -> Registry:
         """The other swarms that this one knows; only with a router."""
@@ -242,6 +264,7 @@ class System[Q: TurnQueue]:
         await self._workers.start()
         if not self._is_embedded:
             await self.declare_schedules()
+            await self.resume_mail()
         if not self._is_embedded and any(agent.tool_source for agent in self.swarm.agents.values()):
             self._warming = asyncio.create_task(self.swarm.warm_up())
 
