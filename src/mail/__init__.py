@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mail.core.protocol.message import MAILRequest as MAILRequest
     from mail.core.protocol.message import MAILResponse as MAILResponse
     from mail.core.protocol.tool_schemas import AgentToolCall as AgentToolCall
+    from mail.core.task.approvals import Approval as Approval
     from mail.core.task.callbacks import LATER as LATER
     from mail.core.task.events import Event as Event
     from mail.core.task.files import File as File
@@ -63,6 +64,7 @@ _HOMES = homes_of(
         "mail.core.protocol.interswarm": "MAILInterswarmMessage",
         "mail.core.protocol.message": "MAILBroadcast MAILInterrupt MAILMessage MAILRequest MAILResponse",
         "mail.core.protocol.tool_schemas": "AgentToolCall",
+        "mail.core.task.approvals": "Approval",
         "mail.core.task.callbacks": "LATER",
         "mail.core.task.events": "Event",
         "mail.core.task.files": "File",

@@ -196,6 +196,10 @@ class CallbackNotFound(NotFound):
     """No call has this token; use the token that the action's `ctx.callback` had."""
 
 
+class ApprovalNotFound(NotFound):
+    """No call with this approval waits for your decision; it may be decided, or its task may have ended."""
+
+
 class CallNotFound(NotFound):
     """The task has no call with this id that waits for its result; it may have ended."""
 

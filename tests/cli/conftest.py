@@ -38,7 +38,7 @@ def waiter(**_wiring):
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server with the example swarm, for tests that find their own tasks."""
-    with ServerProcess(tmp_path_factory.mktemp("server")) as running:
+    with ServerProcess(tmp_path_factory.mktemp("server"), env={"MAIL_BREAK_GLASS": "true"}) as running:
         yield running
 
 

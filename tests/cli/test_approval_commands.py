@@ -98,3 +98,34 @@ def test_the_prompt_says_how_to_decide(bank: Bank, tmp_path: Path) -> None:
     )  # fmt: skip
     assert "task-approve prompted" in done.stdout, done.stderr
     assert "it was not run: no" in done.stdout
+
+
+def test_a_reviewer_lists_shows_and_decides(bank: Bank) -> None:
+    before = len(bank.paid)
+    assert "SUCCESS: paid 5 to bob" in bank.post("wire 5", task_id="wired-small").text
+    (paused,) = bank.post("wire 500", task_id="wired").json()["pending_tool_calls"]
+    assert paused["reviewers"] == ["admin", "user:eve"]
+
+    def approvals(role: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        env = {"MAIL_SERVER": bank.url, "MAIL_API_KEY": bank.tokens[role]}
+        return run_mail("approvals", *arguments, cwd=bank.folder, env=env)
+
+    (seen,) = json.loads(approvals("admin", "list", "--json").stdout)
+    listed = approvals("user", "list").stdout
+    assert seen["id"] in listed
+    assert "admin, user:eve" in listed
+    refused = approvals("user", "approve", seen["id"])
+    assert refused.returncode == 1
+    assert "may decide on it" in refused.stderr
+    shown = approvals("admin", "show", seen["id"]).stdout
+    assert '{"to": "bob", "amount": 500}' in shown
+    assert seen["arguments_sha256"] in shown
+    assert "wired" not in shown
+    differs = approvals("admin", "approve", seen["id"], "--sha256", "0" * 64)
+    assert differs.returncode == 1
+    done = approvals("admin", "approve", seen["id"], "--arguments", '{"to": "eve", "amount": 2}')
+    assert (done.returncode, done.stderr) == (0, "")
+    watched = run_task(bank, "watch", "wired")
+    assert "paid 2 to eve" in watched.stdout
+    assert bank.paid[before:] == ["bob 5", "eve 2"]
+    assert json.loads(approvals("admin", "list", "--json").stdout or "[]") == []

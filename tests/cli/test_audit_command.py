@@ -52,3 +52,24 @@ def test_only_admins_read_it(acted: ServerProcess, tmp_path: Path) -> None:
     refused = run(acted, tmp_path, role="user")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "admin" in refused.stderr
+
+
+def test_an_admin_reads_a_task_for_a_reason_that_its_owner_sees(acted: ServerProcess, tmp_path: Path) -> None:
+    def show(role: str, *flags: str) -> subprocess.CompletedProcess[str]:
+        env = {"MAIL_SERVER": acted.url, "MAIL_API_KEY": acted.tokens[role]}
+        return run_mail("task", "show", "opened", *flags, cwd=tmp_path, env=env)
+
+    with acted.client() as client:
+        assert client.post("/message", json={"body": "2**10", "task_id": "opened"}).status_code == 200
+    refused = show("admin", "--caller", "user:user")
+    assert refused.returncode == 1
+    assert "say why" in refused.stderr
+    read = show("admin", "--caller", "user:user", "--reason", "ticket 42")
+    assert (read.returncode, read.stderr) == (0, "")
+    assert "2**10" in read.stdout
+    own = show("user", "--events")
+    assert "admin:admin@" in own.stdout
+    assert "opened the task to read it: ticket 42" in own.stdout
+    assert "ticket 42" in show("user").stdout
+    (entry,) = json.loads(run(acted, tmp_path, "--act", "open task", "--limit", "1", "--json").stdout)
+    assert (entry["on"], entry["reason"], entry["outcome"]) == ("opened", "ticket 42", "done")

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from mail.cli.output import Output, printable
+from mail.cli.output import Output
 from mail.cli.swarms import show_agents
 from mail.cli.views.events import MAXIMUM_DEPTH, Node, read_tree, show_tree
 from mail.cli.views.tasks import read_task, show_task
+from mail.core.protocol.visible_text import printable
 
 HIDDEN = Path(__file__).parents[1] / "ui/units/visible.cases.json"
 

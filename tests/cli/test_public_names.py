@@ -20,6 +20,7 @@ def test_public_names() -> None:
         "Agent",
         "AgentToolCall",
         "Answer",
+        "Approval",
         "AskPerson",
         "Event",
         "File",

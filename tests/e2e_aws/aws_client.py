@@ -21,7 +21,9 @@ class Crowd:
 
     def __init__(self, system: LocalAws, *, parallel: int = PARALLEL) -> None:
         headers = {"Authorization": f"Bearer {system.tokens['user']}"}
-        self._client = httpx2.AsyncClient(base_url=system.url, headers=headers, timeout=60)
+        self._client = httpx2.AsyncClient(
+            base_url=system.url, headers=headers, timeout=httpx2.Timeout(60, pool=None)
+        )
         self._turnstile = asyncio.Semaphore(parallel)
 
     async def __aenter__(self) -> Self:

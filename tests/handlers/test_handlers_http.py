@@ -73,6 +73,9 @@ ROUTES: dict[str, list[Route]] = {
         *(("POST", "/schedules", NIGHTLY), ("GET", "/schedules", None), ("GET", "/schedules/nightly", None)),
         *(("POST", "/schedules/nightly", NIGHTLY), ("POST", "/schedules/nightly/run", {})),
         ("DELETE", "/schedules/nightly", None),
+        *(("GET", "/approvals", None), ("GET", "/approvals/unknown", None)),
+        ("POST", "/approvals/unknown", {"decision": "approve"}),
+        *(("GET", "/approvals/unknown/token", None), ("POST", "/approvals/unknown/token", {})),
     ],
     "Swarms": [
         ("POST", "/swarms", {"name": "gamma", "base_url": "http://127.0.0.1:1"}),

@@ -180,6 +180,55 @@ async def test_a_poll_reads_the_last_run_and_not_those_before(
     assert await client.get_task(GetTaskRequest(id="mine.1")) == first
 
 
+@pytest.mark.parametrize("ends", [1, 2, 3])
+async def test_a_long_run_is_read_and_followed_from_its_ends(
+    client: Client, server: HTTPServer, gate: Gate, monkeypatch: pytest.MonkeyPatch, ends: int
+) -> None:
+    digging = message("dig", context_id="dig")
+    digging.configuration.return_immediately = True
+    tasks = [await send(client, text, context_id=text) for text in ("hello", "ask", "fail")]
+    begun = await sent(client, digging)
+    await gate.begun.wait()
+    monkeypatch.setattr(runs, "ENDS", ends)
+    for task in tasks:
+        shown = await client.get_task(GetTaskRequest(id=task.id))
+        assert (shown.status.state, says(shown), answers(shown), shown.history[0]) == (
+            task.status.state,
+            says(task),
+            answers(task),
+            task.history[0],
+        )
+    assert (await client.get_task(GetTaskRequest(id=begun.id))).status.state == WORKING
+    assert answers(await send(client, "Rome", task_id=tasks[1].id)) == ["Rome"]
+    gate.opened.set()
+    assert answers(await sent(client, digging)) == ["SUCCESS: dug"]
+    with pytest.raises(TaskNotFoundError):
+        await client.get_task(GetTaskRequest(id="dig.2"))
+
+
+async def test_a_poll_of_a_long_run_reads_little_of_it(
+    client: Client, server: HTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = await send(client, "x" * 1000, context_id="long")
+    key, store, read_events = (
+        TaskKey("user:ann@example", "long"),
+        server.rig.store,
+        server.rig.store.read_events,
+    )
+    upto, read = (await server.rig.task(key)).seq, set[int]()
+
+    async def read_one_by_one(key: TaskKey, *, after: int = 0, **_limits: Any) -> list[Event]:
+        read.add(after + 1)
+        return await read_events(key, after=after, limit=1)
+
+    monkeypatch.setattr(store, "read_events", read_one_by_one)
+    monkeypatch.setattr(runs, "ENDS", 1)
+    shown = await client.get_task(GetTaskRequest(id=task.id))
+    assert (shown.status, answers(shown)) == (task.status, answers(task))
+    assert read == {1, upto}
+    assert upto > 2
+
+
 async def test_a_message_to_a_task_that_has_ended_is_refused(client: Client) -> None:
     task = await send(client, "hello")
     with pytest.raises(UnsupportedOperationError):

@@ -36,10 +36,11 @@ from mcp_types.jsonrpc import MISSING_REQUIRED_CLIENT_CAPABILITY
 from support.faults.gates import Gate
 from support.processes.http_server import TIMEOUT, HTTPServer
 
+from mail.http import runs
 from mail.http.mcp import calls, content, tools
 from mail.http.routes import mcp as routes
 from mail.http.service import RESPONSE_MARGIN
-from mail.testing.agents import build_agent, build_swarm, call
+from mail.testing.agents import Call, View, build_agent, build_swarm, call
 
 GENERATIONS = ("auto", "legacy")  # the client asks for the newest, or shakes hands as before 2026
 
@@ -481,6 +482,28 @@ async def get(client: Client, task: str, *statuses: str) -> SeenTask:
             if not statuses or seen.status in statuses:
                 return seen
             await asyncio.sleep(0.01)
+
+
+async def test_the_progress_of_a_long_run_counts_all_its_turns(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swarm = desk_swarm(gate)
+
+    def labour(view: View) -> Sequence[Call]:
+        done = sum(entry["role"] == "tool" for entry in view.history)
+        return [call("step") if done < 5 else call("dig")]
+
+    async def step(_arguments: dict[str, Any]) -> str:
+        return "done"
+
+    desk = build_agent(labour, supervises=True, actions=["step", "dig"])
+    swarm = build_swarm({"desk": desk}, actions={"step": step, "dig": swarm.actions["dig"]})
+    monkeypatch.setattr(runs, "ENDS", 4)
+    async with HTTPServer(swarm) as server, connected(server, extensions=[Tasks()]) as client:
+        begun = await begin(client, "work")
+        await gate.begun.wait()
+        assert (await get(client, begun.task_id)).status_message == "desk: turn 5"
+        gate.opened.set()
 
 
 async def test_a_client_with_the_extension_follows_a_task(gate: Gate, server: HTTPServer) -> None:

@@ -186,6 +186,36 @@ def test_tasks_of_all_callers(admin: Callable[[str], "Page"], shoot: Shoot) -> N
     expect(page).to_have_url(page.url.partition("#")[0] + "#task=letters-5")
 
 
+def test_a_task_of_another_caller_is_read_for_a_reason_that_its_owner_sees(
+    page: "Page",
+    busy: AdminServer,
+    admin: Callable[[str], "Page"],
+    inspect: Callable[[str], None],
+    shoot: Shoot,
+) -> None:
+    admin("All tasks")
+    expect(page.get_by_role("button", name="Read 2 Answer the letters")).to_have_count(0)
+    page.get_by_role("button", name=re.compile("^Read .*report of day 2")).click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("user:ann")
+    inspect("reason")
+    dialog.get_by_label("Reason").fill("ticket 42")
+    dialog.get_by_role("button", name="Read the task").click()
+    conversation = dialog.get_by_role("region", name="Conversation")
+    expect(conversation).to_contain_text("Write the report of day 2")
+    expect(conversation).to_contain_text("done: Write the report of day 2")
+    expect(conversation).to_contain_text("admin:root@")
+    expect(conversation.get_by_role("textbox")).to_have_count(0)
+    inspect("opened")
+    shoot("admin-opened")
+    page.goto(busy.link("user", "ann"))
+    expect(page.locator(".who")).to_contain_text("ann")
+    page.goto(f"{busy.url}/ui#task=report-2")
+    expect(page.get_by_role("region", name="Conversation")).to_contain_text(
+        "opened the task to read it: ticket 42"
+    )
+
+
 def test_usage(admin: Callable[[str], "Page"], shoot: Shoot) -> None:
     page = admin("Usage and cost")
     rows = page.get_by_role("table").locator("tbody").get_by_role("row")

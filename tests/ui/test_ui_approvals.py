@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from studio_page import answers, ask, expect, new_task, send, status_of
+from studio_page import answers, ask, enter, expect, new_task, send, status_of
 from studio_server import Gate, StudioServer
 from support.processes.approval_swarm import Bank
 
+from mail.core.task.approvals import Approval
 from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.testing.agents import View, build_swarm, call, complete
 
@@ -150,3 +151,55 @@ def test_extreme_text_and_an_error_leave_the_rest_of_a_conversation(
     expect(page.get_by_role("navigation", name="Your tasks")).to_be_visible()
     shoot("broken-entry")
     page.wrong.clear()  # type: ignore[attr-defined]  # the error is in the console
+
+
+def reviewed_swarm(_gate: Gate) -> SwarmCore:
+    """An agent whose payments an admin approves."""
+
+    async def pay(arguments: dict[str, Any]) -> str:
+        return f"paid {arguments['to']}"
+
+    def act(view: View) -> Any:
+        return [complete(view.results[-1])] if view.results else [call("pay", to=view.mail.body)]
+
+    action = ActionCore(
+        "pay", pay, needs_approval=True, reviewers=Approval(by=("admin",), not_requester=True)
+    )
+    return build_swarm({"payer": act}, actions={"pay": action})
+
+
+@pytest.fixture(scope="module")
+def reviewed() -> Iterator[StudioServer]:
+    with StudioServer(reviewed_swarm) as server:
+        yield server
+
+
+def test_a_reviewer_decides_in_the_list_of_what_waits(
+    page: "Page", reviewed: StudioServer, shoot: Callable[[str], Path]
+) -> None:
+    ask(page, reviewed, f"<b>eve</b>{HIDDEN}", "paused")
+    card = page.get_by_role("group", name="pay needs your approval")
+    expect(card).to_contain_text("Waits for the decision of admin")
+    expect(card.get_by_role("button")).to_have_count(0)
+    views = page.get_by_role("navigation", name="Views")
+    expect(views.get_by_role("link", name="Approvals")).to_have_text("Approvals")
+
+    other = page.context.new_page()
+    enter(other, reviewed, "admin", "approvals")
+    link = other.get_by_role("navigation", name="Views").get_by_role("link", name="Approvals 1")
+    expect(link).to_have_attribute("aria-current", "page")
+    waiting = other.get_by_role("region", name="Approvals")
+    expect(waiting).to_contain_text("Asked for by user:ann@example")
+    expect(waiting.locator("dd")).to_have_text([r"<b>eve</b>\u202e00001 MORF\u202c safe\u200b"])
+    expect(waiting.get_by_role("link")).to_have_count(0)
+    waiting.get_by_role("button", name="Reject").click()
+    waiting.get_by_label("Reason").fill("no")
+    waiting.get_by_role("button", name="Reject").click()
+    expect(waiting).to_contain_text("Nothing waits for you")
+    expect(other.get_by_role("navigation", name="Views").get_by_role("link", name="Approvals")).to_have_text(
+        "Approvals"
+    )
+    other.close()
+    expect(status_of(page)).to_have_text("completed")
+    expect(page.locator(".answered")).to_contain_text("rejected by root")
+    shoot("reviewed")

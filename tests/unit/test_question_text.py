@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mail.core.protocol.question_text import MAX_QUESTION, describe_question
-from mail.core.task.turn_state import Approval, Breakpoint, PausedCall
+from mail.core.task.turn_state import Breakpoint, Decision, PausedCall
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_a_task_asks_with_its_undecided_calls() -> None:
         name="pay",
         arguments={},
         needs_approval=True,
-        approval=Approval(is_approved=True, by="u"),
+        approval=Decision(is_approved=True, by="u"),
     )
     waiting = PausedCall(call_id="b", name="pay", arguments={"n": 2}, needs_approval=True)
     asked = PausedCall(call_id="c", name="ask", arguments={"question": "Why?"})

@@ -28,7 +28,7 @@ from mail.core.task.stored import (
     write_task,
 )
 from mail.core.task.task import Generation, Task, TaskStatus
-from mail.core.task.turn_state import Approval, Breakpoint, PausedCall, Receipt, Resumption
+from mail.core.task.turn_state import Breakpoint, Decision, PausedCall, Receipt, Resumption
 from mail.core.task.webhooks import WebhookRecord
 from mail.errors import WrittenLater
 
@@ -108,7 +108,7 @@ def test_resumptions_and_approved_calls_come_back() -> None:
         needs_approval=True,
         approve_within=60.0,
         approve_by=1.5,
-        approval=Approval(is_approved=True, by="user:ann@example", arguments={"to": "eve"}),
+        approval=Decision(is_approved=True, by="user:ann@example", arguments={"to": "eve"}),
     )
     waiting = Breakpoint(agent="supervisor", tool_format="responses", calls=(call,), woken_by=7)
     resumed = replace(

@@ -16,15 +16,18 @@ from mail.core.protocol.calls import ToolFormat
 from mail.core.protocol.error_text import describe
 from mail.core.protocol.json_schema import model_of
 from mail.core.protocol.tool_schemas import pydantic_model_to_tool
+from mail.core.task.approvals import Approval
 from mail.core.task.swarm import ActionCore, ActionFunction, CancelFunction
 from mail.core.turns.context import lend_deps
 from mail.errors import ConfigurationError
-from mail.swarms_json.build import ConvertsToAction, build_action
+from mail.swarms_json.build import ConvertsToAction, build_action, terms_of
 from mail.swarms_json.references import resolver
 from mail.swarms_json.specs import ActionSpec, Spec
 from mail.utils.parsing import read_python_string
 
-NeedsApproval = bool | Callable[[dict[str, Any]], bool] | Callable[[dict[str, Any]], Awaitable[bool]]
+NeedsApproval = (
+    bool | Approval | Callable[[dict[str, Any]], bool] | Callable[[dict[str, Any]], Awaitable[bool]]
+)
 
 
 class _Repeating(TypedDict, total=False):
@@ -85,8 +88,10 @@ class MAILAction:
         retries: the number of further attempts after one that has failed or timed out, with growing delays; at most
             10, and only for an action that is `idempotent` or `read_only`.
         needs_approval: whether a person must approve a call before it runs: each, or those for which a function of
-            the arguments, a dictionary, returns True. The function may be a coroutine function.
-        approval_timeout: seconds after which an undecided call counts as rejected; None for never.
+            the arguments, a dictionary, returns True. The function may be a coroutine function. An `Approval` says who
+            decides in place of the task's owner.
+        approval_timeout: seconds after which an undecided call counts as rejected, unless the `Approval` says
+            otherwise; None for never.
         model: checks the arguments in place of `parameters`, and fills in its defaults.
 
     Attributes:
@@ -109,6 +114,7 @@ class MAILAction:
     retries = Setting[int]()
     needs_approval = Setting[NeedsApproval]()
     approval_timeout = Setting[float | None]()
+    reviewers = Setting[Approval | None]()
 
     _model: type[BaseModel] | None = None
     _typed: Callable[..., Any] | None = None
@@ -293,6 +299,8 @@ class MAILAction:
     def to_core(self) -> ActionCore:
         """Return the action in the form that the engine runs."""
         approval = self.needs_approval
+        if isinstance(approval, Approval):
+            return replace(self._spec, **terms_of(approval, approval.when))
         return replace(self._spec, needs_approval=as_async(approval) if callable(approval) else approval)
 
     def to_tool_dict(self, style: ToolFormat = "responses") -> dict[str, Any]:
@@ -313,9 +321,10 @@ class MAILAction:
         """Raise ConfigurationError for an action without a name, or an approval that is neither yes, no nor code."""
         if not self.name:
             raise ConfigurationError("an action needs a name")
-        if not isinstance(self.needs_approval, bool) and not callable(self.needs_approval):
+        if not isinstance(self.needs_approval, bool | Approval) and not callable(self.needs_approval):
             raise ConfigurationError(
-                f"action {self.name!r}: needs_approval must be True, False or a function, not {self.needs_approval!r}"
+                f"action {self.name!r}: needs_approval must be True, False, a function or an Approval, not "
+                f"{self.needs_approval!r}"
             )
 
     def _build_action_function(self, function: str | Callable[..., Any]) -> ActionFunction:
@@ -327,6 +336,7 @@ class MAILAction:
             core = function.to_core()
             if self.needs_approval is False:
                 self.needs_approval, self.approval_timeout = core.needs_approval, core.approval_timeout
+                self.reviewers = core.reviewers
             return core.function
         if not callable(function):
             raise ConfigurationError(f"action {self.name!r}: {function!r} is not a function")

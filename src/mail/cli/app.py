@@ -33,6 +33,7 @@ SECTIONS = {
         "task": "mail.cli.tasks",
         "thread": "mail.cli.threads",
         "inbox": "mail.cli.threads",
+        "approvals": "mail.cli.approvals",
         "usage": "mail.cli.usage",
         "file": "mail.cli.files",
     },
@@ -67,6 +68,7 @@ MODULES = {name: module for names in SECTIONS.values() for name, module in names
 
 GROUPS = {
     "task": "List, show, watch, approve, cancel and fork your tasks.",
+    "approvals": "Decide on the calls that wait for you, in your tasks and others'.",
     "caller": "Delete everything of a caller, and hold what nobody may delete.",
     "swarm": "List the versions of the server's swarm.",
     "dead-letter": "Manage messages that could not be processed.",
@@ -146,8 +148,9 @@ def _shell_command(row: Command) -> click.Command:
         import asyncio
 
         from mail.cli.connection import connect
-        from mail.cli.output import Output, printable
+        from mail.cli.output import Output
         from mail.cli.session import Session, exit_code
+        from mail.core.protocol.visible_text import printable
 
         client = connect(server, api_key, timeout=timeout, config=config)
         session = Session(client, Output(sys.stdout, as_json), is_prompt=False)

@@ -9,8 +9,8 @@ from typing import TextIO
 import click
 
 from mail.cli.app import ReaderGone, app
-from mail.cli.output import printable
 from mail.cli.session import UsageError
+from mail.core.protocol.visible_text import printable
 from mail.errors import ConfigurationError, MAILError
 
 BROKEN_PIPE = 128 + 13

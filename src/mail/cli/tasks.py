@@ -23,6 +23,11 @@ TASK = positional(
 
 OWNER = option("--caller", help="The owner of the task, such as user:ann, if it is not you. For admins.")
 
+OPENED = (
+    OWNER,
+    option("--reason", help="Why you read the task of another caller, who sees it. For admins."),
+)
+
 CALL = option("--call", metavar="ID", help="The id of the call. [default: the only one that waits]")
 ALL = switch("--all", help="Decide all calls that wait for a decision.")
 SHOWN = option(
@@ -46,7 +51,13 @@ async def show(session: Session, given: Namespace) -> None:
     """Print a task, and remember it and its agents."""
     from mail.cli.views.tasks import read_task, show_task
 
-    task = await session.client.get_task(given.task_id, at=given.at, items=not session.output.as_json)
+    task = await session.client.get_task(
+        given.task_id,
+        at=given.at,
+        items=not session.output.as_json,
+        caller=given.caller,
+        reason=given.reason,
+    )
     view = read_task(task)
     for kind, data in view.timeline():
         session.memory.learn(kind, data)
@@ -220,6 +231,7 @@ COMMANDS = (
             TASK,
             switch("-e", "--events", help="Show the events in order, instead of the tree."),
             option("--at", metavar="ID", type=int, help="The task as of the event with this id."),
+            *OPENED,
         ),
     ),
     Command(
@@ -235,6 +247,7 @@ COMMANDS = (
             option(
                 "--limit", type=Integer(0, 1000), help="The number of history entries, at most. [default: 50]"
             ),
+            *OPENED,
         ),
     ),
     Command(

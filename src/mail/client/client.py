@@ -182,25 +182,45 @@ class MAILClient(Messaging):
         return dict(islice(tasks.items(), limit))
 
     async def get_task(
-        self, task_id: str, *, at: int | None = None, summary: bool = False, items: bool = False
+        self,
+        task_id: str,
+        *,
+        at: int | None = None,
+        summary: bool = False,
+        items: bool = False,
+        caller: str | None = None,
+        reason: str | None = None,
     ) -> JSONObject:
         """Return a task of the caller: state, events, queued mail; with `at`, as of the event with this id.
 
-        With `summary`, it comes without its events and waiting messages; with `items`, with what its events mean.
+        With `summary`, it comes without its events and waiting messages; with `items`, with what its events mean. Where
+        the server allows it, admins can name another `caller`, the owner of the task, who sees the `reason`.
         """
+        whose = {"caller": caller, "reason": reason}
         if items and at is None:
             none: JSONObject = {"events": [], "items": []}
-            task = await self._ask_pages("get_task", none, _join_pages, task_id=task_id, items=True)
+            task = await self._ask_pages("get_task", none, _join_pages, task_id=task_id, items=True, **whose)
             return task | {"items": list({item["id"]: item for item in task["items"]}.values())}
         fields = "summary" if summary else None
-        return await self._ask("get_task", task_id=task_id, at=at, fields=fields, items=items)
+        return await self._ask("get_task", task_id=task_id, at=at, fields=fields, items=items, **whose)
 
-    async def get_turn(self, task_id: str, seq: int, *, limit: int | None = None) -> JSONObject:
+    async def get_turn(
+        self,
+        task_id: str,
+        seq: int,
+        *,
+        limit: int | None = None,
+        caller: str | None = None,
+        reason: str | None = None,
+    ) -> JSONObject:
         """Return the turn of an agent to which an event (seq) belongs: what the agent read and replied, and its tools.
 
-        `limit` is how many entries of its history there are at most; None for 50.
+        `limit` is how many entries of its history there are at most; None for 50. `caller` and `reason` are those of
+        `get_task`.
         """
-        return await self._ask("get_turn", task_id=task_id, seq=seq, limit=limit)
+        return await self._ask(
+            "get_turn", task_id=task_id, seq=seq, limit=limit, caller=caller, reason=reason
+        )
 
     async def get_turns(self, task_id: str, *, caller: str | None = None) -> list[JSONObject]:
         """Return all turns of a task that are over: agents, times, tokens, cost and states, no text.
@@ -352,6 +372,40 @@ class MAILClient(Messaging):
         )
 
     # ----------------------------------------------------------------------------------------- dead letters
+
+    async def get_approvals(self) -> list[JSONObject]:
+        """Return the calls that wait for a decision, of the caller's tasks, and those that it may review."""
+        none: list[JSONObject] = []
+        return await self._ask_pages(
+            "get_approvals", none, lambda found, page: found + page["approvals"], None
+        )
+
+    async def get_approval(self, approval_id: str) -> JSONObject:
+        """Return a call that waits for a decision."""
+        return await self._ask("get_approval", approval_id=approval_id)
+
+    async def decide_approval(
+        self,
+        approval_id: str,
+        decision: Literal["approve", "edit", "reject"],
+        *,
+        arguments: Mapping[str, Any] | None = None,
+        reason: str = "",
+        arguments_sha256: str | None = None,
+    ) -> JSONObject:
+        """Decide on a call, of the caller's tasks or that it may review; it need not be the owner of the task.
+
+        With the `arguments_sha256` of the call, it is refused for other arguments. Raises as other methods: 404 if the
+        call no longer waits, 403 if others decide on it.
+        """
+        return await self._ask(
+            "decide_approval",
+            approval_id=approval_id,
+            decision=decision,
+            arguments=arguments,
+            reason=reason,
+            arguments_sha256=arguments_sha256,
+        )
 
     async def get_dead_letters(
         self, *, task_id: str | None = None, caller: str | None = None, limit: int | None = None

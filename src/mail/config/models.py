@@ -35,6 +35,7 @@ from mail.config.tables import (
     Table,
     TelemetryConfig,
     WebhooksConfig,
+    read_mail_host,
     read_origin,
     read_schedules,
 )
@@ -74,6 +75,7 @@ _VARIABLES: Mapping[str, tuple[str, ...]] = {
     "MAIL_AUDIT_DAYS": ("storage", "audit_days"),
     "MAIL_UNREACHABLE_SECONDS": ("interswarm", "unreachable_seconds"),
     "MAIL_WEBHOOKS_ALLOW_PRIVATE": ("webhooks", "allow_private_addresses"),
+    "MAIL_BREAK_GLASS": ("auth", "break_glass"),
     "MAIL_JWT_ISSUER": ("auth", "jwt", "issuer"),
     "MAIL_JWT_AUDIENCE": ("auth", "jwt", "audience"),
     "MAIL_JWT_CLIENT_ID": ("auth", "jwt", "client_id"),
@@ -159,6 +161,9 @@ class ServerConfig(_TopTable):
 
     port: int = Field(default=DEFAULT_PORT, ge=0, le=65535)
     host: str = Field(default="0.0.0.0", min_length=1)  # noqa: S104 - the documented default
+    mail_host: Annotated[str, AfterValidator(read_mail_host)] = Field(
+        default="localhost", description="The host in the MAIL 2.0 addresses of this server."
+    )
     reload: bool = False
     debug: bool = False
     cors_origins: list[Annotated[str, AfterValidator(read_origin)]] = Field(

@@ -16,6 +16,7 @@ from dataclasses import replace
 from fastapi import Request
 
 from mail.auth.keys import Caller
+from mail.core.task.approvals import LinkHolder
 from mail.core.task.audit import MAX_TEXT, Act, AuditEntry
 from mail.errors import Forbidden, MAILError
 from mail.http.account import CALLER
@@ -24,8 +25,12 @@ from mail.http.service import Service, address_of, service_of
 logger = logging.getLogger("mail.audit")
 logger.setLevel(logging.INFO)
 
+Actor = Caller | LinkHolder
+"""Who acts: a caller, or who has the link of a call that waits for approval."""
+
 _OF_OTHERS = frozenset(
     {
+        Act.DECIDE,
         Act.READ_TURNS,
         Act.LIST_TASKS,
         Act.LIST_DEAD_LETTERS,
@@ -38,7 +43,10 @@ _OF_OTHERS = frozenset(
 
 
 _READS = frozenset(
-    {Act.DUMP_SWARM, Act.READ_TURNS, Act.LIST_TASKS, Act.LIST_DEAD_LETTERS, Act.READ_AUDIT, Act.REQUEST}
+    {
+        *(Act.DUMP_SWARM, Act.READ_TURNS, Act.LIST_TASKS, Act.LIST_DEAD_LETTERS, Act.READ_AUDIT),
+        *(Act.OPEN_TASK, Act.REQUEST),
+    }
 )
 """Acts that change nothing: one entry is enough, and the same one again within `SAME_SECONDS` needs none."""
 
@@ -52,25 +60,35 @@ AUDITED = "mail.audited"
 
 
 class Entry:
-    """An entry that is completed when its act ends; `on` names what it is about."""
+    """An entry that is completed when its act ends.
 
-    def __init__(self, on: str) -> None:
+    Attributes:
+        on: what the act is about.
+        is_again: whether it is a read that needs no further entry.
+    """
+
+    def __init__(self, on: str, *, is_again: bool = False) -> None:
         self.on = on
+        self.is_again = is_again
 
 
 @asynccontextmanager
 async def audited(
-    request: Request, caller: Caller, act: Act, on: str = "", *, owner: str | None = None, reason: str = ""
+    request: Request, caller: Actor, act: Act, on: str = "", *, owner: str | None = None, reason: str = ""
 ) -> AsyncGenerator[Entry]:
-    """Audit the act that the block performs, with its outcome; see `record`. Raises StoreUnavailable."""
-    line, outcome = Entry(on), "failed"
+    """Audit the act that the block performs, with its outcome.
+
+    `owner` is the principal whose task or webhook it is about; None for all callers', or an act that is about neither.
+    Raises StoreUnavailable.
+    """
+    service = service_of(request)
+    entry, outcome = _entry(request, caller, act, on, owner, reason), "failed"
+    is_read = act in _READS
+    line = Entry(on, is_again=is_read and _is_known(service, replace(entry, outcome="done")))
     request.scope[AUDITED] = True
-    entry = _entry(request, caller, act, on, owner, reason)
-    if _is_own(entry):
+    if owner == entry.by and act in _OF_OTHERS:
         yield line
         return
-    service = service_of(request)
-    is_read = act in _READS
     if not is_read:
         await _add(service, entry)
     try:
@@ -82,52 +100,22 @@ async def audited(
     finally:
         entry = replace(entry, on=line.on[:MAX_TEXT], outcome=outcome)
         _log(entry)
-        if is_read:
-            await _add_read(service, entry)
-        else:
+        if not is_read:
             try:
                 await service.documents.end_act(entry)
             except MAILError as error:
                 logger.error("the outcome of %s could not be stored: %s", entry.id, error)
+        elif not _is_known(service, entry):
+            await _add(service, entry)
+            _remember(service, entry)
 
 
-async def record(
-    request: Request,
-    caller: Caller,
-    act: Act,
-    on: str = "",
-    *,
-    owner: str | None = None,
-    reason: str = "",
-    outcome: str = "done",
-) -> bool:
-    """Audit an act that is over, but not answered yet; return whether it is a new one, and no read once more.
-
-    `owner` is the principal whose task or webhook it is about; None for all callers', or an act that is about neither.
-    Raises StoreUnavailable.
-    """
-    entry = replace(_entry(request, caller, act, on, owner, reason), outcome=outcome)
-    if _is_own(entry):
-        return False
-    _log(entry)
-    service = service_of(request)
-    if act in _READS:
-        return await _add_read(service, entry)
-    await _add(service, entry)
-    return True
-
-
-def _entry(request: Request, caller: Caller, act: Act, on: str, owner: str | None, reason: str) -> AuditEntry:
+def _entry(request: Request, caller: Actor, act: Act, on: str, owner: str | None, reason: str) -> AuditEntry:
     runtime = service_of(request).runtime
-    by = str(caller.principal(runtime.swarm.name))
+    by = str(caller.principal(runtime.swarm.name) if isinstance(caller, Caller) else caller)
     return AuditEntry.begin(
         runtime.clock, act, by, on, owner=owner, address=address_of(request)[:MAX_TEXT], reason=reason
     )
-
-
-def _is_own(entry: AuditEntry) -> bool:
-    """Return whether an act needs rights only on what others have, and is about what the caller has."""
-    return entry.owner == entry.by and entry.act in _OF_OTHERS
 
 
 async def _add(service: Service, entry: AuditEntry) -> None:
@@ -135,17 +123,19 @@ async def _add(service: Service, entry: AuditEntry) -> None:
     await service.documents.add_act(entry, now=now, until=None if seconds is None else now + seconds)
 
 
-async def _add_read(service: Service, entry: AuditEntry) -> bool:
-    """Store a read, unless this process has stored the same one within the last `SAME_SECONDS`: pages poll."""
-    read, known = replace(entry, id="", time=""), service.audited_reads
-    now = service.runtime.clock.now().timestamp()
-    if known.get(read, 0.0) > now:
-        return False
-    await _add(service, entry)
-    if len(known) >= MAX_READS:
-        known.clear()
-    known[read] = now + SAME_SECONDS
-    return True
+def _is_known(service: Service, read: AuditEntry) -> bool:
+    """Return whether this process has stored the same read within the last `SAME_SECONDS`: pages poll."""
+    return service.audited_reads.get(_name_of(read), 0.0) > service.runtime.clock.now().timestamp()
+
+
+def _remember(service: Service, read: AuditEntry) -> None:
+    if len(service.audited_reads) >= MAX_READS:
+        service.audited_reads.clear()
+    service.audited_reads[_name_of(read)] = service.runtime.clock.now().timestamp() + SAME_SECONDS
+
+
+def _name_of(read: AuditEntry) -> AuditEntry:
+    return replace(read, id="", time="")
 
 
 def _log(entry: AuditEntry) -> None:
@@ -164,11 +154,12 @@ async def audit_refusal(request: Request, error: MAILError) -> None:
     """Audit a request that is refused for want of rights, unless its act is audited."""
     caller = request.scope.get(CALLER)
     if isinstance(error, Forbidden) and caller is not None and AUDITED not in request.scope:
-        what = f"{request.method} {request.url.path}"
         try:
-            await record(request, caller, Act.REQUEST, what, outcome="refused")
+            async with audited(request, caller, Act.REQUEST, f"{request.method} {request.url.path}"):
+                raise error
         except MAILError as problem:
-            logger.error("a refused request could not be stored: %s", problem)
+            if problem is not error:
+                logger.error("a refused request could not be stored: %s", problem)
 
 
 def refuse_session(caller: Caller, command: str) -> None:

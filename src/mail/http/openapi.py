@@ -24,6 +24,7 @@ Send a message with `POST /message` and wait for the answer, watch the events as
 TAGS = [
     {"name": "messages", "description": "Talk to the swarm."},
     {"name": "tasks", "description": "Follow, inspect and control your tasks."},
+    {"name": "approvals", "description": "Decide on the calls that wait for you."},
     {"name": "files", "description": "Upload files for messages, and fetch those of your tasks."},
     {"name": "threads", "description": "Read the messages of your tasks by thread."},
     {"name": "webhooks", "description": "Manage webhooks for task events."},

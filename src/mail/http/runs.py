@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from copy import copy
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from fastapi import Request
@@ -10,7 +11,7 @@ from fastapi import Request
 from mail.auth.keys import find_bearer
 from mail.core.decisions.approvals import GivenApproval
 from mail.core.decisions.conversation import Conversation
-from mail.core.decisions.items import Item
+from mail.core.decisions.items import Item, Question, Work
 from mail.core.decisions.runs import Run, after
 from mail.core.decisions.submit import ResumeFrom, Submission
 from mail.core.engine.watch import read_timeline
@@ -39,6 +40,9 @@ OF_STATUS = frozenset(
 
 TAIL = 200
 """The last events of a task, among which its end most often is."""
+
+ENDS = 1_000
+"""The first and the last events of a long run, from which it is shown: the middle of it is not read."""
 
 
 class RunId(NamedTuple):
@@ -69,7 +73,7 @@ class Progress:
         run: the run as it is after the last event of it that was read; None before its first.
         began, last: the times of its first event and of the last that was read, in ISO 8601.
         earlier: of the last run, those before it.
-        after: the seq after which its events are read: with `begin`, that is the run which a task is at.
+        after: the seq after which its events are read next: with `begin`, first that of the run which a task is at.
     """
 
     def __init__(
@@ -96,13 +100,25 @@ class Progress:
             self._latest = Run(number=begin.run - 1, first=0, status=ended, since="")
 
     def skip(self, run: Generation, seq: int) -> None:
-        """Begin to read within a run, which still works after the event `seq`."""
-        self.after = seq
-        self._latest = Run(number=run.run, first=run.began + 1, status=TaskStatus.RUNNING, since="")
+        """Read on after the event `seq` of a run, which still works then; forget what it has asked before."""
+        self.after, self._reader = seq, Conversation()
+        self._latest = Run(number=run.run, first=run.began + 1, status=TaskStatus.RUNNING, since=self.began)
+        self._items = {
+            key: item
+            for key, item in self._items.items()
+            if not (isinstance(item, Question) and item.is_open)
+        }
+
+    def count(self, turns: int) -> None:
+        """Take the `turns` of the run for those of its work, if it was not read as a whole."""
+        for key, item in self._items.items():
+            if isinstance(item, Work) and item.ended is None:
+                self._items[key] = replace(item, turns=max(item.turns, turns))
 
     def read(self, event: Event) -> tuple[Item, ...]:
         """Read an event; return the items that it adds to the run or changes in it."""
-        run = self._latest = after(self._latest, event)
+        self.after, run = event.seq, after(self._latest, event)
+        self._latest = run
         changes = self._reader.read(event) if self._kinds is None or event.kind in self._kinds else ()
         if self._number is None and self._of is not None and event.seq >= self._of:
             self._number = run.number
@@ -138,6 +154,11 @@ class Progress:
     def is_last(self) -> bool:
         """Whether no later run was read."""
         return self.run is not None and self.run is self._latest
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is the run that is looked for, and a later one was read."""
+        return self._number is not None and self.run is not None and not self.is_last
 
     @property
     def id(self) -> RunId:
@@ -206,10 +227,14 @@ class Runs:
         }
 
     async def load(self, task_id: str) -> Task:
-        """Return a task of the caller, and hold what reading it takes. Raises TaskNotFound and RateLimited."""
+        """Return a task of the caller, and hold what reading a run takes. Raises TaskNotFound and RateLimited."""
         task = await load_task(self.service, self.caller, task_id)
-        reading(self.service, self.request, task)
+        self.hold(task)
         return task
+
+    def hold(self, task: Task) -> None:
+        """Hold what reading a run of a task takes. Raises RateLimited and Overloaded."""
+        reading(self.service, self.request, task, events=2 * ENDS)
 
     async def cancel(self, task_id: str, reason: str = "") -> Task:
         """Cancel a task of the caller, and return it. Raises NotCancellable and TaskNotFound."""
@@ -220,16 +245,24 @@ class Runs:
     @staticmethod
     def progress(task: Task, *, number: int | None = None, of: int | None = None) -> Progress:
         """Return what reads a run of a task, as `Progress` names it: the last one is read from where it began."""
-        run = task.generation
-        is_last = number in (None, run.run) and (of is None or of > (run.run_began or 0))
-        return Progress(task.task_id, number=number, of=of, begin=run if is_last else None)
+        begin = task.generation if _is_at(task, number, of) else None
+        return Progress(task.task_id, number=number, of=of, begin=begin)
 
     async def read(self, task: Task, *, number: int | None = None, of: int | None = None) -> Progress:
         """Read a run of a task, as `Progress` names it, as far as the task was when it was loaded.
 
-        Raises TaskNotFound.
+        Of a long one that the task is at, the middle is not read (`ENDS`). Raises TaskNotFound.
         """
-        return await self._read(task, self.progress(task, number=number, of=of))
+        progress, run = self.progress(task, number=number, of=of), task.generation
+        if _is_at(task, number, of) and task.seq - progress.after > 2 * ENDS:
+            await self._read(task, progress, progress.after + ENDS)
+            progress.skip(run, task.seq - ENDS)
+            await self._read(task, progress)
+            progress.count(run.turns)
+            if progress.found.status is task.status:  # else it has reached this before these events
+                return progress
+            progress = self.progress(task, number=number, of=of)
+        return await self._read(task, progress)
 
     async def newest_first(self, task: Task, *, status_only: bool) -> AsyncGenerator[Progress]:
         """Yield the runs of a task, the last one first, and read no more of it than for those that are taken.
@@ -252,17 +285,19 @@ class Runs:
             yield each
 
     async def _read(self, task: Task, progress: Progress, upto: int | None = None) -> Progress:
-        pacer, store = reading(self.service, self.request, task), self.runtime.store
-        upto = task.seq if upto is None else upto
+        upto, store = task.seq if upto is None else upto, self.runtime.store
+        pacer = reading(self.service, self.request, task, events=upto - progress.after)
         async for event in read_timeline(store, task.key, pacer, after=progress.after, upto=upto):
             progress.read(event)
+            if progress.is_over:
+                break
         _ = progress.found
         return progress
 
     async def follow(
         self, key: TaskKey, progress: Progress, *, upto: int = 0, seconds: float | None = None
     ) -> AsyncGenerator[Step | None]:
-        """Yield None once a run is reached, and the events up to `upto` are read; then each event of it.
+        """Yield None once a run is reached, and the events up to `upto` are read, some perhaps before; then each event.
 
         It ends when the run waits for its caller or has ended; early after `seconds`, if the request's time is up, its
         key is refused or the server stops.
@@ -296,7 +331,11 @@ class Runs:
         upto: int,
         seconds: float | None,
     ) -> AsyncGenerator[Step | LiveEvent | None]:
-        has_begun, early = False, list[LiveEvent]()
+        has_begun, early = progress.is_reached and progress.after >= upto, list[LiveEvent]()
+        if has_begun:
+            yield None
+            if progress.is_settled or not progress.is_last:
+                return
         bearer, service = find_bearer(self.request.headers), self.service
         async with (
             service.open_streams.watched(service.authenticator, bearer) as refused,
@@ -337,8 +376,8 @@ class Runs:
         Raises TaskNotFound.
         """
         task = await self.load(key.task_id)
+        progress = await self.read(task, number=number, of=of)
         if waits:
-            progress = self.progress(task, number=number, of=of)
             async with aclosing(self.follow(key, progress, upto=task.seq, seconds=seconds)) as steps:
                 async for step in steps:
                     if on_step is not None:
@@ -346,5 +385,11 @@ class Runs:
             task = await self.load(key.task_id)
             if progress.is_settled:  # as its events tell it: the task may have begun another run since
                 return task, progress, progress.found.status
-        progress = await self.read(task, number=number, of=of)
+            await self._read(task, progress)
         return task, progress, task.status if progress.is_last else progress.found.status
+
+
+def _is_at(task: Task, number: int | None, of: int | None) -> bool:
+    """Return whether a run, as `Progress` names it, is the one that a task is at, and it is known where that began."""
+    run = task.generation
+    return run.run_began is not None and number in (None, run.run) and (of is None or of > run.run_began)

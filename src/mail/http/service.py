@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from mail.auth.oidc import JWTAuthenticator
+    from mail.mail2.host import MailHost
     from mail.swarms_json.current import CurrentSwarm
 
 
@@ -198,6 +199,7 @@ class Service:
         heartbeat: seconds of silence after which a stream sends a ping.
         audit_seconds: seconds after which entries of the audit are deleted; None for never.
         audited_reads: the reads of this process that are in the audit, and until when they need no further entry.
+        break_glass: whether admins may read the tasks of others.
         debug: whether to serve the endpoints for developers.
         stopping: set when the server begins to shut down, before it waits for open connections.
         time_left: returns the seconds until a request is cut off; None for no limit.
@@ -214,6 +216,7 @@ class Service:
         stream_permits: counts the streams and long waits in all processes, where each knows a few only.
         conversations: the readers of conversations.
         rates: the limiter of request rates, if they are limited.
+        mail_host: returns the host of MAIL 2.0; made by the first call, as few swarms need it.
         observers: measure requests.
         tracer: traces requests.
         metrics: the server's metrics, if it collects them.
@@ -228,6 +231,7 @@ class Service:
     max_body_bytes: int = 4 * 1024 * 1024
     heartbeat: float = 15.0
     audit_seconds: float | None = None
+    break_glass: bool = False
     audited_reads: dict[AuditEntry, float] = field(default_factory=dict)
     debug: bool = False
     stopping: StopSignal = field(default_factory=StopSignal)
@@ -246,6 +250,7 @@ class Service:
     stream_permits: ModelPermits | None = None
     conversations: Conversations = field(default_factory=Conversations)
     rates: RateLimiter | None = None
+    mail_host: "Callable[[], MailHost] | None" = None
     observers: Sequence[RequestObserver] = ()
     tracer: Tracer = NO_TRACER
     metrics: MetricsPage | None = None

@@ -100,8 +100,12 @@ class PendingToolCall(Answered):
         default=False,
         description="Whether the server runs the call once a person has approved it; absent if not.",
     )
+    reviewers: list[str] = Field(
+        default_factory=list, description="Who decides, in place of the task's owner; absent for the owner."
+    )
     approve_by: str | None = Field(
-        default=None, description="When the call counts as rejected if nobody decides; absent for never."
+        default=None,
+        description="When the call counts as rejected if nobody decides, or as its action says; absent for never.",
     )
     decision: Literal["approve", "edit", "reject"] | None = Field(
         default=None, description="The decision, while other calls still wait; absent if there is none."
@@ -324,9 +328,14 @@ async def answer_pieces(
         yield piece
 
 
-def reading(service: Service, request: Request, *tasks: Task) -> Holding:
-    """Return what a request holds, with what it takes to read tasks. Raises RateLimited and Overloaded."""
+def reading(service: Service, request: Request, *tasks: Task, events: int | None = None) -> Holding:
+    """Return what a request holds, with what it takes to read tasks, or so many events of each.
+
+    Raises RateLimited and Overloaded.
+    """
     holding, weight = service.holding(request), sum(task.stored_bytes for task in tasks)
+    if events is not None:
+        weight = sum(task.stored_bytes * min(events, task.seq) // max(1, task.seq) for task in tasks)
     if weight > PIECE_BYTES:
         holding.hold_to_read(min(READ_BYTES, weight * PIECE_FACTOR))
     return holding
@@ -609,6 +618,8 @@ def pending_call(call: PausedCall, agent: str = "") -> dict[str, Any]:
         shown["asks"] = asdict(call.asks)
     if call.needs_approval:
         shown |= {"needs_approval": True, "arguments_text": call.arguments_text}
+    if call.reviewers is not None:
+        shown["reviewers"] = list(call.reviewers.by)
     if call.approve_by is not None:
         shown["approve_by"] = format_time(call.approve_by)
     if call.approval is not None:

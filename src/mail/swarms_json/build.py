@@ -7,10 +7,10 @@ lists: `SwarmCore` has mappings, in which a duplicate name would be lost.
 import inspect
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypedDict, runtime_checkable
 
 from mail.actions.functions import as_action_function, as_async, as_cancel_function, typed_action
 from mail.actions.signatures import signature_of
@@ -20,6 +20,7 @@ from mail.core.protocol.json_schema import model_of
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.protocol.output_schema import OutputSchema, check_of, schema_of
 from mail.core.protocol.values import fill
+from mail.core.task.approvals import Approval
 from mail.core.task.failing_calls import FAILING_CALL_LIMIT
 from mail.core.task.guards import Guard
 from mail.core.task.swarm import (
@@ -464,7 +465,7 @@ def _build_action(action: ActionSpec, resolve: Resolve, where: str) -> ActionCor
     core = found.to_core() if isinstance(found, ConvertsToAction) else ActionCore(action.name, _no_function)
     declared = {name: getattr(action, name) for name in _DECLARED if name in given}
     if "needs_approval" in given:
-        declared["needs_approval"] = _needs_approval(action, resolve, where)
+        declared |= _needs_approval(action, resolve, where)
     core = replace(
         core,
         name=action.name,
@@ -507,15 +508,27 @@ def _timing(action: ActionSpec, core: ActionCore) -> Timing:
     )
 
 
-def _needs_approval(action: ActionSpec, resolve: Resolve, where: str) -> bool | ApprovalPredicate:
-    if isinstance(action.needs_approval, bool):
-        return action.needs_approval
-    found = resolve(action.needs_approval)
-    if not callable(found):
-        raise ConfigurationError(
-            f"{where}action {action.name!r}: needs_approval: {action.needs_approval!r} is not a function"
-        )
-    return as_async(found)
+class Terms(TypedDict):
+    """Who must approve which calls of an action; fields of `ActionCore`."""
+
+    needs_approval: bool | ApprovalPredicate
+    reviewers: Approval | None
+
+
+def terms_of(rule: Approval | None, when: bool | Callable[..., Any] | None) -> Terms:
+    """Return the settings of an action whose calls must be approved by a rule, `when` a function says so, if given."""
+    needs_approval = as_async(when) if callable(when) else when is not False
+    return {"needs_approval": needs_approval, "reviewers": None if rule is None else rule.but(when=None)}
+
+
+def _needs_approval(action: ActionSpec, resolve: Resolve, where: str) -> Terms:
+    given = action.needs_approval
+    rule, when = (given, given.when) if isinstance(given, Approval) else (None, given)
+    if not isinstance(when, str):
+        return terms_of(rule, when)
+    if not callable(found := resolve(when)):
+        raise ConfigurationError(f"{where}action {action.name!r}: needs_approval: {when!r} is not a function")
+    return terms_of(rule, found)
 
 
 def import_action(reference: str, resolve: Resolve) -> ActionCore:

@@ -25,6 +25,7 @@ from mail.core.protocol.error_text import describe
 from mail.core.protocol.mail_tools import ReadMore
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.protocol.values import Value, fill, is_none
+from mail.core.task.approvals import Approval
 from mail.core.task.context import Context
 from mail.core.task.guards import Guard
 from mail.core.task.permits import ModelLimits
@@ -172,11 +173,12 @@ class ActionSpec(Spec):
         description="The number of further attempts after one that has failed or timed out, with growing delays; only "
         "for an action that is idempotent or read_only.",
     )
-    needs_approval: bool | str = Field(
+    needs_approval: bool | str | Approval = Field(
         default=False,
         exclude_if=_is_empty,
         description="Whether a person must approve a call before the function runs: true, or a Python function of the "
-        "call's arguments that returns a bool, as python::package.module:name.",
+        "call's arguments that returns a bool, as python::package.module:name; an object says who decides, in place "
+        "of the task's owner.",
     )
     approval_timeout: float | None = Field(
         default=None,
@@ -185,7 +187,8 @@ class ActionSpec(Spec):
         le=10_000_000,
         allow_inf_nan=False,
         strict=False,
-        description="Seconds after which an undecided call counts as rejected; without it, never.",
+        description="Seconds after which an undecided call counts as rejected, unless needs_approval says otherwise; "
+        "without it, never.",
     )
 
 

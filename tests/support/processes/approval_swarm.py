@@ -1,6 +1,6 @@
 """A swarm for `mail server` whose agent pays `bob` as the message says; payments over 100 need approval.
 
-It also asks: `ask NAME` is a call of a breakpoint tool.
+It also asks: `ask NAME` is a call of a breakpoint tool. `wire AMOUNT` pays what an admin approves, or user `eve`.
 """
 
 from pathlib import Path
@@ -25,9 +25,10 @@ MODULE = r'''
         if view.results:
             return [complete(" | ".join(view.results))]
         body = view.messages[0].body
+        pay = "wire" if body.startswith("wire") else "pay"
         return [
             *(call("ask", question=name) for name in re.findall(r"ask (\w+)", body)),
-            *(call("pay", to="bob", amount=int(amount)) for amount in re.findall(r"\d+", body)),
+            *(call(pay, to="bob", amount=int(amount)) for amount in re.findall(r"\d+", body)),
         ]
 
 
@@ -43,7 +44,7 @@ MODULE = r'''
 
 SWARM = entry(
     "bank",
-    supervisor("payer", "paying_agent:payer", actions=["pay", "ask"], tool_format="completions"),
+    supervisor("payer", "paying_agent:payer", actions=["pay", "wire", "ask"], tool_format="completions"),
     actions=[
         {
             "name": "pay",
@@ -54,6 +55,22 @@ SWARM = entry(
                 "required": ["to", "amount"],
             },
             "needs_approval": "python::paying_agent:is_large",
+        },
+        {
+            "name": "wire",
+            "function": "python::paying_agent:pay",
+            "parameters": {
+                "type": "object",
+                "properties": {"to": {"type": "string"}, "amount": {"type": "integer"}},
+                "required": ["to", "amount"],
+            },
+            "needs_approval": {
+                "by": ["admin", "user:eve"],
+                "not_requester": True,
+                "when": "python::paying_agent:is_large",
+                "escalate_to": ["user:bob"],
+            },
+            "approval_timeout": 3600,
         },
         {
             "name": "ask",

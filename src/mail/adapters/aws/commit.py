@@ -21,6 +21,7 @@ from mail.adapters.aws.items import (
     WAITS,
     Item,
     Value,
+    ask_key,
     blob_name,
     blob_of,
     encode_counts,
@@ -163,6 +164,7 @@ class CommitPlan:
         }
         optional = (change.consumed, change.response, *change.waits)
         room = TRANSACTION_ACTIONS - 2 - len(change.also_read) - sum(each is not None for each in optional)
+        room -= len(change.asks) + len(change.unasks)
         room = max(0, room) if self.is_last else 0
         self._direct_histories = self._histories[:room]
         self._direct = change.deliveries[: room - len(self._direct_histories)]
@@ -266,6 +268,8 @@ class CommitPlan:
         yield from starmap(self._history, self._direct_histories)
         yield self._batch()
         yield from map(self._wait, change.stored_waits)
+        for ask in change.asks:  # kept with its task, which is paused
+            yield {**key_of(ask_key(ask)), "task": string(self._partition)}
         if change.response is not None and change.ended is not None:
             message = self._messages[id(change.response)]
             yield self._item(response_key(change.ended), message=message.attribute)
@@ -328,6 +332,8 @@ class CommitPlan:
             yield {"Delete": {"Key": key_of((self._partition, inbox_key(entry)))}}
         for wait_id in self._change.ended_waits:
             yield {"Delete": {"Key": key_of((self._partition, wait_key(wait_id)))}}
+        for ask in self._change.unasks:
+            yield {"Delete": {"Key": key_of(ask_key(ask))}}
 
     def _task_values(self) -> Item:
         values = {"state": self._state.attribute, **self._counts}

@@ -19,6 +19,7 @@ from mail.adapters.aws.items import (
     PAUSED,
     SHARDS,
     Item,
+    ask_key,
     dead_key,
     dead_start,
     decode_leases,
@@ -33,6 +34,7 @@ from mail.adapters.aws.reader import TaskReader
 from mail.adapters.aws.schema import DEAD_INDEX, RUNNING_INDEX, TASKS_INDEX
 from mail.adapters.aws.table import DynamoDBTable, key_of
 from mail.adapters.shared.cursors import foreign_cursor
+from mail.core.task.approvals import Ask
 from mail.core.task.deletion import LegalHold
 from mail.core.task.leases import DueTask
 from mail.core.task.ports import CallerUsage, TaskPage, WakeUp, wake_ups
@@ -112,6 +114,15 @@ class TaskIndex:
                     if len(tasks) > limit:
                         return TaskPage(tasks[:limit], _make_dead_cursor(tasks[limit - 1]))
         return TaskPage(tasks, None)
+
+    async def find_asks(self, who: str, *, start: str = "", limit: int) -> list[tuple[str, TaskKey]]:
+        """Return what waits for a decision of somebody, oldest first, from the id `start` on."""
+        name, _ = ask_key(Ask(who, ""))
+        pages = self._table.pages(name, start or "0", "~", limit=limit)
+        async with aclosing(pages):
+            async for page in pages:
+                return [(item["SK"]["S"], task_key(item["task"]["S"])) for item in page]
+        return []
 
     async def list_ready(self, *, quiet_since: str | None = None, now: float = inf) -> list[WakeUp]:
         """Return a wake-up for every ready mailbox, without a lease, of the tasks that have not changed since then."""

@@ -30,6 +30,7 @@ from pydantic_core import from_json
 
 from mail.adapters.aws.compression import compress, decompress
 from mail.core.protocol.message import Tier
+from mail.core.task.approvals import Ask
 from mail.core.task.change import InboxEntry
 from mail.core.task.leases import AHEAD_SECONDS, QUIET_SECONDS, Lease, due_of
 from mail.core.task.stored import read_message, read_park, task_from, write_park, write_task
@@ -233,6 +234,11 @@ def content_key(ref: str) -> str:
 def wait_key(wait_id: str) -> str:
     """Return the sort key of a call that finishes later, or of a timer; of an empty id, the one before all of them."""
     return f"K#{wait_id}"
+
+
+def ask_key(ask: Ask) -> tuple[str, str]:
+    """Return the key of an entry of what waits for somebody, who has a partition."""
+    return f"ASKS#{ask.who}", ask.id
 
 
 def inbox_start(mailbox: str) -> str:

@@ -22,6 +22,7 @@ from mail.adapters.aws.items import (
     META,
     WAITS,
     Item,
+    ask_key,
     blob_name,
     blob_of,
     blobs_of,
@@ -123,6 +124,7 @@ class DynamoDBStore:
         self.read_inbox, self.read_events = reader.read_inbox, reader.read_events
         self.list_tasks, self.list_dead, self.list_ready = index.list_tasks, index.list_dead, index.list_ready
         self.count_running, self.usage_of = index.count_running, index.usage_of
+        self.find_asks = index.find_asks
         self.count_active_instances, self.list_oldest = index.count_active_instances, index.list_oldest
 
     async def load(self, key: TaskKey) -> Task | None:
@@ -271,6 +273,9 @@ class DynamoDBStore:
     async def list_due(self, until: float) -> list[DueTask]:
         due, half_deleted = await self._index.due(until)
         for name in half_deleted:
+            if (item := await self._table.get((name, META))) is not None:
+                with suppress(TextGone):  # its state is deleted after its asks
+                    await self._delete_asks(await self._reader.task(item))
             await self._delete_items(name)
         await self._retention.keep(due, until)
         now = self._reader.now()
@@ -295,8 +300,12 @@ class DynamoDBStore:
             item = refusal.item
             if item is None or not (refusal.repeated and DELETING in item):
                 raise VersionConflict(await self.load(task.key)) from refusal
+        await self._delete_asks(task)
         await self._delete_items(name)
         self._changes.notify(task.key)
+
+    async def _delete_asks(self, task: Task) -> None:
+        await self._table.delete_many(map(ask_key, task.asks))
 
     async def scrub(self, *, is_quiet: bool) -> None:
         """Do nothing: what is deleted takes up no space."""

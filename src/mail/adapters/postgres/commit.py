@@ -54,7 +54,7 @@ WITH moved AS (
     WHERE inbox.task = moved.id AND mailbox = %(read_mailbox)s::text AND inbox.seq = ANY(%(read)s::integer[])
 )"""
 
-_WAITS: LiteralString = """, waiting AS (
+_RECORDS: LiteralString = """, waiting AS (
     INSERT INTO mail.waits (task, id, due, record)
     SELECT moved.id, wait.* FROM moved, unnest(
         %(wait_ids)s::text[], %(wait_dues)s::double precision[], %(waits)s::text[]
@@ -62,6 +62,12 @@ _WAITS: LiteralString = """, waiting AS (
     ON CONFLICT (task, id) DO UPDATE SET due = excluded.due, record = excluded.record
 ), ended AS (
     DELETE FROM mail.waits USING moved WHERE waits.task = moved.id AND waits.id = ANY(%(ended_waits)s::text[])
+), asking AS (
+    INSERT INTO mail.asks (who, id, task)
+    SELECT ask.*, moved.id FROM moved, unnest(%(asks)s::text[], %(ask_ids)s::text[]) AS ask
+), unasking AS (
+    DELETE FROM mail.asks USING moved, unnest(%(unasks)s::text[], %(unask_ids)s::text[]) AS gone (who, id)
+    WHERE asks.who = gone.who AND asks.id = gone.id AND asks.task = moved.id
 )"""
 
 _AMEND: LiteralString = """, amended AS (
@@ -109,11 +115,11 @@ FROM (SELECT EXISTS (SELECT FROM moved) AS is_done) AS outcome
 """
 
 BEGIN_TASK: LiteralString = _BEGIN + _ADD
-BEGIN_TASK_WITH_WAITS: LiteralString = _BEGIN + _WAITS + _ADD
+BEGIN_TASK_WITH_RECORDS: LiteralString = _BEGIN + _RECORDS + _ADD
 MOVE_TASK: LiteralString = _MOVE + _ADD
-MOVE_TASK_WITH_WAITS: LiteralString = _MOVE + _WAITS + _ADD
+MOVE_TASK_WITH_RECORDS: LiteralString = _MOVE + _RECORDS + _ADD
 
-AMEND_TASK: LiteralString = _MOVE + _WAITS + _AMEND
+AMEND_TASK: LiteralString = _MOVE + _RECORDS + _AMEND
 """A change without events: the row of the last commit has the state after it, and what it has consumed."""
 
 DELETE_TASK: LiteralString = """
@@ -127,6 +133,8 @@ WITH deleted AS (
     DELETE FROM mail.leases USING deleted WHERE leases.task = deleted.id
 ), waits AS (
     DELETE FROM mail.waits USING deleted WHERE waits.task = deleted.id
+), asks AS (
+    DELETE FROM mail.asks USING deleted WHERE asks.task = deleted.id
 ), contents AS (
     DELETE FROM mail.contents USING deleted WHERE contents.task = deleted.id
 ), wake_ups AS (
@@ -236,6 +244,10 @@ def commit_values(
         "wait_dues": [wait.waits_until for wait in change.stored_waits],
         "waits": [write_wait(wait) for wait in change.stored_waits],
         "ended_waits": change.ended_waits,
+        "asks": [ask.who for ask in change.asks],
+        "ask_ids": [ask.id for ask in change.asks],
+        "unasks": [ask.who for ask in change.unasks],
+        "unask_ids": [ask.id for ask in change.unasks],
         "source": None if change.inherits is None else task_number(change.inherits.key),
         "portions": None if change.inherits is None else to_json(change.inherits.portions).decode(),
         "row_seqs": [seq for seq, _, _ in inherited],

@@ -100,6 +100,13 @@ CREATE TABLE mail.waits (
     PRIMARY KEY (task, id)
 );
 CREATE INDEX waits_in_order ON mail.waits (task, due, id) WHERE due IS NOT NULL;
+CREATE TABLE mail.asks (
+    who text COLLATE "C" NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    task uuid NOT NULL,
+    PRIMARY KEY (who, id)
+);
+CREATE INDEX asks_of_tasks ON mail.asks (task);
 CREATE TABLE mail.contents (
     task uuid NOT NULL,
     ref text COLLATE "C" NOT NULL,
@@ -159,6 +166,11 @@ CREATE TABLE mail.idempotency_keys (
     PRIMARY KEY (caller, key)
 );
 CREATE INDEX forgotten_keys ON mail.idempotency_keys (until);
+CREATE TABLE mail.caller_tokens (
+    caller text COLLATE "C" PRIMARY KEY,
+    sealed text NOT NULL,
+    expires double precision NOT NULL
+);
 CREATE TABLE mail.audit (
     id text COLLATE "C" PRIMARY KEY,
     record text NOT NULL,
@@ -220,6 +232,16 @@ CREATE TABLE mail.task_files (
     PRIMARY KEY (instance, task_id, id)
 );
 CREATE INDEX tasks_of_files ON mail.task_files (instance, id);
+CREATE TABLE mail.rows (
+    place text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    entered text COLLATE "C",
+    sent text COLLATE "C",
+    text text NOT NULL,
+    PRIMARY KEY (place, name)
+);
+CREATE INDEX rows_as_entered ON mail.rows (place, entered, name) WHERE entered IS NOT NULL;
+CREATE INDEX rows_as_sent ON mail.rows (place, sent, name) WHERE sent IS NOT NULL;
 """
 
 MIGRATIONS: dict[int, LiteralString] = {}

@@ -22,13 +22,13 @@ from mail.adapters.postgres.commit import (
     ADD_SLICE,
     AMEND_TASK,
     BEGIN_TASK,
-    BEGIN_TASK_WITH_WAITS,
+    BEGIN_TASK_WITH_RECORDS,
     DELETE_TASK,
     FIND_MAIL,
     FIND_WRITTEN,
     INHERIT,
     MOVE_TASK,
-    MOVE_TASK_WITH_WAITS,
+    MOVE_TASK_WITH_RECORDS,
     commit_values,
     refusal,
 )
@@ -156,7 +156,7 @@ class PostgresStore:
                         await connection.execute(LOCK_TASK, values)
                         outcome = await connection.execute(_statement(change), values)
                 else:
-                    begin = BEGIN_TASK_WITH_WAITS if change.waits else BEGIN_TASK
+                    begin = BEGIN_TASK_WITH_RECORDS if change.has_records else BEGIN_TASK
                     outcome = await connection.execute(begin, values)
                 row = await outcome.fetchone()
             assert row is not None
@@ -211,7 +211,8 @@ class PostgresStore:
                     await connection.execute(ADD_SLICE, values)
                     values.clear()
                     del part  # before the next slice is read
-            outcome = await connection.execute(BEGIN_TASK, values)
+            begin = BEGIN_TASK_WITH_RECORDS if change.has_records else BEGIN_TASK
+            outcome = await connection.execute(begin, values)
             row = await outcome.fetchone()
             assert row is not None
             if not row[0]:
@@ -281,6 +282,14 @@ class PostgresStore:
             (task_number(key), *after, limit),
         )
         return [read_wait(record) for (record,) in rows]
+
+    async def find_asks(self, who: str, *, start: str = "", limit: int) -> list[tuple[str, TaskKey]]:
+        rows = await self._sql.fetch(
+            "SELECT asks.id, instance, task_id FROM mail.asks JOIN mail.tasks ON tasks.id = task"
+            " WHERE who = %s AND asks.id >= %s ORDER BY asks.id LIMIT %s",
+            (who, start, limit),
+        )
+        return [(ask_id, TaskKey(instance, task_id)) for ask_id, instance, task_id in rows]
 
     async def read_commit(self, key: TaskKey, at: int) -> Commit:
         await self._check_snapshot(key, at)
@@ -517,4 +526,4 @@ def _statement(change: TaskChange) -> LiteralString:
     """Return the statement that writes a change of a task that exists."""
     if not change.events:
         return AMEND_TASK
-    return MOVE_TASK_WITH_WAITS if change.waits else MOVE_TASK
+    return MOVE_TASK_WITH_RECORDS if change.has_records else MOVE_TASK

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterable
+from dataclasses import astuple
 from math import inf
 from time import thread_time
 
@@ -38,7 +39,7 @@ def write_change(
     The usual turn is a single statement, which is atomic.
     """
     finished = cached.finished_checkpoint(change) if cached is not None and cached.checkpoints else None
-    if cached is not None and finished is None and columns == cached.columns and not change.waits:
+    if cached is not None and finished is None and columns == cached.columns and not change.has_records:
         insert_commit(sql, cached.row, change, encoder.encode(change.task))
         return cached.row
     sql.execute("BEGIN IMMEDIATE")
@@ -72,10 +73,13 @@ def write_change(
         )
     if finished is not None:
         sql.execute("DELETE FROM checkpoints WHERE task = ? AND mailbox = ? AND seq = ?", (row, *finished))
-    if change.waits:
+    if change.has_records:
         sql.executemany(f"{PUT_WAIT} {REPLACE}", [wait_row(row, wait) for wait in change.stored_waits])
         ended = [(row, wait_id) for wait_id in change.ended_waits]
         sql.executemany("DELETE FROM waits WHERE task = ? AND id = ?", ended)
+        sql.executemany("DELETE FROM asks WHERE who = ? AND id = ?", map(astuple, change.unasks))
+        asks = [(*astuple(ask), row) for ask in change.asks]
+        sql.executemany("INSERT INTO asks (who, id, task) VALUES (?, ?, ?)", asks)
     insert_commit(sql, row, change, encoder.encode(change.task))
     sql.execute("COMMIT")
     return row
@@ -157,7 +161,7 @@ def delete_rows(sql: sqlite3.Connection, rows: Iterable[int], *, seconds: float 
         sql.execute("INSERT OR IGNORE INTO settings (name, value) VALUES (?, '')", (UNSCRUBBED,))
         for row in rows:
             sql.execute("DELETE FROM commits WHERE id > ? AND id < ?", ids_of(row))
-            for table in ("checkpoints", "waits", "contents"):
+            for table in ("checkpoints", "waits", "asks", "contents"):
                 sql.execute(f"DELETE FROM {table} WHERE task = ?", (row,))  # noqa: S608
             sql.execute("DELETE FROM tasks WHERE id = ?", (row,))
             deleted += 1

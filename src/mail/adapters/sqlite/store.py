@@ -500,6 +500,14 @@ class SQLiteStore:
         )
         return [read_wait(record) for (record,) in rows]
 
+    async def find_asks(self, who: str, *, start: str = "", limit: int) -> list[tuple[str, TaskKey]]:
+        rows = self._read(
+            "SELECT asks.id, instance, task_id FROM asks JOIN tasks ON tasks.id = task"
+            " WHERE who = ? AND asks.id >= ? ORDER BY asks.id LIMIT ?",
+            (who, start, limit),
+        )
+        return [(ask_id, TaskKey(instance, task_id)) for ask_id, instance, task_id in rows]
+
     async def read_commit(self, key: TaskKey, at: int) -> Commit:
         cached = await self._get(key)
         check_snapshot(cached.task, at)

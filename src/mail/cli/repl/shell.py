@@ -8,11 +8,11 @@ from typing import Protocol, TextIO
 
 from mail.cli.connection import UNAUTHORIZED, MissingKey
 from mail.cli.conversation import open_task, say
-from mail.cli.output import printable
 from mail.cli.repl.commands import Grammar, begin, greet, text_of
 from mail.cli.repl.words import scan, split
 from mail.cli.session import Session, UsageError
 from mail.client.errors import BadAnswer, InvalidConnection
+from mail.core.protocol.visible_text import printable
 from mail.errors import MAILError
 
 BYTE_ORDER_MARK = "\ufeff"

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from mail.cli.output import Output, counted, one_line, printable
+from mail.cli.output import Output, counted, one_line
 from mail.cli.views.events import Stopwatch, StreamView, read_item
 from mail.cli.views.live import FRAME_SECONDS, FRAMES, WorkingAgents
+from mail.core.protocol.visible_text import printable
 
 if TYPE_CHECKING:
     from rich.text import Text

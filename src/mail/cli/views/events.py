@@ -42,8 +42,9 @@ _ENDS = {
     "failed": "task_error",
     "cancelled": "task_cancelled",
     "forked": "task_forked",
+    "opened": "task_opened",
 }
-"""What the timeline calls an item that begins or ends the task's work."""
+"""What the timeline calls an item that is not about the work on the task."""
 
 MAXIMUM_DEPTH = 8
 """The deepest level of a tree; deeper requests, of agents that keep writing to each other, stay on this level."""

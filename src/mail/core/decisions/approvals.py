@@ -1,8 +1,9 @@
 """Approvals: a person approves, edits or rejects a call of an action before the engine runs it. Pure functions.
 
 1. A turn that calls such an action pauses its task (`mail.core.decisions.breakpoints`). Its other actions have run.
-2. People decide on the waiting calls, together or one by one. After a decision on some of them, the task pauses again
-   with the rest. Calls on which nobody decides in time are rejected.
+2. People decide on the waiting calls, together or one by one: the task's owner, or the reviewers that the action names
+   (`mail.core.decisions.reviewers`). After a decision on some of them, the task pauses again with the rest. Calls on
+   which nobody decides in time are escalated to others, or rejected, or approved, as the action says.
 3. When all are decided and none is approved, the agent reads the results at once. Else the engine first runs the
    approved calls, as actions of a turn that calls no model and reads no message, and stores their results. A message
    of the system wakes the agent's mailbox for both turns: mail that comes later can't overtake it, so that a turn that
@@ -20,11 +21,13 @@ from mail.core.decisions.breakpoints import add_results, announce_results, pause
 from mail.core.decisions.callbacks import close, let_wait
 from mail.core.decisions.cancel import MAX_REASON, discard, is_discarded
 from mail.core.decisions.guards import decided, in_words, refused
+from mail.core.decisions.reviewers import ask_reviewers, find_call, may_decide
 from mail.core.protocol.address import Principal
 from mail.core.protocol.calls import AgentToolCall, tool_result
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.values import Value
+from mail.core.task.approvals import LinkHolder
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.costs import NO_MODELS, NO_USAGE
 from mail.core.task.draft import Draft
@@ -33,8 +36,16 @@ from mail.core.task.extras import ActionExtra, DecisionExtra, PauseExtra
 from mail.core.task.files import NO_FILES
 from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import Task, Transition
-from mail.core.task.turn_state import Approval, Breakpoint, Checkpoint, PausedCall, Receipt
-from mail.errors import AlreadyDecided, ArgumentsDiffer, BadApproval, BadBreakpointResult, Subject
+from mail.core.task.turn_state import Breakpoint, Checkpoint, Decision, PausedCall, Receipt
+from mail.errors import (
+    AlreadyDecided,
+    ApprovalNotFound,
+    ArgumentsDiffer,
+    BadApproval,
+    BadBreakpointResult,
+    Forbidden,
+    Subject,
+)
 
 
 class GivenApproval(Value):
@@ -58,23 +69,34 @@ class GivenApproval(Value):
 
 
 def decide(
-    draft: Draft, caller: Principal, waiting: Breakpoint, given: Sequence[GivenApproval]
+    draft: Draft, caller: Principal | LinkHolder, waiting: Breakpoint, given: Sequence[GivenApproval]
 ) -> Breakpoint:
     """Return the breakpoint with a person's decisions.
 
-    Raises BadApproval if one is not for a waiting call, AlreadyDecided if it comes after another one on its call, and
-    ArgumentsDiffer if its call has other arguments than the person has seen.
+    Raises BadApproval if one is not for a waiting call, AlreadyDecided if it comes after another one on its call,
+    ArgumentsDiffer if its call has other arguments than the person has seen, and Forbidden if others decide on it.
     """
     held = [call for call in waiting.calls if call.needs_approval]
+    free = {
+        call.call_id
+        for call in held
+        if call.is_undecided and (call.reviewers is None or may_decide(draft.before, call, caller))
+    }
     if given and not held:
         raise BadApproval(
             "the waiting calls are of breakpoint tools; give kwargs.breakpoint_tool_call_result"
         )
-    approvals: dict[str, Approval] = {}
+    approvals: dict[str, Decision] = {}
     for each in given:
-        chosen = [call for call in held if _is_meant(each, call)]
+        chosen = [
+            call
+            for call in held
+            if (call.call_id in free if each.call_id is None else call.call_id == each.call_id)
+        ]
         if not chosen and each.call_id is None:
-            raise BadApproval("all calls that need approval are decided")
+            chosen = [call for call in held if call.is_undecided]  # for the error
+            if not chosen:
+                raise BadApproval("all calls that need approval are decided")
         if not chosen:
             ids = ", ".join(repr(call.call_id) for call in held)
             raise BadApproval(
@@ -96,6 +118,9 @@ def decide(
                 raise AlreadyDecided(
                     f"call_id {call.call_id!r}: {_describe(call, call.approval)}; this stands"
                 )
+            if call.call_id not in free:
+                names = " and ".join(call.reviewers.by) if call.reviewers else ""
+                raise Forbidden(f"call_id {call.call_id!r}: {names} may decide on it, {caller} may not")
             if each.arguments_sha256 not in (None, call.digest):
                 raise ArgumentsDiffer(
                     f"call_id {call.call_id!r}: the call has other arguments than those with this arguments_sha256; "
@@ -107,13 +132,9 @@ def decide(
     return _with_approvals(draft, waiting, approvals)
 
 
-def _is_meant(given: GivenApproval, call: PausedCall) -> bool:
-    return call.is_undecided if given.call_id is None else call.call_id == given.call_id
-
-
 def _approval(
-    swarm: SwarmCore, caller: Principal, agent: str, given: GivenApproval, call: PausedCall
-) -> Approval:
+    swarm: SwarmCore, caller: Principal | LinkHolder, agent: str, given: GivenApproval, call: PausedCall
+) -> Decision:
     """Return the decision on one call. Raises BadApproval for arguments that the action does not take."""
     is_approved = given.decision != "reject"
     if given.arguments is None:
@@ -123,7 +144,7 @@ def _approval(
         raise BadApproval(f"the call {call.call_id!r} is rejected; leave out its arguments")
     elif problem := _find_problem(swarm, agent, call.name, given.arguments):
         raise BadApproval(f"{call.name} does not take these arguments: {problem}")
-    return Approval(is_approved=is_approved, by=str(caller), reason=given.reason, arguments=given.arguments)
+    return Decision(is_approved=is_approved, by=str(caller), reason=given.reason, arguments=given.arguments)
 
 
 def _find_problem(swarm: SwarmCore, agent: str, name: str, arguments: Mapping[str, Any]) -> str:
@@ -131,7 +152,7 @@ def _find_problem(swarm: SwarmCore, agent: str, name: str, arguments: Mapping[st
     return "" if action is None else action.find_problem(arguments)
 
 
-def _with_approvals(draft: Draft, waiting: Breakpoint, approvals: Mapping[str, Approval]) -> Breakpoint:
+def _with_approvals(draft: Draft, waiting: Breakpoint, approvals: Mapping[str, Decision]) -> Breakpoint:
     """Return the breakpoint with these decisions, by call id, and add an event for each."""
     calls = tuple(
         replace(call, approval=approvals[call.call_id]) if call.call_id in approvals else call
@@ -155,14 +176,14 @@ def _with_approvals(draft: Draft, waiting: Breakpoint, approvals: Mapping[str, A
     return replace(waiting, calls=calls)
 
 
-def decision_name(approval: Approval) -> Literal["approve", "edit", "reject"]:
+def decision_name(approval: Decision) -> Literal["approve", "edit", "reject"]:
     """Return the decision as people give it."""
     if not approval.is_approved:
         return "reject"
     return "approve" if approval.arguments is None else "edit"
 
 
-def _describe(call: PausedCall, approval: Approval) -> str:
+def _describe(call: PausedCall, approval: Decision) -> str:
     by = f" by {approval.by}" if approval.by else ""
     reason = f": {approval.reason}" if approval.reason else ""
     if not approval.is_approved:
@@ -206,7 +227,7 @@ def rejections(waiting: Breakpoint) -> dict[str, str]:
     }
 
 
-def _rejection(approval: Approval) -> str:
+def _rejection(approval: Decision) -> str:
     if not approval.by:
         return f"ERROR: it was not run: {approval.reason}"
     reason = f": {approval.reason}" if approval.reason else ""
@@ -235,22 +256,76 @@ def run_approved(draft: Draft, waiting: Breakpoint, words: MAILMessage | None = 
 
 
 def expire_approvals(task: Task, swarm: SwarmCore, now: float, clock: Clock) -> TaskChange | None:
-    """Reject the calls of a paused task that were not decided in time; None if there are none."""
+    """Escalate or decide on the calls of a paused task that nobody has decided on in time; None if there are none."""
     waiting = task.generation.breakpoint
     if waiting is None or waiting.approve_by is None or waiting.approve_by > now:
         return None
     draft = Draft(task, swarm, clock)
-    late = {
-        call.call_id: Approval(
-            is_approved=False, reason=f"nobody approved it within {call.approve_within:g} seconds"
-        )
-        for call in waiting.calls
-        if call.is_undecided and call.approve_by is not None and call.approve_by <= now
-    }
-    waiting = _with_approvals(draft, waiting, late)
+    late = [call for call in waiting.calls if _is_late(call, now)]
+    escalated = {call.call_id: _escalate(draft, call) for call in late if _has_others(call)}
+    waiting = replace(waiting, calls=tuple(escalated.get(call.call_id, call) for call in waiting.calls))
+    ask_reviewers(draft, waiting, escalated.values())
+    decisions = {call.call_id: _without_people(call) for call in late if call.call_id not in escalated}
+    if not decisions:
+        draft.generation = replace(draft.generation, breakpoint=waiting)
+        return draft.seal()
+    _carry_on(draft, _with_approvals(draft, waiting, decisions))
+    return draft.seal()
+
+
+def _is_late(call: PausedCall, now: float) -> bool:
+    return call.is_undecided and call.approve_by is not None and call.approve_by <= now
+
+
+def is_too_late(call: PausedCall, now: float) -> bool:
+    """Return whether the time for a decision is over, though no sweep has found the call yet."""
+    return _is_late(call, now) and not _has_others(call)
+
+
+def _has_others(call: PausedCall) -> bool:
+    """Return whether a call can be escalated."""
+    return call.reviewers is not None and bool(call.reviewers.escalate_to)
+
+
+def _escalate(draft: Draft, call: PausedCall) -> PausedCall:
+    assert call.reviewers is not None
+    assert call.approve_within is not None
+    return replace(call, reviewers=call.reviewers.escalated(), approve_by=draft.time_in(call.approve_within))
+
+
+def _without_people(call: PausedCall) -> Decision:
+    """Return what becomes of a call on which nobody has decided."""
+    is_approved = call.reviewers is not None and call.reviewers.otherwise == "approve"
+    did = "decided on" if is_approved else "approved"
+    return Decision(is_approved=is_approved, reason=f"nobody {did} it within {call.approve_within:g} seconds")
+
+
+def review(
+    task: Task,
+    swarm: SwarmCore,
+    who: Principal | LinkHolder,
+    approval_id: str,
+    given: GivenApproval,
+    clock: Clock,
+) -> TaskChange:
+    """Decide on the call with this approval; `given` need not name it.
+
+    Raises ApprovalNotFound if it doesn't wait for this decision any more, and as `decide`.
+    """
+    call, waiting = find_call(task, approval_id), task.paused_at
+    if call is None or waiting is None or is_too_late(call, clock.now().timestamp()):
+        raise ApprovalNotFound
+    draft = Draft(task, swarm, clock)
+    named = given.model_copy(update={"call_id": call.call_id, "all": False})
+    _carry_on(draft, decide(draft, who, waiting, [named]))
+    return draft.seal()
+
+
+def _carry_on(draft: Draft, waiting: Breakpoint) -> None:
+    """Resume a task after decisions that its owner has not sent, if none is missing; else it keeps waiting."""
     if any(call.approval is None for call in waiting.calls):
         keep_waiting(draft, waiting, has_more=False)
-        return draft.seal()
+        return
     draft.move(Transition.RESUME)
     draft.generation = draft.generation.next(continues=True, notes=draft.generation.notes)
     draft.limits = draft.limits.without_time()
@@ -260,7 +335,6 @@ def expire_approvals(task: Task, swarm: SwarmCore, now: float, clock: Clock) -> 
         results = rejections(waiting)
         add_results(draft, waiting, results)
         announce_results(draft, waiting, results)
-    return draft.seal()
 
 
 # ------------------------------------------------------------------------------------- the turn that runs them

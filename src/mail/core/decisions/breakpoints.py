@@ -11,14 +11,16 @@ from typing import Any, TypedDict
 
 from pydantic_core import from_json
 
+from mail.core.decisions.reviewers import ask_reviewers, new_id
 from mail.core.protocol.address import Principal, create_agent_address
 from mail.core.protocol.calls import AgentToolCall, ToolFormat, tool_result
 from mail.core.protocol.compose import compose_message
+from mail.core.task.approvals import Approval
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.extras import Extra
 from mail.core.task.mailboxes import agent_of
-from mail.core.task.swarm import History, UserQuestion
+from mail.core.task.swarm import ActionCore, History, UserQuestion
 from mail.core.task.task import Task, TaskStatus, Transition
 from mail.core.task.turn_state import Breakpoint, OpenUserQuestion, PausedCall
 from mail.errors import BadBreakpointResult, NotPaused, QuestionOpen, Subject
@@ -36,12 +38,12 @@ def pause(
     agent: str,
     calls: Sequence[AgentToolCall],
     questions: Mapping[str, UserQuestion],
-    held: Mapping[str, float | None],
+    held: Mapping[str, ActionCore | None],
 ) -> None:
     """Pause the task until the user returns the results of these breakpoint tool calls of an agent.
 
     `questions` to the user, by the ids of the calls that ask them, are sent too. `held` has the ids of calls that
-    wait for an approval instead, and in how many seconds they are rejected; None for never.
+    wait for an approval instead, with their actions, which say who decides until when; None for the owner at any time.
     """
     asked = {call_id: _ask_owner(draft, agent, question) for call_id, question in questions.items()}
     paused = tuple(
@@ -54,8 +56,15 @@ def pause(
         )
         for call in calls
     )
+    reached = Breakpoint(
+        agent=agent,
+        tool_format=calls[0].tool_format,
+        calls=paused,
+        id=new_id(draft.clock) if held else "",
+    )
+    ask_reviewers(draft, reached, paused)
     item_ids = {call.tool_call_id: str(item["id"]) for call in calls if (item := _item(call)).get("id")}
-    pause_at(draft, Breakpoint(agent=agent, tool_format=calls[0].tool_format, calls=paused), item_ids)
+    pause_at(draft, reached, item_ids)
 
 
 def pause_at(draft: Draft, reached: Breakpoint, item_ids: Mapping[str, str] = NO_ITEMS) -> None:
@@ -73,14 +82,18 @@ class _Terms(TypedDict, total=False):
     """The fields of a paused call that waits for an approval."""
 
     needs_approval: bool
+    reviewers: Approval | None
     approve_within: float | None
     approve_by: float | None
 
 
-def _terms(draft: Draft, seconds: float | None) -> _Terms:
-    if seconds is None:
-        return {"needs_approval": True}
-    return {"needs_approval": True, "approve_within": seconds, "approve_by": draft.time_in(seconds)}
+def _terms(draft: Draft, action: ActionCore | None) -> _Terms:
+    terms: _Terms = {"needs_approval": True}
+    if action is not None:
+        terms["reviewers"] = action.reviewers
+        if (seconds := action.approval_timeout) is not None:
+            terms |= {"approve_within": seconds, "approve_by": draft.time_in(seconds)}
+    return terms
 
 
 def _ask_owner(draft: Draft, agent: str, question: UserQuestion) -> OpenUserQuestion:
@@ -113,7 +126,9 @@ def _item(call: AgentToolCall) -> Mapping[str, Any]:
 def _describe_paused(call: PausedCall, tool_format: ToolFormat, item_id: str | None) -> dict[str, Any]:
     """Return a paused call as clients receive it, in the format of its API (SPEC, section 8)."""
     arguments = call.arguments_text
-    more = {"needs_approval": True} if call.needs_approval else {}
+    more: dict[str, Any] = {"needs_approval": True} if call.needs_approval else {}
+    if call.reviewers is not None:
+        more["reviewers"] = list(call.reviewers.by)
     if tool_format == "completions":
         return {"arguments": arguments, "name": call.name, "id": call.call_id, **more}
     return {

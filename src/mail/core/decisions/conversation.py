@@ -19,6 +19,7 @@ from mail.core.decisions.items import (
     Mail,
     Message,
     Note,
+    Opened,
     Part,
     Question,
     Reply,
@@ -36,6 +37,7 @@ from mail.core.task.extras import (
     DecisionExtra,
     ForkExtra,
     GuardExtra,
+    OpenExtra,
     TextExtra,
 )
 from mail.core.task.files import files_in
@@ -51,6 +53,7 @@ class _Call(BaseModel):
     id: str
     call_id: str | None = None
     needs_approval: bool = False
+    reviewers: tuple[str, ...] = ()
 
 
 _CALLS = TypeAdapter(list[_Call], config=ConfigDict(defer_build=True))
@@ -130,6 +133,10 @@ class Conversation:
                 self._drop_questions()
                 self._add(Cancelled, event, text=event.text)
                 self._cancelled, self._is_cancelling = work, True
+            case EventKind.TASK_OPENED:
+                if isinstance(event.extra, OpenExtra):
+                    about = {"by": event.extra.by, "reason": event.extra.reason, "text": event.text}
+                    self._add(Opened, event, is_part=True, **about)
             case EventKind.TASK_FORKED:
                 if isinstance(event.extra, ForkExtra):
                     self._add(Forked, event, forked_from=event.extra.forked_from, at=event.extra.at)
@@ -248,7 +255,11 @@ class Conversation:
                 continue
             name = question_argument(call.arguments) if not call.needs_approval else None
             words = describe_question(
-                self._asking, call.name, call.arguments, needs_approval=call.needs_approval
+                self._asking,
+                call.name,
+                call.arguments,
+                needs_approval=call.needs_approval,
+                reviewers=call.reviewers,
             )
             question = self._add(
                 Question,
@@ -258,6 +269,7 @@ class Conversation:
                 name=call.name,
                 arguments=call.arguments,
                 needs_approval=call.needs_approval,
+                reviewers=call.reviewers,
                 words=words,
                 **self._take_thoughts(self._asking),
                 asked=sent or (None if name is None else Asked(call.arguments[name], argument=name)),

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from operator import attrgetter
 
+from mail.core.decisions.reviewers import new_id
 from mail.core.decisions.stalls import prevent_stall
 from mail.core.decisions.submit import DEFAULT_SUBJECT, title_of
 from mail.core.protocol.address import Principal, parse_agent_address
@@ -104,7 +105,7 @@ def _begin(
         generation=Generation(
             number=1 if run else 0,
             faults={agent: count for agent, count in task.generation.faults.items() if swarm.has(agent)},
-            breakpoint=_without_time(paused_at) if paused_at and swarm.has(paused_at.agent) else None,
+            breakpoint=_without_time(paused_at, clock) if paused_at and swarm.has(paused_at.agent) else None,
             client_tools=task.generation.client_tools,
             notes=task.generation.notes,
             output_schema=task.generation.output_schema,
@@ -129,9 +130,13 @@ def _title(snapshot: Snapshot) -> str | None:
     return title_of(DEFAULT_SUBJECT, f"Fork of {task.title or task.task_id}")
 
 
-def _without_time(waiting: Breakpoint) -> Breakpoint:
-    """Return the breakpoint without time limits for approvals, as nobody has been asked in the fork."""
-    return replace(waiting, calls=tuple(replace(call, approve_by=None) for call in waiting.calls))
+def _without_time(waiting: Breakpoint, clock: Clock) -> Breakpoint:
+    """Return the breakpoint without time limits for approvals, as nobody has been asked in the fork.
+
+    Those who may decide are the same, and find the calls under new ids.
+    """
+    calls = tuple(replace(call, approve_by=None) for call in waiting.calls)
+    return replace(waiting, calls=calls, id=new_id(clock) if waiting.id else "")
 
 
 class _Fork:

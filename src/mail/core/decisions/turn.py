@@ -52,6 +52,7 @@ from mail.core.task.limits import FAULTS_IN_A_ROW
 from mail.core.task.mailboxes import agent_of
 from mail.core.task.size import json_size
 from mail.core.task.swarm import (
+    ActionCore,
     AgentCore,
     FormContext,
     FormResult,
@@ -489,7 +490,7 @@ class Settlement:
         self._mail = background.mail
         self._client_tools = None if task.generation.client_tools is None else task.client_tools_of(self.name)
         self._questions: dict[str, UserQuestion] = {}
-        self._held: dict[str, float | None] = {}
+        self._held: dict[str, ActionCore | None] = {}
         self._failing_calls = task.generation.failing_calls
         self._unannounced: _TurnFields = {"agent": self.name}
 
@@ -680,8 +681,7 @@ class Settlement:
         if call.tool_name in self.swarm.breakpoint_tools:
             return True
         if receipt is not None and receipt.state is Receipt.State.HELD:
-            action = self.swarm.actions.get(call.tool_name)  # None: a tool of an MCP server
-            self._held[call.tool_call_id] = None if action is None else action.approval_timeout
+            self._held[call.tool_call_id] = self.swarm.actions.get(call.tool_name)  # None: an MCP server's
             return True
         tools = self._client_tools
         return tools is not None and receipt is None and tools.holds(call.tool_name)

@@ -71,7 +71,7 @@ def attach(before: Task | None, change: TaskChange, webhooks: Iterable[Webhook])
             url=webhook.url, events=webhook.events, after=after, upto=after
         )
         hooks[webhook.id] = replace(known, secret_ref=webhook.secret_ref)
-    if len(hooks) > MAX_HOOKS:
+    if sum(not hook.asks for hook in hooks.values()) > MAX_HOOKS:
         raise BadRequest(f"a task has at most {MAX_HOOKS} webhooks, those included that you have registered")
     if not hooks:
         return change
@@ -92,7 +92,7 @@ def add_push(task: Task, swarm: SwarmCore, hook_id: str, url: str, push: Push, c
     }
     hook = TaskWebhook(url=url, events=RUN_ENDS, after=task.seq, upto=task.seq, push=push)
     draft.webhooks = {**kept, hook_id: hook}
-    if len(draft.webhooks) > MAX_HOOKS:
+    if sum(not hook.asks for hook in draft.webhooks.values()) > MAX_HOOKS:
         raise BadRequest(f"a task has at most {MAX_HOOKS} webhooks; delete one first")
     return draft.seal()
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import cast
 
+from mail.core.decisions.break_glass import open_task
 from mail.core.decisions.cancel import cancel
 from mail.core.decisions.delete import check_deletable, may_be_named
 from mail.core.decisions.fork import fork
@@ -320,6 +321,11 @@ class Admission:
         return None is not await self.adopt(
             task, lambda task: remove(task, wiring.swarm_of(task), webhook_id, caller, wiring.clock)
         )
+
+    async def open_task(self, by: Principal, task: Task, reason: str) -> None:
+        """Say in a task that an admin, who isn't its owner, reads it."""
+        wiring = self._wiring
+        await self.adopt(task, lambda task: open_task(task, wiring.swarm_of(task), by, reason, wiring.clock))
 
     async def fork(
         self,

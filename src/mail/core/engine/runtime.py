@@ -18,6 +18,7 @@ from mail.core.engine.delete import Deletions
 from mail.core.engine.heartbeat import OnRenewal
 from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.recovery import Recovery
+from mail.core.engine.reviews import Reviews
 from mail.core.engine.schedules import Schedules
 from mail.core.engine.turns import Turns
 from mail.core.engine.watch import Watch
@@ -41,6 +42,7 @@ class Runtime(Wiring):
         callbacks: takes the results of calls that finish later.
         schedules: begins runs at the times of schedules.
         cancel_wait: cancels calls and timers that wait.
+        reviews: finds calls that wait for a decision, and takes the decisions of others than their tasks' owners.
         deletions: deletes callers and old tasks, and keeps what is on hold from it.
     """
 
@@ -51,6 +53,7 @@ class Runtime(Wiring):
         self.dead_letters = DeadLetters(self, self.admission)
         self.callbacks = Callbacks(self, self.admission, self.turns.live)
         self.cancel_wait = CancelWaits(self, self.admission)
+        self.reviews = Reviews(self, self.admission)
         watch = Watch(self.store, self.clock, self.pacer, self.turns.live)
         self.schedules = Schedules(self, self.admission)
         self.deletions = Deletions(self, self.admission, self.turns, self.schedules)

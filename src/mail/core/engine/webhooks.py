@@ -5,15 +5,19 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
+from mail.core.decisions.reviewers import LINK_PATH, find_call, request_body
 from mail.core.decisions.webhooks import EVENTS_AT_ONCE, Batch, body_of, event_id, push_body, settle
 from mail.core.engine.leased_turn import LeasedTurn, OutboundResult, conceal
 from mail.core.engine.watch import SLICE_BYTES
 from mail.core.engine.wiring import Wiring
 from mail.core.task.change import TaskChange
 from mail.core.task.events import Event
+from mail.core.task.extras import ReviewExtra
 from mail.core.task.leases import WebhookClaim
 from mail.core.task.mailboxes import hook_of
+from mail.core.task.task import Task
 from mail.core.task.webhooks import RETRY_SECONDS, Reply, TaskWebhook
+from mail.errors import BadRequest
 
 REQUEST_SECONDS = 15.0
 """Seconds after which a request to a receiver is abandoned."""
@@ -38,6 +42,7 @@ class WebhookTurn(LeasedTurn):
     def __init__(self, turn: WebhookClaim, wiring: Wiring) -> None:
         super().__init__(turn, wiring.swarm, wiring.store, wiring.clock)
         self._webhooks = wiring.webhooks
+        self._base_url = wiring.base_url
 
     async def run(self, seconds: float) -> TaskChange | None:
         """Send the waiting events within `seconds`; None if there are none, or it is too early for a retry."""
@@ -112,8 +117,24 @@ class WebhookTurn(LeasedTurn):
         if self._webhooks is None:
             return Reply(None, NO_WEBHOOKS)
         try:
-            body = body_of(task, event) if hook.push is None else push_body(hook.push, task, event)
+            if hook.asks:
+                body = request_body(task, event, await self._link(task, event))
+            else:
+                body = body_of(task, event) if hook.push is None else push_body(hook.push, task, event)
             return await self._webhooks.send(hook, event_id(task, event), body, seconds=seconds)
+        except BadRequest as error:  # the secret of a link is missing
+            return Reply(None, error.detail)
         except Exception as error:  # after any failure the mailbox has to wait before the retry
             logger.exception("task %s: webhook %s", task.task_id, hook.shown)
             return Reply(None, conceal(error))
+
+    async def _link(self, task: Task, event: Event) -> str:
+        """Return the link by which a reviewer decides on a call; empty if it has none, or was decided on."""
+        about = event.extra
+        assert isinstance(about, ReviewExtra)
+        call = find_call(task, about.approval_id)
+        rule = None if call is None else call.reviewers
+        if rule is None or not rule.has_links or not self._base_url or self._webhooks is None:
+            return ""
+        token = await self._webhooks.link_token(rule.secret, about.approval_id)
+        return f"{self._base_url}{LINK_PATH}{about.approval_id}/{token}"

@@ -1,6 +1,6 @@
 """The change that one commit makes to a task, as data: pure functions decide it, a store applies it as a whole."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
@@ -10,6 +10,7 @@ from pydantic_core import to_json
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.protocol.values import value
 from mail.core.protocol.xml import MAIL, Markup, render_message
+from mail.core.task.approvals import NO_ASKS, Ask
 from mail.core.task.context import Portion
 from mail.core.task.events import Event
 from mail.core.task.extras import DeadLetterExtra
@@ -165,6 +166,7 @@ class TaskChange:
             all of them.
         encoded_events: the events as stores keep them.
         waits: the calls that finish later and the timers whose records change.
+        asks, unasks: what waits for whom from now on, and what no longer does (`Task.asks`).
         response: the finishing message, if this commit ends the generation with the number `ended`.
     """
 
@@ -179,6 +181,8 @@ class TaskChange:
     events: tuple[Event, ...] = ()
     encoded_events: bytes = b"[]"
     waits: tuple[Wait, ...] = ()
+    asks: Set[Ask] = NO_ASKS
+    unasks: Set[Ask] = NO_ASKS
     response: MAILMessage | None = None
     ended: int | None = None
 
@@ -201,6 +205,11 @@ class TaskChange:
     def ended_waits(self) -> list[str]:
         """The ids of the timers whose records it deletes."""
         return [each.id for each in self.waits if isinstance(each, Timer) and each.is_over]
+
+    @property
+    def has_records(self) -> bool:
+        """Whether it changes records beside the task's own: of waits, or of what waits for whom."""
+        return bool(self.waits or self.asks or self.unasks)
 
     @property
     def timers(self) -> list[Timer]:

@@ -5,7 +5,7 @@ end of the task. A message has the seq of the event that announces it, so one ga
 mail.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from math import floor
 
@@ -29,6 +29,7 @@ from mail.core.protocol.message import (
     tier_of,
 )
 from mail.core.protocol.xml import render_message
+from mail.core.task.approvals import NO_ASKS, Ask
 from mail.core.task.change import HistoryRecord, InboxEntry, Inheritance, TaskChange, Turn
 from mail.core.task.context import UNKNOWN, AgentContext, Cut, Preparation
 from mail.core.task.costs import NO_USAGE, Usage, add_models
@@ -683,8 +684,13 @@ class Draft:
             "stored_bytes": self.stored_bytes + added,
             "history_bytes": self.history_bytes + remembered,
         }
+        task = state_of(Task, facts)
+        asked: Set[Ask] = NO_ASKS
+        asks: Set[Ask] = NO_ASKS
+        if (self.generation.breakpoint or self.before.generation.breakpoint) is not None:
+            asked, asks = NO_ASKS if self._is_new else self.before.asks, task.asks
         return TaskChange(
-            task=state_of(Task, facts),
+            task=task,
             expected_version=version,
             turn=self._turn,
             consumed=self._consumed,
@@ -695,6 +701,8 @@ class Draft:
             events=tuple(self._events),
             encoded_events=events,
             waits=self._waits,
+            asks=asks - asked,
+            unasks=asked - asks,
             response=response,
             ended=None if response is None else self._ended,
         )

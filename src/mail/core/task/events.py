@@ -27,9 +27,11 @@ from mail.core.task.extras import (
     GuardExtra,
     HistoryExtra,
     MessageExtra,
+    OpenExtra,
     PauseExtra,
     RedriveExtra,
     RemovedWebhookExtra,
+    ReviewExtra,
     ScheduleExtra,
     SwitchExtra,
     TextExtra,
@@ -55,6 +57,7 @@ class EventKind(StrEnum):
     TASK_COMPLETE_CALL = "task_complete_call"
     TASK_COMPLETE_CALL_DUPLICATE = "task_complete_call_duplicate"
     BREAKPOINT_TOOL_CALL = "breakpoint_tool_call"
+    APPROVAL_REQUESTED = "approval_requested"
     BREAKPOINT_ACTION_COMPLETE = "breakpoint_action_complete"
     INTERSWARM_MESSAGE_SENT = "interswarm_message_sent"
     INTERSWARM_MESSAGE_RECEIVED = "interswarm_message_received"
@@ -78,6 +81,7 @@ class EventKind(StrEnum):
     SCHEDULE_CHANGED = "schedule_changed"
     SCHEDULE_ERROR = "schedule_error"
     TASK_CANCELLED = "task_cancelled"
+    TASK_OPENED = "task_opened"
     IMPORTED = "imported"
     TASK_FORKED = "task_forked"
     HISTORY_INHERITED = "history_inherited"
@@ -100,6 +104,7 @@ EXTRAS: dict[EventKind, tuple[type[Extra], ...]] = {
     EventKind.ACTION_WAITING: (WaitExtra,),
     EventKind.ACTION_CANCELLED: (ActionExtra,),
     EventKind.BREAKPOINT_TOOL_CALL: (PauseExtra,),
+    EventKind.APPROVAL_REQUESTED: (ReviewExtra,),
     EventKind.BREAKPOINT_ACTION_COMPLETE: (DecisionExtra,),
     EventKind.TEXT_ANSWER: (TextExtra,),
     EventKind.GUARD_DECISION: (GuardExtra,),
@@ -112,6 +117,7 @@ EXTRAS: dict[EventKind, tuple[type[Extra], ...]] = {
     EventKind.DEAD_LETTER_REDRIVEN: (RedriveExtra,),
     EventKind.DEAD_LETTER_DISCARDED: (DiscardExtra,),
     EventKind.SCHEDULE_ERROR: (ScheduleExtra,),
+    EventKind.TASK_OPENED: (OpenExtra,),
     EventKind.TASK_FORKED: (ForkExtra,),
     EventKind.HISTORY_INHERITED: (HistoryExtra,),
     EventKind.TASK_ERROR: (EndExtra,),

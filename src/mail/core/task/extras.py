@@ -121,6 +121,14 @@ class ActionExtra(Extra):
 
 
 @value(kw_only=True, slots=False)
+class OpenExtra(Extra):
+    """Of an admin who has read the task of another caller: `by` whom, and for which `reason`."""
+
+    by: str
+    reason: str
+
+
+@value(kw_only=True, slots=False)
 class WaitExtra(Extra):
     """Of a call whose result comes later: by `finish_by`, in seconds since the epoch."""
 
@@ -146,8 +154,23 @@ class PauseExtra(Extra):
 
 
 @value(kw_only=True, slots=False)
+class ReviewExtra(Extra):
+    """Of a call whose reviewers are asked for a decision, by `decide_by`, in seconds since the epoch.
+
+    Attributes:
+        hook: the id of the webhook that gets the request; empty if none does.
+    """
+
+    tool_call_id: str
+    approval_id: str
+    reviewers: Sequence[str]
+    decide_by: float | None = None
+    hook: str = ""
+
+
+@value(kw_only=True, slots=False)
 class DecisionExtra(Extra):
-    """Of a person's decision on a call; see `mail.core.task.turn_state.Approval`."""
+    """Of a person's decision on a call; see `mail.core.task.turn_state.Decision`."""
 
     tool_call_id: str
     decision: Literal["approve", "edit", "reject"]

@@ -282,6 +282,12 @@ class Store(Contents, WaitRecords, Protocol):
         meanwhile.
         """
 
+    async def find_asks(self, who: str, *, start: str = "", limit: int) -> list[tuple[str, TaskKey]]:
+        """Return what waits for a decision of somebody, oldest first from the id `start` on: ids, and the tasks.
+
+        Commits change this index (`TaskChange.asks`); a deletion takes its task out of it.
+        """
+
     async def list_ready(self, *, quiet_since: str | None = None, now: float = inf) -> list[WakeUp]:
         """Return wake-ups for all mailboxes of all tasks with mail to process; a restart or sweep publishes them.
 
@@ -511,6 +517,12 @@ class Webhooks(Protocol):
 
     async def registered(self, caller: str) -> Sequence[Webhook]:
         """Return the webhooks that a caller (`role:id@swarm`) has registered for its tasks."""
+
+    async def link_token(self, secret_ref: str, approval_id: str) -> str:
+        """Return the token in the link of an approval: it is made of the secret, so that nothing of it is stored.
+
+        Raises BadRequest for a missing secret, and StoreUnavailable.
+        """
 
     async def send(self, hook: TaskWebhook, event_id: str, body: bytes, *, seconds: float) -> Reply:
         """Send an event to a webhook, within so many seconds; the event id is the same at every attempt."""

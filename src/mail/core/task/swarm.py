@@ -25,6 +25,7 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.output_schema import OutputSchema, check_schema
 from mail.core.protocol.tool_schemas import tool_declaration
 from mail.core.protocol.values import value
+from mail.core.task.approvals import MOST_REVIEWERS_IN_ALL, Approval
 from mail.core.task.callbacks import LONGEST_WAIT, CallResult, Later, Polled
 from mail.core.task.context import Context
 from mail.core.task.failing_calls import FAILING_CALL_LIMIT
@@ -173,7 +174,9 @@ class ActionCore:
         form: computes the effect if the action is a form; `function` is not run then.
         reads_mail: whether the form needs the task's messages so far.
         needs_approval: whether a person must approve a call before it runs: each, or those that a predicate selects.
-        approval_timeout: seconds after which an undecided call counts as rejected; None for never.
+        reviewers: who decides on these calls; None for the task's owner.
+        approval_timeout: seconds after which an undecided call counts as rejected, unless `reviewers` say otherwise;
+            None for never.
         model: checks the arguments in place of `parameters`, as the function does; None if these say everything.
         timeout: seconds that one attempt may take; None for no limit but the turn's.
         retries: the number of further attempts after one that has failed or timed out.
@@ -195,6 +198,7 @@ class ActionCore:
     reads_mail: bool = False
     needs_approval: bool | ApprovalPredicate = False
     approval_timeout: float | None = None
+    reviewers: Approval | None = None
     model: type[BaseModel] | None = None
     timeout: float | None = None
     retries: int = 0
@@ -206,6 +210,11 @@ class ActionCore:
         if self.on_cancel is not None and self.finish_within is None:
             raise ConfigurationError(
                 f"action {self.name!r}: on_cancel is only for actions with finishes='later'"
+            )
+        rule = self.reviewers
+        if rule and (rule.escalate_to or rule.otherwise == "approve") and self.approval_timeout is None:
+            raise ConfigurationError(
+                f"action {self.name!r}: escalate_to and otherwise say what happens after its approval_timeout; set that"
             )
         timeout, retries = self.timeout, self.retries
         if timeout is not None and (isinstance(timeout, bool) or not 0 < timeout < inf):
@@ -438,6 +447,11 @@ class SwarmCore:
             raise ConfigurationError(f"swarm {self.name!r}: task_message_limit must be at least 1")
         if self.failing_call_limit < 0:
             raise ConfigurationError(f"swarm {self.name!r}: failing_call_limit must be at least 0")
+        rules = [action.reviewers for action in self.actions.values() if action.reviewers is not None]
+        if len({name for rule in rules for name in (*rule.by, *rule.escalate_to)}) > MOST_REVIEWERS_IN_ALL:
+            raise ConfigurationError(
+                f"swarm {self.name!r}: its actions may name {MOST_REVIEWERS_IN_ALL} different reviewers in all"
+            )
         for name, agent in self.agents.items():
             self._check_agent(name, agent)
         self.copies = {  # type: ignore[misc]  # while it is made

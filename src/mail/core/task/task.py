@@ -9,7 +9,7 @@
 When a task stops, its mail stays in the mailboxes; resuming the task makes that mail deliverable again.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import field, replace
 from enum import StrEnum
 from itertools import compress
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from mail.core.protocol.message import Tier
 from mail.core.protocol.output_schema import OutputSchema
 from mail.core.protocol.values import value
+from mail.core.task.approvals import NO_ASKS, Ask, asked_by
 from mail.core.task.client_tools import NO_CLIENT_TOOLS, ClientTools, TurnTools
 from mail.core.task.context import AgentContext
 from mail.core.task.costs import NO_USAGE, Usage
@@ -463,6 +464,23 @@ class Task:
             return self.poll_at(swarm)
         peer = self.peers.get(peer_of(mailbox) or "")
         return peer.retry_at if peer else 0.0
+
+    @property
+    def paused_at(self) -> Breakpoint | None:
+        """The breakpoint at which it waits for decisions; None while it waits for none."""
+        reached = self.generation.breakpoint
+        return reached if reached is not None and reached.id and self.status is TaskStatus.PAUSED else None
+
+    @property
+    def asks(self) -> Set[Ask]:
+        """Whom it asks for a decision, as the index of that has them."""
+        paused_at = self.paused_at
+        if paused_at is None:
+            return NO_ASKS
+        undecided = [call for call in paused_at.calls if call.is_undecided]
+        return frozenset(
+            ask for call in undecided for ask in asked_by(self.instance, paused_at.id, call.reviewers)
+        )
 
     @property
     def deadline(self) -> float | None:

@@ -12,6 +12,7 @@ from pydantic import ConfigDict
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
 from mail.core.protocol.question_text import describe_question
 from mail.core.protocol.values import value
+from mail.core.task.approvals import APPROVAL_MARK, Approval
 from mail.core.task.callbacks import Callback
 from mail.core.task.context import Preparation
 from mail.core.task.costs import NO_USAGE, Usage
@@ -190,7 +191,7 @@ def _normal(subject: str) -> str:
 
 
 @value(kw_only=True)
-class Approval:
+class Decision:
     """The decision on a call that needs approval.
 
     Attributes:
@@ -212,7 +213,8 @@ class PausedCall:
     Attributes:
         asks: the question that it put to the user, if any.
         needs_approval: whether it is a call of an action, which the engine runs if a person approves it.
-        approve_within: seconds after which it counts as rejected; None for no limit.
+        reviewers: who decides on it; None for the task's owner.
+        approve_within: seconds after which it is escalated or counts as decided; None for no limit.
         approve_by: that time, in seconds since the epoch.
         approval: the decision, if there is one.
     """
@@ -222,9 +224,10 @@ class PausedCall:
     arguments: dict[str, Any]
     asks: OpenUserQuestion | None = None
     needs_approval: bool = False
+    reviewers: Approval | None = None
     approve_within: float | None = None
     approve_by: float | None = None
-    approval: Approval | None = None
+    approval: Decision | None = None
 
     @property
     def arguments_text(self) -> str:
@@ -249,18 +252,30 @@ class Breakpoint:
     Attributes:
         woken_by: the seq of a message that only wakes the engine to run approved calls, and that the agent does not
             read.
+        id: begins with its time, and names its approvals; empty without any, or in a task of an earlier version.
     """
 
     agent: str
     tool_format: ToolFormat
     calls: tuple[PausedCall, ...]
     woken_by: int | None = None
+    id: str = ""
+
+    def approval_id(self, call: PausedCall) -> str:
+        """Return what names the approval of a call to those who may decide."""
+        return f"{self.id}{APPROVAL_MARK}{self.calls.index(call)}"
 
     @property
     def question(self) -> str:
         """What the undecided calls ask, in words: a line for each."""
         return "\n".join(
-            describe_question(self.agent, call.name, call.arguments, needs_approval=call.needs_approval)
+            describe_question(
+                self.agent,
+                call.name,
+                call.arguments,
+                needs_approval=call.needs_approval,
+                reviewers=call.reviewers.by if call.reviewers else (),
+            )
             for call in self.calls
             if call.approval is None
         )

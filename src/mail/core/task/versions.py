@@ -11,6 +11,7 @@ from dataclasses import fields
 from typing import Any
 from zlib import compress, decompress, error
 
+from mail.core.task.approvals import Approval
 from mail.core.task.context import Context
 from mail.core.task.swarm import ActionCore, AgentCore, AgentOutput, History, SwarmCore, ToolChoice, digest_of
 from mail.errors import AgentUnavailable
@@ -59,7 +60,13 @@ def _action(settings: dict[str, Any]) -> ActionCore:
         raise AgentUnavailable(ONLY_DATA)
 
     needs_approval = settings.pop("needs_approval") is not False  # a predicate decides
-    return ActionCore(function=look, needs_approval=needs_approval, **_known(ActionCore, settings))
+    rule = settings.pop("reviewers", None)
+    return ActionCore(
+        function=look,
+        needs_approval=needs_approval,
+        reviewers=None if rule is None else Approval.model_validate(rule, extra="ignore"),
+        **_known(ActionCore, settings),
+    )
 
 
 _SETS = ("exclude_tools", "approve", "breakpoint_tools")

@@ -13,7 +13,7 @@ from pydantic_core import to_json
 
 from mail.core.protocol.values import Value, value
 from mail.core.task.events import Event, EventKind
-from mail.core.task.extras import DeadLetterExtra
+from mail.core.task.extras import DeadLetterExtra, ReviewExtra
 from mail.core.task.mailboxes import hook_of
 
 MAX_HOOKS = 8
@@ -101,6 +101,7 @@ class TaskWebhook:
 
     Attributes:
         push: of one that follows a single run.
+        asks: its id, if it is that of reviewers: then it gets the requests that name it, and nothing else.
         after: the seq of the last event that is sent or skipped.
         upto: the seq of the last event to send; events wait if it is higher than `after`.
         failures: consecutive failures to send the next event.
@@ -115,6 +116,7 @@ class TaskWebhook:
     failures: int = 0
     retry_at: float = 0.0
     push: Push | None = None
+    asks: str = ""
 
     @property
     def is_waiting(self) -> bool:
@@ -123,11 +125,13 @@ class TaskWebhook:
 
     @property
     def shown(self) -> str:
-        """The URL for display, without its query and user, which may be secrets."""
-        return host_of(self.url) + urlsplit(self.url).path
+        """The URL for display, without its query and user, which may be secrets; of reviewers, without its path."""
+        return host_of(self.url) + ("" if self.asks else urlsplit(self.url).path)
 
     def wants(self, event: Event) -> bool:
         """Return whether it receives an event; events about webhooks and their dead letters are never sent."""
+        if self.asks:
+            return isinstance(event.extra, ReviewExtra) and event.extra.hook == self.asks
         if event.kind in NEVER_SENT or (self.events and event.kind not in self.events):
             return False
         return not (isinstance(event.extra, DeadLetterExtra) and hook_of(event.extra.mailbox) is not None)

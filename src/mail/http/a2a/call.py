@@ -14,7 +14,6 @@ from mail.http.a2a.progress import Drawing, Update
 from mail.http.a2a.submission import Content, submission_of
 from mail.http.runs import Progress, RunId, Runs
 from mail.http.submission import claimed_key, follow_trace
-from mail.http.task_json import reading
 
 
 class RunEnded(BadRequest):
@@ -53,7 +52,7 @@ class Call(Runs):
             task_key = TaskKey(str(self.principal), claim.task_id)
             task = await self.runtime.store.load(task_key)
             if task is not None:
-                reading(self.service, self.request, task)
+                self.hold(task)
             was_sent = task is not None and any(each.key == key for each in task.submitted)
             if run_id is not None and not was_sent:
                 await self._require_open(task, run_id)

@@ -124,7 +124,7 @@ class SwarmHandler(RequestHandler):
             try:
                 submitted = await self._submit(call, params)
                 task = await call.load(submitted.key.task_id)
-                progress = call.progress(task, of=submitted.seq)
+                progress = await call.read(task, of=submitted.seq)
                 async with aclosing(call.updates(task, progress)) as updates:
                     async for update in updates:
                         yield apply_history_length(update, options) if isinstance(update, A2ATask) else update
@@ -142,7 +142,6 @@ class SwarmHandler(RequestHandler):
             if not progress.is_last or task.status in ENDED:
                 raise RunEnded(f"task {params.id!r} has ended; get it instead")
             call.service.holding(call.request).open_stream()
-            progress = call.progress(task, number=run_id.number)
             seconds = call.service.stream_seconds
             async with aclosing(call.updates(task, progress, seconds)) as updates:
                 async for update in updates:

@@ -21,7 +21,7 @@ from mail.core.task.audit import Act
 from mail.core.task.documents import CallerRole
 from mail.errors import BadRequest
 from mail.http.access import AdminOrUser
-from mail.http.audit import audited, record, refuse_session
+from mail.http.audit import audited, refuse_session
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import answers, make_router
 from mail.http.routes.tokens import NO_STORE, issuing_service
@@ -154,7 +154,8 @@ async def post_sign_in(
         caller = await service.identity.sign_in(body.code, body.verifier, body.redirect_uri)
         session = await tokens.issue_session(service.documents, caller, clock)
     for token in (each.stored for each in (session, admin) if each is not None):
-        await record(request, Caller(token.role, token.id), Act.SIGN_IN, tokens.number_of(token))
+        async with audited(request, Caller(token.role, token.id), Act.SIGN_IN, tokens.number_of(token)):
+            pass  # its token is of no use unless it is sent
     stored = session.stored
     return JSON(
         {

@@ -9,11 +9,12 @@ from mail.core.protocol.message import TaskId
 from mail.core.task.audit import Act
 from mail.core.task.task import TaskStatus
 from mail.errors import BadRequest, Forbidden
-from mail.http.access import AdminOrUser, chosen_instance
+from mail.http.access import AdminOrUser, OtherOwner, chosen_instance
 from mail.http.account import BODY_FACTOR
 from mail.http.answers import answer
 from mail.http.audit import audited
 from mail.http.bodies import JSON, Given, JSONBody
+from mail.http.break_glass import Reason, load_opened
 from mail.http.openapi import ETAG, PAGE_HEADERS, make_router, problems
 from mail.http.service import service_of
 from mail.http.sse import EVENT_STREAM, stream_events
@@ -22,7 +23,6 @@ from mail.http.task_json import (
     AnyTask,
     AnyTasks,
     event_page,
-    load_task,
     page_headers,
     reading,
     snapshot_pieces,
@@ -152,11 +152,14 @@ async def get_task(
     ] = None,
     limit: Annotated[int | None, Query(ge=1, le=MAX_PAGE, description="Events on a page.")] = None,
     items: Items = False,
+    owner: OtherOwner = None,
+    reason: Reason = None,
 ) -> Response:
     """Return one of the caller's tasks, named in the query or in a JSON body: its current state, or that `at` an event.
 
     With `after`, `limit` or `items`, return a page of its events, which ends early if they are large together, and
-    the first of its waiting messages. The next cursor, if there is one, is the next page's `after`.
+    the first of its waiting messages. The next cursor, if there is one, is the next page's `after`. Where the server
+    allows it, admins can read the task of another `caller`, with a `reason`.
     """
     if task_id and body.task_id and task_id != body.task_id:
         raise BadRequest("task_id in the query and in the body differ; send one")
@@ -169,7 +172,7 @@ async def get_task(
         raise BadRequest("items come with events: leave out fields")
     if at is not None and (is_page or fields):
         raise BadRequest("at returns the whole task as it was: leave out fields, after and limit")
-    task = await load_task(service, caller, wanted)
+    task = await load_opened(request, caller, wanted, owner, reason)
     headers = {"ETag": etag(task.generation.number)} if at is None else {}
     more = await task_output(service, task) | await waits(service, task) if at is None else {}
     if fields is not None:
@@ -185,6 +188,7 @@ async def get_task(
         pieces, last = await event_page(service, task, after or 0, limit, more, holding, items=items)
         query = {"task_id": wanted} | ({"limit": str(limit)} if limit else {})
         query |= {"items": "true"} if items else {}
+        query |= {"caller": owner, "reason": reason or ""} if owner else {}
         following = None if last is None else str(last)
         headers |= page_headers(request, "/task", query, following, parameter="after")
     else:
@@ -224,11 +228,13 @@ async def stream_task(
             description="The last event seen; 0 or none: from the start.",
         ),
     ] = None,
+    owner: OtherOwner = None,
+    reason: Reason = None,
 ) -> Response:
-    """Stream the task's events after the last one seen, as they happen."""
+    """Stream the task's events after the last one seen, as they happen; `caller` and `reason` are those of `/task`."""
     service = service_of(request)
     service.holding(request).open_stream()
-    task = await load_task(service, caller, task_id)
+    task = await load_opened(request, caller, task_id, owner, reason)
     after = last_event_id_header if last_event_id_header is not None else last_event_id or 0
     if after > task.seq:
         raise BadRequest(f"the task has no event {after} yet; its last one is {task.seq}")

@@ -19,6 +19,7 @@ from mail.http.access import AdminOrUser, GivenTask, OtherOwner, named_instance
 from mail.http.answers import answer, array_pieces, each, object_pieces
 from mail.http.audit import audited
 from mail.http.bodies import JSON, Answered
+from mail.http.break_glass import Reason, load_opened
 from mail.http.openapi import PAGE_HEADERS, make_router, problems
 from mail.http.routes.tasks import MAX_SEQ
 from mail.http.service import service_of
@@ -196,14 +197,17 @@ async def get_turn(
     limit: Annotated[
         int, Query(ge=0, le=MAX_ENTRIES, description="Entries of the history, at most.")
     ] = DEFAULT_ENTRIES,
+    owner: OtherOwner = None,
+    reason: Reason = None,
 ) -> Response:
     """Return what an agent read and replied in a turn: its history then, the raw reply, timing and cost.
 
-    The system prompt, which only admins see, and the tools are those that it had in the turn.
+    The system prompt, which only admins see, and the tools are those that it had in the turn. `caller` and `reason` are
+    those of `/task`.
     """
     service = service_of(request)
     await service.refresh()
-    task = await load_task(service, caller, task_id)
+    task = await load_opened(request, caller, task_id, owner, reason)
     runtime = service.runtime
     turn = await read_turn(
         runtime.store,

@@ -21,7 +21,7 @@ from mail.core.task.task import Task, TaskKey
 from mail.core.turns.context import CURRENT_TASK
 from mail.errors import TaskNotFound
 from mail.http.access import AdminOrUser, Since, Until, chosen_instance, read_time
-from mail.http.audit import record
+from mail.http.audit import audited
 from mail.http.bodies import JSON, Answered
 from mail.http.openapi import answers, make_router
 from mail.http.service import Service, service_of
@@ -102,7 +102,8 @@ async def get_usage(
     bill = Bill(itemized=per_task)
     instance = chosen_instance(caller, whose, service.runtime.swarm.name)
     if per_task:
-        await record(request, caller, Act.LIST_TASKS, task_id or "", owner=instance)
+        async with audited(request, caller, Act.LIST_TASKS, task_id or "", owner=instance):
+            pass
     if task_id is not None:
         await _add_one(service, caller, TaskKey(instance or _own(service, caller), task_id), period, bill)
         following = None

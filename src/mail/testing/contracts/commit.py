@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mail.core.protocol.message import Tier
+from mail.core.task.approvals import Ask
 from mail.core.task.events import Event
 from mail.core.task.ports import Store, read_history
 from mail.core.task.task import TaskKey, TaskStatus, Transition
@@ -374,3 +375,19 @@ async def test_values_read_are_the_callers_own(store: Store, make: Maker) -> Non
     assert len(await store.read_inbox(KEY)) == 1
     assert len(await store.read_events(KEY)) == 3
     assert await read_history(store, KEY, "alpha") == [{"content": ["kept"]}]
+
+
+async def test_what_waits_for_whom_changes_with_commits(store: Store, make: Maker) -> None:
+    bob, admins = "user:bob@example", "admin@example"
+    asks = {*(Ask(bob, f"0-{n}") for n in (3, 1, 2)), Ask(admins, "0-1")}
+    begun = await committed(store, replace(make.begin(KEY, Mail("alpha")), asks=asks))
+    assert await store.find_asks(bob, limit=2) == [("0-1", KEY), ("0-2", KEY)]
+    assert await store.find_asks(bob, start="0-2", limit=5) == [("0-2", KEY), ("0-3", KEY)]
+    change = replace(
+        make.change(begun.task), asks={Ask(bob, "0-4")}, unasks={Ask(bob, "0-2"), Ask(admins, "0-1")}
+    )
+    await store.commit(change)
+    with pytest.raises(VersionConflict):
+        await store.commit(replace(change, asks={Ask(bob, "0-5")}, unasks={Ask(bob, "0-1")}))
+    assert [ask_id for ask_id, _ in await store.find_asks(bob, limit=5)] == ["0-1", "0-3", "0-4"]
+    assert await store.find_asks(admins, limit=5) == await store.find_asks("user:bo@example", limit=5) == []

@@ -6,13 +6,14 @@ import { Ago } from "../components/duration.js";
 import { Empty } from "../components/notice.js";
 import { formatCost } from "../components/usage.js";
 import { html, useState } from "../html.js";
+import { OpenedDialog } from "./opened.js";
 import { Field, More, Page, Small, Table, perform, useData, useNotice } from "./page.js";
 import { allTasks, cancelTask } from "./requests.js";
 import { TurnsDialog } from "./turns.js";
 
 const ABOUT =
-  "Tasks of all callers, newest first. You can stop others' tasks and see their turns, but not what is " +
-  "written in them.";
+  "Tasks of all callers, newest first. You can stop others' tasks and see their turns. Where the server allows it, " +
+  "you can read them, too, for a reason that their owners see.";
 
 const PAGE = 50;
 const MOST = 1000;
@@ -39,6 +40,7 @@ export function AllTasks({ caller }) {
   const [limit, setLimit] = useState(PAGE);
   const data = useData(() => allTasks({ status, limit }), { about: [status, limit], every: 5 });
   const [open, setOpen] = useState(null); // the task whose turns are shown
+  const [read, setRead] = useState(null); // the one of another caller that is read
   const [doomed, setDoomed] = useState(null);
   const [notice, say] = useNotice();
   const cancel = async (task) => {
@@ -103,6 +105,18 @@ export function AllTasks({ caller }) {
                           Turns
                         </button>
                         ${
+                          callerOf(task.task_owner) !== mine &&
+                          html`
+                            <button
+                              type="button"
+                              class="button small"
+                              aria-label=${`Read ${task.title || task.task_id}`}
+                              onClick=${() => setRead(task)}>
+                              Read…
+                            </button>
+                          `
+                        }
+                        ${
                           CANCELLABLE.has(task.status) &&
                           html`
                             <button
@@ -128,6 +142,10 @@ export function AllTasks({ caller }) {
                 caller=${callerOf(open.task_owner)}
                 onClose=${() => setOpen(null)} />
             `
+          }
+          ${
+            read &&
+            html`<${OpenedDialog} task=${read} caller=${callerOf(read.task_owner)} onClose=${() => setRead(null)} />`
           }
           ${
             doomed &&

@@ -29,6 +29,18 @@ export async function turns({ task_id, caller }) {
   return found;
 }
 
+/** Return the items of the conversation of another caller's task, who sees the reason. */
+export async function openedItems({ task_id, caller, reason }) {
+  const found = [];
+  let after;
+  do {
+    const response = await request("GET", "task", { query: { task_id, caller, reason, items: true, after } });
+    found.push(...(await response.json()).items);
+    after = response.headers.get("X-Next-Cursor");
+  } while (after);
+  return found;
+}
+
 export const cancelTask = ({ task_id, caller, reason }) =>
   request("POST", "task/cancel", { body: { task_id, caller, reason }, headers: { Prefer: "wait=0" } });
 

@@ -38,7 +38,7 @@ export function TurnsDialog({ task, caller, onClose }) {
     <${Dialog} title=${`Turns of ${task.title || task.task_id}`} isWide onClose=${onClose}>
       <div class="admin-turns">
         <p class="quiet small-text">
-          ${caller}, ${task.task_id}. Admins see who works and what it costs, not what is written. The server logs each
+          ${caller}, ${task.task_id}. Admins see who works and what it costs, not what is written. The audit keeps each
           look.
         </p>
         ${problem && html`<${Notice} tone="bad">${problem.message}</${Notice}>`}

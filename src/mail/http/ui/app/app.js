@@ -3,6 +3,7 @@
 import { Admin } from "../admin/admin.js";
 import * as api from "../api/api.js";
 import * as oidc from "../api/oidc.js";
+import { Approvals, Waiting } from "../approvals/approvals.js";
 import { assignHues } from "../components/agent.js";
 import { Guard, Loading } from "../components/notice.js";
 import { visible } from "../components/visible.js";
@@ -66,11 +67,14 @@ function useSession(id, list, connection) {
 
 function Workspace({ connection, caller, swarm, route, navigate, onSignOut }) {
   const list = useMemo(() => new TaskList(), []);
+  const waiting = useMemo(() => new Waiting(), []);
   const session = useStore(useSession(route.view === "tasks" ? route.task : null, list, connection));
   useEffect(() => {
     list.start((problem) => problem.status === 401 && onSignOut("Your token is no longer valid. Sign in again."));
     const disconnect = connection.start(() => list.refresh());
+    const endWaiting = waiting.start();
     return () => {
+      endWaiting();
       list.stop();
       disconnect();
     };
@@ -85,11 +89,18 @@ function Workspace({ connection, caller, swarm, route, navigate, onSignOut }) {
   const shared = { session, swarm, caller, navigate };
   const views = {
     tasks: () => html`<${TasksView} ...${shared} list=${list} route=${route} />`,
+    approvals: () => html`<${Approvals} waiting=${waiting} />`,
     swarm: () => html`<${SwarmView} ...${shared} agent=${route.agent} />`,
     admin: () => html`<${Admin} ...${shared} page=${route.page} />`,
   };
   return html`
-    <${Header} connection=${connection} route=${route} swarm=${swarm} caller=${caller} onSignOut=${() => onSignOut()} />
+    <${Header}
+      connection=${connection}
+      route=${route}
+      swarm=${swarm}
+      caller=${caller}
+      waiting=${waiting}
+      onSignOut=${() => onSignOut()} />
     <main id="main" tabindex="-1">
       <${Guard} key=${route.view} what="This view">${(views[route.view] ?? views.tasks)()}</${Guard}>
     </main>

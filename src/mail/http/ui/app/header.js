@@ -10,6 +10,7 @@ import { ThemeButton } from "./theme.js";
 
 const VIEWS = [
   { view: "tasks", name: "Tasks" },
+  { view: "approvals", name: "Approvals" },
   { view: "swarm", name: "Swarm" },
   { view: "admin", name: "Admin", isForAdmins: true },
 ];
@@ -36,7 +37,8 @@ function Health({ connection }) {
   `;
 }
 
-function Views({ route, caller }) {
+function Views({ route, caller, waiting }) {
+  useStore(waiting);
   const views = VIEWS.filter(({ isForAdmins }) => !isForAdmins || caller.isAdmin);
   return html`
     <nav class="views" aria-label="Views">
@@ -44,6 +46,14 @@ function Views({ route, caller }) {
         ({ view, name }) => html`
           <a key=${view} href=${`#${formatRoute({ view })}`} aria-current=${route.view === view ? "page" : null}>
             ${name}
+            ${
+              view === "approvals" &&
+              waiting.count &&
+              html`
+                ${" "}
+                <${Chip} tone="warn">${waiting.count}</${Chip}>
+              `
+            }
           </a>
         `,
       )}
@@ -51,7 +61,7 @@ function Views({ route, caller }) {
   `;
 }
 
-export function Header({ connection, route, swarm, caller, onSignOut }) {
+export function Header({ connection, route, swarm, caller, waiting, onSignOut }) {
   return html`
     <header class="bar">
       <h1 class="brand">
@@ -61,7 +71,7 @@ export function Header({ connection, route, swarm, caller, onSignOut }) {
         </a>
       </h1>
       <${Health} connection=${connection} />
-      ${caller && html`<${Views} route=${route} caller=${caller} />`}
+      ${caller && html`<${Views} route=${route} caller=${caller} waiting=${waiting} />`}
       <span class="space"></span>
       ${
         caller &&

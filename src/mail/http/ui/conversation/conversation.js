@@ -120,7 +120,7 @@ const Aside = ({ icon, children }) => html`
 `;
 
 /** What each kind of item looks like. */
-const ITEMS = {
+export const ITEMS = {
   message: ({ item, caller }) => html`<${Message} item=${item} isMine=${item.who === caller.id} />`,
   work: ({ item, onTrace }) => html`<${Work} item=${item} onTrace=${onTrace} />`,
   answer: ({ item }) => html`<${Answer} text=${item.text} time=${item.time} files=${item.files} />`,
@@ -135,6 +135,7 @@ const ITEMS = {
   `,
   failed: ({ item, onRetry, onTrace }) => html`<${Failure} item=${item} onRetry=${onRetry} onTrace=${onTrace} />`,
   cancelled: ({ item }) => html`<${Aside} icon="stop">${item.text}</${Aside}>`,
+  opened: ({ item }) => html`<${Aside} icon="alert">${item.text}</${Aside}>`,
   forked: ({ item, navigate }) => html`
     <${Aside} icon="fork">
       Continues${" "}

@@ -169,7 +169,8 @@ export function Approval({ item, call, session }) {
   const [mode, setMode] = useState(null); // null, "edit" or "reject"
   const served = call.arguments_text;
   const args = served ? exactJson(served) : item.arguments;
-  const approveBy = call.approve_by;
+  const { approve_by: approveBy, decide_by: decideBy } = call;
+  const mayDecide = call.can_decide ?? !call.reviewers; // of a task, those who may are in Approvals
   const [text, setText] = useState(() => pretty(args));
   const [reason, setReason] = useState("");
   const [perform, isBusy, problem] = useWork();
@@ -248,11 +249,15 @@ export function Approval({ item, call, session }) {
       }
       ${
         approveBy &&
+        !call.reviewers &&
         html`<p class="quiet small-text">Rejected unless approved by ${new Date(approveBy).toLocaleString()}</p>`
       }
+      ${decideBy && html`<p class="quiet small-text">Decide by ${new Date(decideBy).toLocaleString()}</p>`}
+      ${!mayDecide && html`<p class="quiet">Waits for the decision of ${call.reviewers.join(", ")}</p>`}
       ${problem && html`<${Notice} tone="bad">${problem.message}</${Notice}>`}
       <div class="row">
         ${
+          mayDecide &&
           mode === null &&
           html`
             <button type="button" class="button primary" aria-busy=${busy} onClick=${() => decide("approve")}>

@@ -1,0 +1,98 @@
+"""The commands about calls that wait for a decision: `mail approvals list`, `show`, `approve`, `reject`."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from mail.cli.command import Command, Handler, Namespace, option, positional
+from mail.cli.output import Output
+from mail.cli.session import Session
+from mail.cli.values import JSON, json_object
+
+
+def show_approvals(answer: list[Mapping[str, Any]], output: Output) -> None:
+    """Print a line for each call that waits."""
+    rows = [
+        (
+            each["id"],
+            each["name"],
+            each["agent"],
+            each["requested_by"],
+            each["decide_by"] or "",
+            "you" if each["can_decide"] else ", ".join(each["reviewers"]),
+        )
+        for each in answer
+    ]
+    columns = ("id", "action", "agent", "requested by", "decide by", "who decides")
+    output.table(columns, rows, none="nothing waits for a decision")
+
+
+def show_approval(answer: Mapping[str, Any], output: Output) -> None:
+    """Print a call with its arguments, as JSON in ASCII in which nothing is hidden."""
+    output.text(f"{answer['agent']} wants to call {answer['name']} for {answer['requested_by']}:")
+    output.text(f"  {answer['arguments_text']}")
+    output.text(f"  SHA-256 {answer['arguments_sha256']}")
+    output.text(f"  asked {answer['asked']}, decide by {answer['decide_by'] or 'any time'}")
+    if not answer["can_decide"]:
+        output.text(f"  You can't decide; it waits for: {', '.join(answer['reviewers'])}")
+
+
+def _decide(decision: Literal["approve", "reject"]) -> Handler:
+    """Return what makes a decision on the arguments that the server has now, or on those of `--sha256` only."""
+
+    async def decide(session: Session, given: Namespace) -> None:
+        call = await session.client.get_approval(given.approval_id)
+        edited = getattr(given, "arguments", None)
+        answer = await session.client.decide_approval(
+            given.approval_id,
+            decision if edited is None else "edit",
+            arguments=edited,
+            reason=given.reason,
+            arguments_sha256=given.sha256 or call["arguments_sha256"],
+        )
+        said = f"{answer['decision']}: {call['name']} with {call['arguments_text']}"
+        session.output.result(answer, lambda: session.output.text(said))
+
+    return decide
+
+
+_ID = positional("approval_id", "The id of the approval.", metavar="ID")
+_SHA256 = option(
+    "--sha256", help="The SHA-256 of the arguments that you have seen; for others, nothing is decided."
+)
+
+COMMANDS = (
+    Command(
+        name="approvals",
+        shell_name="approvals list",
+        summary="List the calls that wait for a decision: of your tasks, and those that you may review.",
+        operation="get_approvals",
+        view=show_approvals,
+    ),
+    Command(
+        name="approval",
+        shell_name="approvals show",
+        summary="Show a call that waits for a decision.",
+        operation="get_approval",
+        view=show_approval,
+        arguments=(_ID,),
+    ),
+    Command(
+        name="approvals-approve",
+        shell_name="approvals approve",
+        summary="Approve a call, so that it runs.",
+        handler=_decide("approve"),
+        arguments=(
+            _ID,
+            option("--arguments", help="A JSON object to call it with instead.", type=JSON(json_object)),
+            option("--reason", help="Why, for the record.", default=""),
+            _SHA256,
+        ),
+    ),
+    Command(
+        name="approvals-reject",
+        shell_name="approvals reject",
+        summary="Reject a call, so that it does not run.",
+        handler=_decide("reject"),
+        arguments=(_ID, option("--reason", help="Why; the agent reads it.", default=""), _SHA256),
+    ),
+)

@@ -1,0 +1,171 @@
+"""Approvals: the calls that wait for the caller's decision, and a page without sign-in for who has the link of one."""
+
+from typing import Annotated, Any, Literal
+from urllib.parse import parse_qs
+
+from fastapi import Depends, Path, Query, Request
+from fastapi.responses import HTMLResponse
+from pydantic import Field
+
+from mail.core.decisions.approvals import GivenApproval
+from mail.core.decisions.reviewers import show_call
+from mail.core.engine.reviews import Review
+from mail.core.task.approvals import LinkHolder
+from mail.core.task.audit import Act
+from mail.errors import ApprovalNotFound, BadRequest, MAILError
+from mail.http.access import AdminOrUser, NextCursor
+from mail.http.audit import audited
+from mail.http.bodies import JSON, Answered, CallDecision, JSONBody, read_body
+from mail.http.openapi import answers, make_router
+from mail.http.service import Service, address_of, service_of
+
+MAX_PAGE = 50
+"""The most tasks on a page."""
+
+MAX_FORM_BYTES = 16_384
+
+
+class WaitingApproval(Answered):
+    """A call that waits for a decision, as its task's owner and its reviewers see it."""
+
+    id: str
+    agent: str = Field(description="The agent that wants to make the call.")
+    name: str = Field(description="The action.")
+    arguments: dict[str, Any]
+    arguments_text: str = Field(
+        description="The arguments as JSON text in ASCII, for the `arguments_sha256` of a decision."
+    )
+    arguments_sha256: str = Field(description="The SHA-256 of `arguments_text`, in hexadecimal.")
+    asked: str = Field(description="When the task paused, in ISO 8601.")
+    decide_by: str | None = Field(
+        description="When others are asked, too, or the call is decided without a person; null for never."
+    )
+    requested_by: str = Field(description="The owner of the task, `role:id@swarm`.")
+    reviewers: list[str] = Field(
+        description="The roles and callers who may decide in place of the owner; empty for none."
+    )
+    task_id: str | None = Field(description="The task, if it is yours; else null.")
+    can_decide: bool = Field(description="Whether you may decide.")
+
+
+class Approvals(Answered):
+    """A page of calls that wait for a decision, oldest first."""
+
+    approvals: list[WaitingApproval]
+    next_cursor: str | None = Field(description="Leads to the next page; null on the last one.")
+
+
+class Decided(Answered):
+    """The decision is made; nobody can change it any more."""
+
+    id: str
+    decision: Literal["approve", "edit", "reject"]
+
+
+router = make_router("approvals")
+_decision = JSONBody(CallDecision)
+_Id = Annotated[str, Path(description="The `id` of the approval.")]
+
+
+def _shown(found: Review, own: str) -> dict[str, Any]:
+    is_own = found.task.instance == own
+    return {
+        **show_call(found.task, found.paused_at, found.call),
+        "task_id": found.task.task_id if is_own else None,
+        "can_decide": found.can_decide,
+    }
+
+
+@router.get("/approvals", summary="List approvals", **answers(Approvals, 400))
+async def get_approvals(
+    request: Request,
+    caller: AdminOrUser,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="The most tasks on a page.")] = 20,
+    cursor: NextCursor = None,
+) -> JSON:
+    """List the calls that wait for a decision, oldest first: those of your tasks, and those that you may review."""
+    service = service_of(request)
+    own = caller.principal(service.runtime.swarm.name)
+    try:
+        found, following = await service.runtime.reviews.page(own, limit=limit, cursor=cursor)
+    except ApprovalNotFound:
+        raise BadRequest("cursor must be the next_cursor of a page") from None
+    return JSON({"approvals": [_shown(each, str(own)) for each in found], "next_cursor": following})
+
+
+@router.get("/approvals/{approval_id}", summary="Show an approval", **answers(WaitingApproval, 404))
+async def get_approval(request: Request, caller: AdminOrUser, approval_id: _Id) -> JSON:
+    """Show a call that waits for a decision, of your tasks, or that you may review."""
+    service = service_of(request)
+    own = caller.principal(service.runtime.swarm.name)
+    return JSON(_shown(await service.runtime.reviews.find(own, approval_id), str(own)))
+
+
+@router.post("/approvals/{approval_id}", summary="Decide on a call", **answers(Decided, 404, 409))
+async def post_approval(
+    request: Request,
+    caller: AdminOrUser,
+    approval_id: _Id,
+    body: Annotated[CallDecision, Depends(_decision)],
+) -> JSON:
+    """Decide on a call; its task resumes when no decision is missing. The first decision counts.
+
+    The task's timeline says who has decided what, and when.
+    """
+    service = service_of(request)
+    await service.refresh()
+    own, reviews = caller.principal(service.runtime.swarm.name), service.runtime.reviews
+    owner = (await reviews.find(own, approval_id)).task.owner
+    async with audited(request, caller, Act.DECIDE, approval_id, owner=owner):
+        decision = await reviews.decide(own, approval_id, GivenApproval(**dict(body)))
+    return JSON({"id": approval_id, "decision": decision})
+
+
+# ------------------------------------------------------------------------------------------------ the link
+
+
+@router.get("/approvals/{approval_id}/{token}", include_in_schema=False)
+async def get_link(request: Request, approval_id: str, token: str) -> HTMLResponse:
+    """Return the page on which who has the link of a call decides; reading it changes nothing."""
+    return await _answer_link(request, approval_id, token)
+
+
+@router.post("/approvals/{approval_id}/{token}", include_in_schema=False)
+async def post_link(request: Request, approval_id: str, token: str) -> HTMLResponse:
+    """Take the decision of who has the link of a call, from the form of its page."""
+    return await _answer_link(request, approval_id, token, await read_body(request, MAX_FORM_BYTES))
+
+
+async def _answer_link(
+    request: Request, approval_id: str, token: str, form: bytes | None = None
+) -> HTMLResponse:
+    from mail.http.approval_page import HEADERS, decided, form_of, problem
+
+    service = service_of(request)
+    try:
+        holder = await _known_link(request, service, approval_id, token)
+        if form is None:
+            found = await service.runtime.reviews.find(holder, approval_id)
+            page = form_of(show_call(found.task, found.paused_at, found.call))
+        else:
+            await service.refresh()
+            given = {name: values[-1] for name, values in parse_qs(form.decode("ascii", "replace")).items()}
+            decision = CallDecision.model_validate(given)
+            owner = (await service.runtime.reviews.find(holder, approval_id)).task.owner
+            async with audited(request, holder, Act.DECIDE, approval_id, owner=owner):
+                await service.runtime.reviews.decide(holder, approval_id, GivenApproval(**dict(decision)))
+            page = decided(decision.decision)
+    except (MAILError, ValueError) as error:
+        status = error.http_status if isinstance(error, MAILError) else 400
+        return HTMLResponse(problem(error), status_code=status, headers=HEADERS)
+    return HTMLResponse(page, headers=HEADERS)
+
+
+async def _known_link(request: Request, service: Service, approval_id: str, token: str) -> LinkHolder:
+    """Return who has a link. Raises ApprovalNotFound for another one, and RateLimited for many of these."""
+    try:
+        return await service.runtime.reviews.link_holder(approval_id, token)
+    except ApprovalNotFound:
+        if service.rates is not None:
+            service.rates.admit_stranger(address_of(request))
+        raise

@@ -1,0 +1,60 @@
+// The task of another caller, which an admin reads for a reason that its owner sees. Nothing can be changed here.
+
+import { Dialog } from "../components/dialog.js";
+import { Guard, Loading, Notice } from "../components/notice.js";
+import { ITEMS } from "../conversation/conversation.js";
+import { Items } from "../conversation/items.js";
+import { html, useState } from "../html.js";
+import { Field, useData } from "./page.js";
+import { openedItems } from "./requests.js";
+
+const ignore = () => {};
+
+function Conversation({ task, caller, reason }) {
+  const { data, problem } = useData(() => openedItems({ task_id: task.task_id, caller, reason }));
+  if (problem) return html`<${Notice} tone="bad">${problem.message}</${Notice}>`;
+  if (!data) return html`<${Loading} />`;
+  return html`
+    <div class="chat" role="region" aria-label="Conversation" tabindex="0">
+      ${new Items().with(data).shown.map(
+        (item) => html`
+          <${Guard} key=${item.id}>
+            <${ITEMS[item.kind]} item=${item} caller=${{}} navigate=${ignore} onTrace=${ignore} />
+          </${Guard}>
+        `,
+      )}
+    </div>
+  `;
+}
+
+/** `caller` is the owner of `task`, a summary. */
+export function OpenedDialog({ task, caller, onClose }) {
+  const [text, setText] = useState("");
+  const [reason, setReason] = useState(null);
+  const open = (event) => {
+    event.preventDefault();
+    setReason(text.trim());
+  };
+  return html`
+    <${Dialog} title=${`${task.title || task.task_id}, of ${caller}`} isWide onClose=${onClose}>
+      ${
+        reason
+          ? html`<${Conversation} task=${task} caller=${caller} reason=${reason} />`
+          : html`
+              <form class="dialog-body" onSubmit=${open}>
+                <p>You are about to read what ${caller} and the agents wrote. The task and the audit will say so.</p>
+                <${Field} label="Reason" id="open-reason" help=${`${caller} reads it, too.`}>
+                  <input
+                    id="open-reason"
+                    required
+                    maxlength="200"
+                    value=${text}
+                    onInput=${(event) => setText(event.currentTarget.value)} />
+                </${Field}>
+                <div class="dialog-actions"><button type="submit" class="button">Read the task</button></div>
+              </form>
+            `
+      }
+    </${Dialog}>
+  `;
+}

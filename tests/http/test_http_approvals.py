@@ -1,0 +1,318 @@
+"""Reviewers over HTTP: who sees and decides what, the links in webhooks, and what ends them."""
+
+import asyncio
+import html
+import json
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from typing import Any
+
+import httpx2
+import pytest
+from support.processes.http_server import HTTPServer, eventually
+from support.services.webhook_receiver import Got, WebhookReceiver
+
+from mail.core.task.approvals import Approval
+from mail.core.task.swarm import ActionCore, SwarmCore
+from mail.net.secrets import EnvironmentTokens
+from mail.net.webhooks import HTTPWebhooks
+from mail.testing.agents import View, build_swarm, call, complete
+from mail.testing.clock import FakeClock
+
+SECRET = "${WEBHOOK_SECRET_REVIEWS}"
+SCHEMA = {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]}
+ONCE = (0.01,)
+HOSTILE = '</pre><script>alert("x")</script>\u202e'
+
+
+def swarm(rule: Approval, *, timeout: float | None = None) -> SwarmCore:
+    """Pays whom its message names, a line each, if it is approved; it answers with the results."""
+
+    async def pay(arguments: dict[str, Any]) -> str:
+        return f"paid {arguments['to']}"
+
+    def clerk(view: View) -> Any:
+        if view.results:
+            return [complete(" | ".join(view.results))]
+        return [call("pay", to=name) for name in view.mail.body.splitlines()]
+
+    action = ActionCore(
+        "pay", pay, parameters=SCHEMA, needs_approval=True, reviewers=rule, approval_timeout=timeout
+    )
+    return build_swarm({"clerk": clerk}, actions={"pay": action})
+
+
+@asynccontextmanager
+async def serving(rule: Approval, **settings: Any) -> AsyncIterator[HTTPServer]:
+    timeout = settings.pop("timeout", None)
+    async with HTTPServer(swarm(rule, timeout=timeout), **settings) as server:
+        server.keys["bob"] = await server.key("user", "bob")
+        server.keys["ann as admin"] = await server.key("admin", "ann")
+        server.rig.runtime.base_url = server.uvicorn.url
+        server.rig.runtime.webhooks = HTTPWebhooks(
+            server.records,
+            EnvironmentTokens({"WEBHOOK_SECRET_REVIEWS": "a secret"}),
+            server.rig.clock,
+            allow_private=True,
+            retry_seconds=ONCE,
+        )
+        yield server
+
+
+@pytest.fixture
+def receiver() -> Iterator[WebhookReceiver]:
+    with WebhookReceiver() as receiver:
+        yield receiver
+
+
+async def waiting(server: HTTPServer, who: str) -> list[dict[str, Any]]:
+    answer = await server.client.get("/approvals", headers=server.headers(who))
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, Any]] = answer.json()["approvals"]
+    return found
+
+
+async def decide(server: HTTPServer, who: str, approval_id: str, **body: Any) -> httpx2.Response:
+    body = {"decision": "approve", **body}
+    return await server.client.post(f"/approvals/{approval_id}", json=body, headers=server.headers(who))
+
+
+async def answer_of(server: HTTPServer, task_id: str = "t") -> str:
+    """The answer of a task that resumes by somebody else's decision."""
+
+    async def has_ended() -> bool:
+        return not (await server.task(task_id))["is_running"]
+
+    await eventually(has_ended)
+    return str((await events_of(server, task_id))[-1]["response"])
+
+
+async def events_of(server: HTTPServer, task_id: str, kind: str = "task_complete") -> list[dict[str, Any]]:
+    events = (await server.task(task_id))["events"]
+    return [json.loads(each["data"]) for each in events if each["event"] == kind]
+
+
+async def test_a_reviewer_sees_and_decides_the_call_only() -> None:
+    async with serving(Approval(by=("admin",))) as server:
+        paused = await server.ask(body="eve", subject="Quarrel", task_id="t")
+        assert json.loads(paused["response"])[0]["reviewers"] == ["admin"]
+        (seen,) = await waiting(server, "admin")
+        text = seen.pop("arguments_text")
+        assert seen.pop("arguments_sha256") == sha256(text.encode()).hexdigest()
+        assert seen == {
+            "id": seen["id"], "agent": "clerk", "name": "pay", "arguments": {"to": "eve"},
+            "asked": seen["asked"], "decide_by": None, "requested_by": "user:ann@example", "reviewers": ["admin"],
+            "task_id": None, "can_decide": True,
+        }  # fmt: skip
+        for path in ("/task?task_id=t", "/task/stream?task_id=t", f"/approvals/{seen['id']}x"):
+            refused = await server.client.get(path, headers=server.headers("admin"))
+            assert refused.status_code == 404
+        one = await server.client.get(f"/approvals/{seen['id']}", headers=server.headers("admin"))
+        assert one.json()["arguments"] == {"to": "eve"}
+        wrong = await decide(server, "admin", seen["id"], arguments_sha256="0" * 64)
+        assert wrong.status_code == 409
+        done = await decide(
+            server, "admin", seen["id"], arguments={"to": "bob"}, decision="edit", reason="not her"
+        )
+        assert done.json() == {"id": seen["id"], "decision": "edit"}
+        assert "paid bob" in await answer_of(server)
+        (asked,) = await events_of(server, "t", "approval_requested")
+        assert asked["extra_data"]["reviewers"] == ["admin"]
+        (by,) = await events_of(server, "t", "breakpoint_action_complete")
+        facts = by["extra_data"]
+        assert (facts["by"], facts["decision"], facts["reason"]) == ("admin:root@example", "edit", "not her")
+        assert by["timestamp"]
+        assert await waiting(server, "admin") == await waiting(server, "user") == []
+        assert (await decide(server, "admin", seen["id"])).status_code == 404
+        audit = await server.client.get("/audit", headers=server.headers("admin"))
+        facts = [
+            (each["by"], each["on"], each["owner"], each["outcome"])
+            for each in audit.json()["entries"]
+            if each["act"] == "decide on call"
+        ]
+        about = ("admin:root@example", seen["id"], "user:ann@example")
+        assert facts == [(*about, "done"), (*about, "refused")]
+
+
+async def test_who_may_not_decide() -> None:
+    async with serving(Approval(by=("admin", "user:bob"), not_requester=True)) as server:
+        await server.ask(body="eve", task_id="t")
+        (own,) = await waiting(server, "user")
+        assert (own["task_id"], own["can_decide"]) == ("t", False)
+        refused = await decide(server, "user", own["id"])
+        assert refused.status_code == 403
+        assert "admin and user:bob may decide" in refused.json()["detail"]
+        for answer in (
+            await server.post(body="", task_id="t", approvals=[{"decision": "approve"}]),
+            await server.post(body="", task_id="t", approvals=[{"decision": "approve", "all": True}]),
+        ):
+            assert answer.status_code == 403
+        assert await waiting(server, "ann as admin") == []
+        assert (await decide(server, "ann as admin", own["id"])).status_code == 404
+        assert (await decide(server, "agent", own["id"])).status_code == 403
+        server.keys["carl"] = await server.key("user", "carl")
+        assert await waiting(server, "carl") == []
+        assert (await decide(server, "carl", own["id"])).status_code == 404
+        nobody = await server.client.post(
+            f"/approvals/{own['id']}", json={"decision": "approve"}, headers={"Authorization": ""}
+        )
+        assert nobody.status_code == 401
+        assert (await decide(server, "bob", own["id"], decision="reject")).status_code == 200
+        assert "a person has rejected this call" in await answer_of(server)
+
+
+async def test_an_owner_who_is_a_reviewer_decides() -> None:
+    async with serving(Approval(by=("user",))) as server:
+        await server.ask(body="eve", task_id="t")
+        (own,) = await waiting(server, "user")
+        assert own["can_decide"]
+        answer = await server.ask(body="", task_id="t", approvals=[{"decision": "approve"}])
+        assert answer["response"] == "SUCCESS: paid eve"
+
+
+async def test_calls_wait_one_by_one_and_page_by_page() -> None:
+    async with serving(Approval(by=("admin",))) as server:
+        for n in range(3):
+            await server.ask(body="eve\nbob", task_id=f"t{n}")
+        ids, cursor = list[str](), None
+        for _ in range(2):
+            given = {"limit": 2} | ({} if cursor is None else {"cursor": cursor})
+            page = await server.client.get("/approvals", params=given, headers=server.headers("admin"))
+            ids += [each["id"] for each in page.json()["approvals"]]
+            cursor = page.json()["next_cursor"]
+        assert cursor is None
+        assert ids == sorted(ids)
+        assert len(set(ids)) == 6
+        refused = await server.client.get("/approvals?cursor=x", headers=server.headers("admin"))
+        assert refused.status_code == 400
+        assert (await decide(server, "admin", ids[0])).status_code == 200
+        assert len(await waiting(server, "admin")) == 5
+        assert (await decide(server, "admin", ids[0])).status_code == 404
+        assert (await decide(server, "admin", ids[1])).status_code == 200
+        assert await answer_of(server, "t0") == "SUCCESS: paid eve | SUCCESS: paid bob"
+
+
+@pytest.mark.parametrize("end", ["message", "cancel", "delete"])
+async def test_the_end_of_the_pause_ends_the_approval(end: str) -> None:
+    async with serving(Approval(by=("admin",))) as server:
+        await server.ask(body="eve", task_id="t")
+        (seen,) = await waiting(server, "admin")
+        if end == "message":
+            await server.ask(body="bob", task_id="t", drop_question=True)
+        elif end == "cancel":
+            await server.client.post("/task/cancel", json={"task_id": "t"})
+        else:
+            await server.client.delete("/task", params={"task_id": "t"})
+        assert (await decide(server, "admin", seen["id"])).status_code == 404
+        assert [each["id"] for each in await waiting(server, "admin")] != [seen["id"]]
+
+
+# ------------------------------------------------------------------------------------------------- links
+
+
+async def link_in(receiver: WebhookReceiver, n: int = 1) -> tuple[str, Got]:
+    got = (await asyncio.to_thread(receiver.wait_for, n))[n - 1]
+    return got.json["link"], got
+
+
+async def test_a_link_shows_the_call_and_takes_one_decision(receiver: WebhookReceiver) -> None:
+    rule = Approval(by=("admin",), webhook=receiver.url, secret=SECRET)
+    async with serving(rule) as server:
+        await server.ask(body=HOSTILE, task_id="t-secret", subject="secret title")
+        link, got = await link_in(receiver)
+        assert got.is_signed_with(b"a secret")
+        assert b"t-secret" not in got.body
+        assert b"title" not in got.body
+        assert got.json["approval"]["arguments"] == {"to": HOSTILE}
+        async with httpx2.AsyncClient() as browser:
+            page = await browser.get(link)
+            assert page.status_code == 200
+            assert "script-src" not in page.headers["content-security-policy"]
+            assert page.headers["referrer-policy"] == "no-referrer"
+            assert "<script" not in page.text
+            assert "\u202e" not in page.text
+            shown = html.unescape(re.findall(r"<pre>(.*?)</pre>", page.text, re.DOTALL)[0])
+            assert json.loads(shown) == {"to": HOSTILE}
+            digest = got.json["approval"]["arguments_sha256"]
+            assert digest in page.text
+            assert "t-secret" not in page.text
+            for wrong in (
+                link[:-1] + ("0" if link[-1] != "0" else "1"),
+                link + "0",
+                link.rpartition("/")[0] + "/x",
+            ):
+                assert (await browser.get(wrong)).status_code == 404
+                answer = await browser.post(wrong, data={"decision": "approve", "arguments_sha256": digest})
+                assert answer.status_code == 404
+            differs = {"decision": "approve", "arguments_sha256": "0" * 64}
+            assert (await browser.post(link, data=differs)).status_code == 409
+            assert (await browser.post(link, data={"decision": "edit"})).status_code == 400
+            assert (await browser.post(link, data={"reason": "x"})).status_code == 400
+            assert (await browser.get(link)).status_code == 200
+            form = {"decision": "reject", "reason": "no ü", "arguments_sha256": digest}
+            done = await browser.post(link, data=form)
+            assert (done.status_code, "Rejected" in done.text) == (200, True)
+            for again in (await browser.post(link, data=form), await browser.get(link)):
+                assert again.status_code == 404
+                assert "no longer" in again.text or "may be decided" in again.text
+        assert "no ü" in await answer_of(server, "t-secret")
+        (by,) = await events_of(server, "t-secret", "breakpoint_action_complete")
+        assert by["extra_data"]["by"] == f"link:127.0.0.1:{receiver.port}"
+        assert "/hook" not in json.dumps(await server.task("t-secret"))
+        assert len(receiver.got) == 1
+        audit = await server.client.get("/audit", headers=server.headers("admin"))
+        by_link = [each for each in audit.json()["entries"] if each["act"] == "decide on call"]
+        assert {each["by"] for each in by_link} == {f"link:127.0.0.1:{receiver.port}"}
+
+
+async def test_a_request_is_sent_once_and_not_repeated_for_what_still_waits(
+    receiver: WebhookReceiver,
+) -> None:
+    rule = Approval(by=("admin",), webhook=receiver.url, secret=SECRET)
+    async with serving(rule) as server:
+        await server.ask(body="eve\nbob", task_id="t")
+        await asyncio.to_thread(receiver.wait_for, 2)
+        first, second = await waiting(server, "admin")
+        assert [got.json["id"] for got in receiver.got] == [first["id"], second["id"]]
+        await decide(server, "admin", first["id"])
+        await decide(server, "admin", second["id"])
+        await answer_of(server)
+        assert len(receiver.got) == 2
+
+
+async def test_deadline_and_escalation_end_what_they_should(receiver: WebhookReceiver) -> None:
+    clock = FakeClock()
+    rule = Approval(
+        by=("user:bob",), escalate_to=("admin",), otherwise="approve", webhook=receiver.url, secret=SECRET
+    )
+    async with serving(rule, clock=clock, timeout=60.0) as server:
+        await server.ask(body="eve", task_id="t")
+        link, _ = await link_in(receiver)
+        assert await waiting(server, "admin") == []
+        clock.advance(61)
+        assert (await server.client.get(link)).status_code == 200
+        await server.rig.runtime.sweep()
+        (seen,) = await waiting(server, "admin")
+        assert seen["reviewers"] == ["user:bob", "admin"]
+        assert len(await waiting(server, "bob")) == 1
+        again, _ = await link_in(receiver, 2)
+        assert again == link
+        clock.advance(61)
+        assert await waiting(server, "admin") == []
+        assert (await server.client.get(link)).status_code == 404
+        assert (await decide(server, "admin", seen["id"])).status_code == 404
+        await server.rig.runtime.sweep()
+        assert await answer_of(server) == "SUCCESS: paid eve"
+
+
+async def test_a_webhook_without_a_secret_has_no_link(receiver: WebhookReceiver) -> None:
+    async with serving(Approval(by=("admin",), webhook=receiver.url)) as server:
+        await server.ask(body="eve", task_id="t")
+        link, got = await link_in(receiver)
+        assert link is None
+        (seen,) = await waiting(server, "admin")
+        assert got.json["id"] == seen["id"]
+        assert (await server.client.get(f"/approvals/{seen['id']}/")).status_code == 404
+        assert (await server.client.get(f"/approvals/{seen['id']}/x")).status_code == 404
