@@ -1,4 +1,4 @@
-"""Write the files of this folder that follow from the code: two JSON Schemas and the OpenAPI document.
+"""Write the files of this folder that follow from the code: two JSON Schemas and two OpenAPI documents.
 
     python spec/generate.py            write them
     python spec/generate.py --check    write nothing; exit with 1 when a file is not what the code says
@@ -19,6 +19,7 @@ from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage
 from mail.http.app import create_app
+from mail.http.mail2.app import build
 from mail.http.routes import load_routers
 from mail.http.service import Service
 
@@ -79,10 +80,16 @@ def openapi() -> str:
     return yaml.dump(app.openapi(), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
 
 
+def openapi_of_mail2() -> str:
+    """MAIL 2.0, as `mail server` serves it below `/v2`."""
+    return yaml.dump(build(None).openapi(), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+
+
 FILES: dict[str, Callable[[], str]] = {
     "MAIL-core.schema.json": core_schema,
     "MAIL-interswarm.schema.json": interswarm_schema,
     "openapi.yaml": openapi,
+    "openapi-mail-2.0.yaml": openapi_of_mail2,
 }
 """What is generated: the file's name, and what makes its text."""
 

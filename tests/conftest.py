@@ -131,3 +131,12 @@ async def stub(running_stub: "LLMStub", monkeypatch: pytest.MonkeyPatch) -> "Asy
     yield running_stub
     await close_clients()
     assert running_stub.complaints == []
+
+
+@pytest.fixture
+def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the hash of a password take microseconds."""
+    from mail.mail2 import passwords
+
+    monkeypatch.setattr(passwords, "N", 2)
+    monkeypatch.setattr(passwords, "P", 1)

@@ -54,10 +54,10 @@ ALLOWED = {
     "RootFunction": LOG,
     "HealthFunction": LOG | {"dynamodb:GetItem", "dynamodb:UpdateItem"},
     "WhoamiFunction": LOG | KEEP_PEERS | {"dynamodb:BatchWriteItem"},
-    "StatusFunction": LOG | READ,
+    "StatusFunction": LOG | READ | {"dynamodb:UpdateItem"},
     "TasksFunction": LOG | READ | CHANGE | READ_TOKEN | {"dynamodb:Scan"},
-    "TaskFunction": LOG | READ,
-    "ThreadsFunction": LOG | READ,
+    "TaskFunction": LOG | READ | {"dynamodb:UpdateItem"},
+    "ThreadsFunction": LOG | READ | {"dynamodb:UpdateItem"},
     "MessageFunction": LOG | READ | CHANGE | READ_TOKEN,
     "SwarmsFunction": LOG | KEEP_PEERS | READ_TOKEN | CALL_PEERS,
     "InterswarmFunction": LOG | READ | CHANGE,
@@ -563,7 +563,7 @@ NUMBER_OF_LAYER = {
 }
 """What stands for the parameters of the identity provider: each of their values makes another version of the layer."""
 
-TOGETHER = 200
+TOGETHER = 190
 """How many characters these may have, by docs/deploy.md."""
 
 

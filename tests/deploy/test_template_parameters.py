@@ -56,6 +56,7 @@ COMPANIONS = {
     "SecurityGroupIds": "SubnetIds",
     "JwtAudience": "JwtIssuer",
     "JwtClientId": "JwtIssuer",
+    "SealingPublicKey": "JwtIssuer",
 }
 """Parameters that have no effect without another one, so that the template has both set or neither."""
 

@@ -34,6 +34,7 @@ ISSUERS = {"WhoamiRole", "StreamRole"}
 REGISTRARS = {"SwarmsRole", "PeerHealthRole", "StreamRole"}
 DOORS = {"MessageRole", "InterswarmRole", "StreamRole", "ProtocolsRole"}
 SETTERS = {"SwarmsRole", "StreamRole"}
+SEALERS = {"MessageRole", "WhoamiRole", "StreamRole", "ProtocolsRole"}
 BEGINNERS = {"TasksRole", "OutboundRole", "SweeperRole"}
 """Roles of functions that begin the runs of schedules."""
 QUEUES = {"TurnRole", "OutboundRole", "DeadLetterRole", "SweeperRole"}
@@ -60,6 +61,7 @@ WRITERS = {
     Kind.DELETED_TASK: DOORS | {"SweeperRole"},
     Kind.AUDIT: HTTP,  # and nobody deletes an entry
     Kind.ISSUER_KEYS: {"PeerHealthRole"},  # which nobody calls
+    Kind.CALLER_TOKEN: SEALERS,
 }
 READERS = {
     Kind.TOKEN: HTTP,
@@ -78,6 +80,7 @@ READERS = {
     Kind.DELETED_TASK: DOORS,
     Kind.AUDIT: {"StreamRole"},
     Kind.ISSUER_KEYS: HTTP | {"PeerHealthRole"},
+    Kind.CALLER_TOKEN: {"TurnRole"},
 }
 LISTERS = {
     Kind.TOKEN: ISSUERS | {"SweeperRole"},
@@ -96,6 +99,7 @@ ERASERS = {
     Kind.WEBHOOK: {"TasksRole", "StreamRole", "SweeperRole"},
     Kind.IDEMPOTENCY_KEY: DOORS | {"SweeperRole"},
     Kind.HOLD: {"TasksRole", "StreamRole"},
+    Kind.CALLER_TOKEN: {"SweeperRole"},
 }
 
 CHANGE_TASKS = {"TasksRole", *DOORS, *QUEUES}

@@ -22,8 +22,8 @@ from uuid import UUID, uuid4
 
 from mail.adapters.aws import backend
 from mail.adapters.aws.client import Aws
-from mail.adapters.aws.exchange import DynamoDBRows
-from mail.adapters.sqlite.exchange import SQLiteRows
+from mail.adapters.aws.rows import DynamoDBRows
+from mail.adapters.sqlite.rows import SQLiteRows
 from mail.exchange import DurableExchange, open_exchange
 
 ALICE, BOB, CAROL, DAVE = (UUID(int=n << 64) for n in range(1, 5))

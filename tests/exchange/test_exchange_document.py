@@ -12,7 +12,7 @@ from support.processes.document_samples import blocks, run_in_order
 from support.processes.server import environment
 
 import mail.exchange
-from mail.adapters.aws.exchange import MAIL_BYTES
+from mail.adapters.aws.rows import ROW_BYTES
 from mail.exchange import DurableExchange, Exchange
 
 ROOT = Path(__file__).parents[2]
@@ -78,4 +78,4 @@ def test_a_durable_exchange_has_the_same_methods() -> None:
 
 
 def test_the_largest_mail() -> None:
-    assert f"{MAIL_BYTES:,} bytes" in TEXT
+    assert f"{ROW_BYTES:,} bytes" in TEXT

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from support.engines.dynamodb import Calls
 from support.plugins.tiers import sized
 
-from mail.adapters.aws.exchange import MAIL_BYTES
+from mail.adapters.aws.rows import ROW_BYTES
 from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.errors import BadRequest, ConfigurationError, MAILError, PayloadTooLarge, StoreUnavailable
 from mail.exchange import Flow, open_exchange
@@ -94,12 +94,12 @@ async def test_any_text_survives(two: Any) -> None:
 
 
 async def test_a_mail_that_does_not_fit_is_refused(two: Any, durable: World) -> None:
-    await two.send(ALICE, BOB, "x" * (MAIL_BYTES - 400))
+    await two.send(ALICE, BOB, "x" * (ROW_BYTES - 400))
     if durable.kind != "sqlite":
-        with pytest.raises(PayloadTooLarge, match=str(MAIL_BYTES)):
-            await two.send(ALICE, BOB, "ä" * (MAIL_BYTES // 2))
+        with pytest.raises(PayloadTooLarge, match=str(ROW_BYTES)):
+            await two.send(ALICE, BOB, "ä" * (ROW_BYTES // 2))
     assert await two.sync() == 1
-    assert len((await two.pop_mail(BOB, ALICE)).content) == MAIL_BYTES - 400
+    assert len((await two.pop_mail(BOB, ALICE)).content) == ROW_BYTES - 400
 
 
 async def test_a_broadcast_reaches_more_than_a_transaction_holds(two: Any) -> None:

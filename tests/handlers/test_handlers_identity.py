@@ -2,12 +2,16 @@
 
 import asyncio
 import json
+from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from function_stage import Stage
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from function_stage import ALICE, Stage
 from support.services.identity_provider import AUDIENCE, CLIENT, IdentityProvider, identity_provider
+
+from mail.auth.caller_tokens import Seal
 
 VERIFIER = "v" * 43
 CHALLENGE = "7w_YNF9DSfIdPf_pRjSq646_kPr-2-o9NAl16JGghdM"
@@ -65,6 +69,18 @@ def test_functions_share_the_keys_that_one_of_them_reads(stage: Stage, issuer: I
         function.invoke(stage.event("peer_health"))
     assert whoami(issuer.token(sub="bob"))[0] == 200
     assert issuer.requests.count("/jwks") == 5  # by that of the wrong audience, and to keep them
+
+
+def test_a_message_leaves_its_token_for_turns(stage: Stage, issuer: IdentityProvider) -> None:
+    private = X25519PrivateKey.from_private_bytes(bytes(range(32)))
+    public = b64encode(private.public_key().public_bytes_raw()).decode()
+    token = issuer.token(sub="alice")
+    event = stage.request("message", authorization=f"Bearer {token}", prefer="respond-async")
+    with stage.start("message", {**variables(issuer), "MAIL_SEALING_PUBLIC_KEY": public}) as function:
+        assert function.invoke(event)["statusCode"] == 202
+    found = asyncio.run(stage.table.records.caller_token(ALICE))
+    assert found is not None
+    assert Seal(private.public_key(), private).open(found[0], ALICE) == token
 
 
 def test_the_page_signs_in(stage: Stage, issuer: IdentityProvider) -> None:

@@ -46,6 +46,7 @@ class TestDefaults:
                 "reload": False,
                 "debug": False,
                 "cors_origins": [],
+                "mail_host": "localhost",
                 "swarm": {
                     "name": "example-no-proxy",
                     "source": "swarms.json",
@@ -92,7 +93,12 @@ class TestDefaults:
                     "redact": "",
                     "log_format": "text",
                 },
-                "storage": {"database": "auto", "synchronous": "normal"},
+                "storage": {
+                    "database": "auto",
+                    "synchronous": "normal",
+                    "retention_days": 0,
+                    "audit_days": 400,
+                },
                 "webhooks": {"allow_private_addresses": False, "retry_seconds": list(RETRY_SECONDS)},
                 "interswarm": {
                     "base_url": "",
@@ -191,6 +197,7 @@ def test_an_aiohttp_timeout_counts_as_its_total() -> None:
         ("[server]\nport = '8000'", "server.port: .*integer"),
         ("[server]\nport = 70000", "server.port: .*65535"),
         ("[server]\nreload = 1", "server.reload: .*boolean"),
+        ("[server]\nmail_host = 'Mail.example'", "server.mail_host.*such as mail.example.com"),
         ("[server]\ncors_origins = ['localhost:3000']", "server.cors_origins.*such as http://localhost:3000"),
         ("[server]\ncors_origins = ['http://a/page']", "server.cors_origins.*without a path"),
         ("[server.settings]\ntask_message_limit = 0", "server.settings.task_message_limit: .*greater"),

@@ -17,6 +17,9 @@ from mail.errors import BadRequest, Unauthenticated
 _ID = re.compile(r"[^:@\x00-\x1f\x7f]{1,256}")
 _BEARER = re.compile(r"bearer +([\x21-\x7e]+) *", re.IGNORECASE)
 
+SEALING_KEYS = ("MAIL_SEALING_KEY", "MAIL_SEALING_PUBLIC_KEY")
+"""Name the keys of `mail.auth.caller_tokens`."""
+
 _PRINCIPAL_ROLE: dict[CallerRole, Role] = {"admin": "admin", "user": "user", "agent": "swarm"}
 
 

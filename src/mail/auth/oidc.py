@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import httpx2
 import jwt
@@ -14,6 +14,9 @@ from mail.auth.claims import JWTSettings, metadata_url, read_issuer
 from mail.auth.keys import Authenticator, Caller
 from mail.core.engine.documents import ServerDocuments
 from mail.errors import AuthServiceUnavailable, Unauthenticated
+
+if TYPE_CHECKING:
+    from mail.auth.caller_tokens import CallerTokens
 
 logger = logging.getLogger(__name__)
 
@@ -196,22 +199,36 @@ class Provider:
 
 
 class JWTAuthenticator:
-    """An `Authenticator` for the tokens of one provider, and over another one for all other keys."""
+    """An `Authenticator` for the tokens of one provider, and over another one for all other keys.
+
+    Args:
+        client_secret: this server's secret at the provider, if that wants one of its page.
+        tokens: keeps the tokens for servers to which they are passed on; None if there is none.
+    """
 
     def __init__(
-        self, settings: JWTSettings, provider: Provider, others: Authenticator, client_secret: str = ""
+        self,
+        settings: JWTSettings,
+        provider: Provider,
+        others: Authenticator,
+        client_secret: str = "",
+        tokens: "CallerTokens | None" = None,
     ) -> None:
         self.settings = settings
         self.provider = provider
         self._others = others
         self._client_secret = client_secret
+        self._tokens = tokens
 
     async def authenticate(self, bearer: str) -> Caller:
-        if _read(bearer).get("iss") != self.settings.issuer:
+        if read_claims(bearer).get("iss") != self.settings.issuer:
             return await self._others.authenticate(bearer)
         claims = await self._verify(bearer)
         self.settings.check_audience(claims)
-        return self.settings.caller_of(claims)
+        caller = self.settings.caller_of(claims)
+        if self._tokens is not None:
+            await self._tokens.keep(caller, bearer, float(claims["exp"]))
+        return caller
 
     async def sign_in(self, code: str, verifier: str, redirect_uri: str) -> Caller:
         """Return the person to whom the provider has given a code for this server's page (RFC 7636).
@@ -230,7 +247,7 @@ class JWTAuthenticator:
         if self._client_secret:
             form["client_secret"] = self._client_secret
         tokens = await self.provider.exchange(form)
-        if _read(tokens.access_token):
+        if read_claims(tokens.access_token):
             return await self.authenticate(tokens.access_token)
         claims = await self._verify(tokens.id_token)
         self.settings.model_copy(update={"audience": page, "audience_claim": "aud"}).check_audience(claims)
@@ -253,7 +270,7 @@ class JWTAuthenticator:
         return claims
 
 
-def _read(token: str) -> dict[str, Any]:
+def read_claims(token: str) -> dict[str, Any]:
     """Return the claims of a token, which are not verified; none if it is no JSON Web Token."""
     try:
         claims: dict[str, Any] = jwt.decode(token, options={"verify_signature": False})

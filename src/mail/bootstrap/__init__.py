@@ -30,6 +30,7 @@ from mail.bootstrap.system import (
     LocalSystem,
     has_issuer,
     read_auth_endpoints,
+    read_seal,
     with_protocol,
 )
 from mail.bootstrap.system import System as System
@@ -122,6 +123,7 @@ def local(
         webhooks=peers.make_webhooks(documents, config, clock, secrets),
         auth_endpoints=auth_endpoints,
         client_secret=environ.get(CLIENT_SECRET_VARIABLE, ""),
+        seal=read_seal(environ),
         telemetry=telemetry_of_server(config.telemetry, config.swarm.name, backend.depths),
         retention=config.storage.retention_days * 86_400.0 or None,
     )
@@ -206,6 +208,7 @@ def aws(
         webhooks=peers.make_webhooks(documents, config.server, clock, secrets),
         auth_endpoints=read_auth_endpoints(environ),
         client_secret=environ.get(CLIENT_SECRET_VARIABLE, ""),
+        seal=read_seal(environ),
         shares_issuer_keys=True,
         telemetry=telemetry
         or telemetry_of_function(config.server.telemetry, config.server.swarm.name, observers),

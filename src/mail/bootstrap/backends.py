@@ -15,7 +15,7 @@ from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.error_text import missing_package
 from mail.core.task.documents import IN_MEMORY
-from mail.core.task.exchange import Rows
+from mail.core.task.rows import Rows
 from mail.errors import ConfigurationError
 
 

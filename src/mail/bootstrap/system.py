@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from mail.adapters.shared.backend import Backend, WorkQueue
 from mail.auth.claims import JWTSettings
-from mail.auth.keys import Authenticator, CachedAuthenticator
+from mail.auth.keys import SEALING_KEYS, Authenticator, CachedAuthenticator
 from mail.auth.tokens import CACHE_SECONDS, TokenAuthenticator
 from mail.bootstrap import peers
 from mail.bootstrap.telemetry import Telemetry
@@ -32,6 +32,7 @@ from mail.core.task.ports import TurnQueue
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import ConfigurationError, TaskNotFound
+from mail.mail2 import WORK
 from mail.net import InterswarmRouter
 from mail.net.peers import Registry
 from mail.net.webhooks import HTTPWebhooks
@@ -46,7 +47,9 @@ if TYPE_CHECKING:
 
     from mail.adapters.aws.queue import SQSQueue
     from mail.adapters.local.workers import LocalWorkers
+    from mail.auth.caller_tokens import CallerTokens, Seal
     from mail.auth.oidc import JWTAuthenticator
+    from mail.mail2.host import MailHost
 
 type LocalSystem = System[WorkQueue]
 """The system of a server or a program, which takes wake-ups from its own queue."""
@@ -78,6 +81,7 @@ class System[Q: TurnQueue]:
         client_secret: this server's secret at the identity provider, if that wants one of its page.
         shares_issuer_keys: whether the keys of the identity provider are read from the database, where `Provider.keep`
             stores them, as the process may not live for long.
+        seal: seals the tokens of callers; None if none are kept.
         observers: measure the runtime, besides those of `telemetry`.
         on_unfinished: called by `stop` with the number of tasks that still run; None if nobody wants to know.
         stream_seconds: seconds after which a stream that its client can resume ends; None for no such limit.
@@ -102,6 +106,7 @@ class System[Q: TurnQueue]:
         auth_endpoints: tuple[str, str] | None = None,
         client_secret: str = "",
         shares_issuer_keys: bool = False,
+        seal: "Seal | None" = None,
         telemetry: Telemetry | None = None,
         observers: Observers = (),
         stream_seconds: float | None = None,
@@ -123,6 +128,7 @@ class System[Q: TurnQueue]:
         self.stream_url = stream_url
         self.issues_tokens = auth_endpoints is None
         limits, models = config.limits, {**swarm.model_limits, **config.models}
+        self._caller_tokens = None if seal is None else self._keep_tokens(seal, swarm.name)
         self.permits = ModelPermits(backend.documents, clock, models, pause=pause)
         self.runtime = Runtime(
             swarm,
@@ -151,6 +157,7 @@ class System[Q: TurnQueue]:
             max_file_bytes=limits.file_bytes,
             base_url=config.interswarm.base_url.rstrip("/") or base_url,
             permits=self.permits,
+            caller_tokens=self._caller_tokens,
             versions=Versions(backend.documents, clock, retention=retention),
             documents=self.documents,
             retention=retention,
@@ -179,6 +186,26 @@ class System[Q: TurnQueue]:
         entry = self.entry or describe_swarm(self.swarm)
         return current_swarm(self.runtime, self.documents, self.config, entry)
 
+    @cached_property
+    def mail_host(self) -> "MailHost":
+        """The host of MAIL 2.0, which works in the background while workers run; only with a router."""
+        from mail.mail2.host import MailHost
+
+        rows, sender = self._backend.rows, self.webhooks
+        assert rows is not None
+        assert sender is not None
+        host = MailHost(
+            rows, self.documents, self.clock, sender, self.config.mail_host, in_background=self.is_working
+        )
+        self._resources.push_async_callback(host.stop)
+        return host
+
+    async def resume_mail(self) -> None:
+        """Resume what other processes have left of the delivery of MAIL 2.0, if there is any."""
+        rows = self._backend.rows
+        if rows is not None and await rows.find(WORK, "", limit=1):
+            await self.mail_host.resume()
+
     @property
     def registry(self) -> Registry:
         """The other swarms that this one knows; only with a router."""
@@ -200,7 +227,9 @@ class System[Q: TurnQueue]:
 
         stored = self.documents if self._shares_issuer_keys else None
         provider = Provider(settings.issuer, self._open_client(), stored)
-        return JWTAuthenticator(settings, provider, self._known_keys, self._client_secret)
+        return JWTAuthenticator(
+            settings, provider, self._known_keys, self._client_secret, self._caller_tokens
+        )
 
     async def declare_schedules(self) -> None:
         """Let the declared schedules be those of the configuration."""
@@ -235,6 +264,7 @@ class System[Q: TurnQueue]:
         await self._workers.start()
         if not self._is_embedded:
             await self.declare_schedules()
+            await self.resume_mail()
         if not self._is_embedded and any(agent.tool_source for agent in self.swarm.agents.values()):
             self._warming = asyncio.create_task(self.swarm.warm_up())
 
@@ -331,6 +361,12 @@ class System[Q: TurnQueue]:
         from mail.auth.service import AuthService
 
         return CachedAuthenticator(AuthService(self._open_client(), *endpoints))
+
+    def _keep_tokens(self, seal: "Seal", swarm: str) -> "CallerTokens":
+        """Return what keeps the tokens of callers."""
+        from mail.auth.caller_tokens import CallerTokens
+
+        return CallerTokens(self.documents, self.clock, seal, swarm, self.config.auth.jwt.caller_of)
 
     def _open_client(self) -> "httpx2.AsyncClient":
         """Return a client that `stop` closes."""
@@ -430,6 +466,17 @@ def read_auth_endpoints(environ: Mapping[str, str]) -> tuple[str, str] | None:
             f"{given} is set but {missing} is not; set both, or neither for built-in tokens"
         )
     return None
+
+
+def read_seal(environ: Mapping[str, str]) -> "Seal | None":
+    """Return what seals the tokens of callers, if the environment has a key for it. Raises ConfigurationError."""
+    if not any(environ.get(name) for name in SEALING_KEYS):
+        return None
+    if find_spec("cryptography") is None:
+        raise ConfigurationError(f"{SEALING_KEYS[0]}: pip install 'mail-serverless[oidc]'")
+    from mail.auth.caller_tokens import Seal
+
+    return Seal.read(environ)
 
 
 async def _close_models() -> None:

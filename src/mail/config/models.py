@@ -35,6 +35,7 @@ from mail.config.tables import (
     Table,
     TelemetryConfig,
     WebhooksConfig,
+    read_mail_host,
     read_origin,
     read_schedules,
 )
@@ -160,6 +161,9 @@ class ServerConfig(_TopTable):
 
     port: int = Field(default=DEFAULT_PORT, ge=0, le=65535)
     host: str = Field(default="0.0.0.0", min_length=1)  # noqa: S104 - the documented default
+    mail_host: Annotated[str, AfterValidator(read_mail_host)] = Field(
+        default="localhost", description="The host in the MAIL 2.0 addresses of this server."
+    )
     reload: bool = False
     debug: bool = False
     cors_origins: list[Annotated[str, AfterValidator(read_origin)]] = Field(

@@ -1,5 +1,6 @@
 """The tables of `mail.toml` with plain values and their documented defaults."""
 
+import re
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -202,6 +203,13 @@ def read_origin(text: str) -> str:
     if text != "*" and (url.scheme not in ("http", "https") or not url.netloc or text.lower() != origin):
         raise ValueError(f"{text!r} is not an origin such as http://localhost:3000, without a path")
     return text.lower()
+
+
+def read_mail_host(text: str) -> str:
+    """Return the host of MAIL 2.0 addresses. Raises ValueError."""
+    if not re.fullmatch(r"(?!-)[a-z0-9-]+(\.(?!-)[a-z0-9-]+)*", text):
+        raise ValueError(f"{text!r} is not a domain name in lower case, such as mail.example.com")
+    return text
 
 
 def read_schedules(schedules: list[Schedule]) -> list[Schedule]:

@@ -30,7 +30,7 @@ from typing import Any, Self
 from uuid import UUID, uuid4
 
 from mail.core.task.documents import PutIf
-from mail.core.task.exchange import RowKey, Rows, Write
+from mail.core.task.rows import RowKey, Rows, Write
 from mail.errors import BadRequest, StoreUnavailable
 from mail.exchange.elements import Flow, Progression, as_id
 from mail.exchange.mailboxes import (

@@ -13,6 +13,7 @@ from mcp.client import Transport
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, Implementation, PaginatedResult
 
+from mail.auth.claims import read_issuer
 from mail.core.protocol import PROTOCOL_VERSION
 from mail.core.protocol.traceparent import TRACEPARENT, read_traceparent
 from mail.errors import MAILError
@@ -45,9 +46,15 @@ CONNECTION_ERRORS = (
 _CLIENT = Implementation(name="mail", version=PROTOCOL_VERSION)
 
 
-async def connect(server: Server, stack: AsyncExitStack, **options: Any) -> Client:
-    """Open a client of a server, which `stack` closes. Raises one of `CONNECTION_ERRORS`."""
-    client = Client(await _transport(server, stack), cache=None, client_info=_CLIENT, **options)
+async def connect(
+    server: Server, stack: AsyncExitStack, bearer: Callable[[], str] | None = None, **options: Any
+) -> Client:
+    """Open a client of a server, which `stack` closes. Raises one of `CONNECTION_ERRORS`.
+
+    Args:
+        bearer: returns the token that a configured server gets with each request; None if it gets none.
+    """
+    client = Client(await _transport(server, stack, bearer), cache=None, client_info=_CLIENT, **options)
     return await stack.enter_async_context(client)
 
 
@@ -128,7 +135,7 @@ class _Limited(httpx2.AsyncByteStream):
         await self._stream.aclose()
 
 
-async def _transport(server: Server, stack: AsyncExitStack) -> Transport:
+async def _transport(server: Server, stack: AsyncExitStack, bearer: Callable[[], str] | None) -> Transport:
     """Open the transport to a server; `stack` closes its HTTP client."""
     match server:
         case StdioServer():
@@ -145,7 +152,16 @@ async def _transport(server: Server, stack: AsyncExitStack) -> Transport:
                 headers={**(server.headers or {}), **plain}, timeout=None, transport=ForeignTransport()
             )
     client.event_hooks = {"request": [_copy_traceparent]}
+    if bearer is not None:
+        assert isinstance(server, HTTPServer)
+        read_issuer(server.url)  # encrypted, but on this machine
+        client.auth = lambda request: _authorize(request, bearer())
     return streamable_http_client(server.url, http_client=await stack.enter_async_context(client))
+
+
+def _authorize(request: httpx2.Request, token: str) -> httpx2.Request:
+    request.headers["Authorization"] = f"Bearer {token}"
+    return request
 
 
 async def _copy_traceparent(request: httpx2.Request) -> None:

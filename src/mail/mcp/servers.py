@@ -9,8 +9,10 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from mail.auth.claims import read_issuer
 from mail.core.protocol.error_text import describe, did_you_mean
 from mail.core.protocol.values import Value, value
+from mail.core.turns.context import TURN
 from mail.errors import ConfigurationError, ToolCallFault
 
 SERVERS = "MAIL_MCP_SERVERS"
@@ -42,6 +44,10 @@ class MCPServer(Value):
     )
     headers: dict[str, str] = Field(
         default_factory=dict, description="Headers of every request, such as Authorization."
+    )
+    auth: Literal["caller"] | None = Field(
+        default=None,
+        description="'caller' sends the token of the task's owner, by the identity provider, as Authorization.",
     )
     type: _KINDS | None = Field(
         default=None, description="The transport, as other programs name it; command or url decides."
@@ -88,6 +94,20 @@ def _problem(server: MCPServer) -> str | None:
         return "needs a command for its args, env and cwd"
     if server.url is None and server.headers:
         return "needs a url for its headers"
+    if server.auth is not None:
+        return _problem_of_auth(server)
+    return None
+
+
+def _problem_of_auth(server: MCPServer) -> str | None:
+    if server.command is not None:
+        return "can't have auth, as it is a program: give it a url"
+    if any(name.lower() == "authorization" for name in server.headers):
+        return "can't have both auth and the header Authorization"
+    try:
+        read_issuer(server.url or "")
+    except ValueError:
+        return "needs an https url, as it gets the tokens of callers"
     return None
 
 
@@ -146,6 +166,11 @@ class ToolServer:
     settings: MCPServer
 
     @property
+    def caller(self) -> str:
+        """Return whose token it gets: the caller for whom a turn runs; empty for none."""
+        return TURN.get().caller if self.settings.auth == "caller" else ""
+
+    @property
     def is_trusted(self) -> bool:
         """Return whether the operator has written its settings, rather than an admin who loads a swarm."""
         return not isinstance(self.settings, LoadedMCPServer)
@@ -185,6 +210,11 @@ def loaded_servers(where: str, servers: Mapping[str, MCPServer]) -> dict[str, MC
             raise ConfigurationError(
                 f"{where}: MCP server {name!r}: a swarm that is loaded over HTTP may not start programs; configure the "
                 f'server in {SERVERS} and name it: "mcp": ["{name}"]'
+            )
+        if server.auth is not None:
+            raise ConfigurationError(
+                f"{where}: MCP server {name!r}: a swarm that is loaded over HTTP may not pass on tokens of "
+                "callers: leave out auth, or let the operator configure the swarm"
             )
         if any(_VARIABLE.search(text) for text in [server.url or "", *server.headers.values()]):
             raise ConfigurationError(

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, cast
 from mail.core.protocol.traceparent import TRACEPARENT
 from mail.core.protocol.values import value
 from mail.core.task.callbacks import CallResult, Polled
-from mail.core.turns.context import TURN
-from mail.errors import BadRequest, ConfigurationError, MAILError, PayloadTooLarge
+from mail.core.turns.context import TURN, token_of_caller
+from mail.errors import BadRequest, ConfigurationError, MAILError, PayloadTooLarge, Unauthenticated
 from mail.mcp.servers import ToolServer
 from mail.utils.outcomes import ActionFailed, seconds_left
 
@@ -104,10 +104,12 @@ class SessionExpired(ConnectionLost):
 
 
 class Session:
-    """The session with one server, on one event loop."""
+    """The session with one server, on one event loop; one that gets the token of a caller serves that caller only."""
 
     def __init__(self, server: ToolServer) -> None:
         self._server = server
+        self._caller = server.caller
+        self._token = ""
         self._connection: _Connection | None = None
         self._connections: list[_Connection] = []  # with those that are ending
         self._lock = asyncio.Lock()
@@ -122,7 +124,26 @@ class Session:
 
     def serves(self, server: ToolServer) -> bool:
         """Return whether this is the session with a server: which tools an agent gets of it makes no difference."""
-        return _connects_to(self._server) == _connects_to(server)
+        return self._caller == server.caller and _connects_to(self._server) == _connects_to(server)
+
+    @property
+    def is_left(self) -> bool:
+        """Return whether it is one of a caller who hasn't used it for a while."""
+        is_open = self._connection is not None and not self._connection.is_over
+        return bool(self._caller) and not is_open and _now() - self._used > IDLE_SECONDS
+
+    async def _authorize(self) -> None:
+        """Get the token that the server gets, if it gets one. Raises ServerFailed if there is none."""
+        if self._server.settings.auth is None:
+            return
+        try:
+            self._token = await token_of_caller()
+        except Unauthenticated as error:
+            detail = f"MCP server {self._server.name}: {error.detail}"
+            raise ServerFailed(detail, error.detail) from None
+
+    def _bearer(self) -> str:
+        return self._token
 
     async def listing(self) -> Listing:
         """Return the server's tools. Never raises; waits for at most half of what is left of the turn.
@@ -130,10 +151,19 @@ class Session:
         It doesn't wait for a program that is being restarted: the tools that it had stay listed.
         """
         self._used = _now()
+        if self._server.settings.auth is not None and not self._caller:  # no turn: nobody's tools
+            return Listing()
         if self._is_restarting and self._listing.tools:
             return self._listing
+        try:
+            await self._authorize()
+        except ServerFailed as error:
+            return Listing(self._listing.tools, self._unavailable(error))
         await self._refresh()
         return self._listing
+
+    def _unavailable(self, error: ServerFailed) -> str:
+        return f"MCP server {self._server.name} is unavailable: {error.reason}"
 
     async def _refresh(self) -> None:
         """List the tools if that is due."""
@@ -162,12 +192,13 @@ class Session:
         from mail.mcp.tasks import TaskBegun
 
         self._used = _now()
+        await self._authorize()
         seconds = seconds_left(self._server.settings.timeout)
         connection = await self._shared(seconds, is_tested=not idempotent)
         # the SDK replaces it by the current span, if there is one
         here = TURN.get().traceparent
         meta = cast("RequestParamsMeta", {TRACEPARENT: here}) if here else None
-        report = _reporter()
+        report = _reporter(self._bearer)
 
         async def request() -> "CallToolResult":
             try:
@@ -194,19 +225,21 @@ class Session:
                 result = await request()
         except TaskBegun as begun:
             return await self._wait_for(begun.task)
-        return await _shown(result)
+        return await self._show(result)
 
     async def _wait_for(self, task: "ServerTask") -> str | Polled:
         """Return the result of a task that has just begun; the task itself if it takes longer."""
         lasts = LONGEST_TASK if task.ttl_ms is None else min(task.ttl_ms / 1000, LONGEST_TASK)
         until = _now() + min(TASK_SECONDS, seconds_left(TASK_SECONDS) / 2)
-        polled = Polled(work=task.task_id, lasts=lasts, pause=_pause(task), progress=task.progress)
+        polled = Polled(
+            work=task.task_id, lasts=lasts, pause=_pause(task), progress=hide(task.progress, self._token)
+        )
         try:
             while _now() + polled.pause < until:
                 await asyncio.sleep(polled.pause)
                 answer = await self._look_at(polled)
                 if not isinstance(answer, Polled):
-                    return await _shown(answer)
+                    return await self._show(answer)
                 polled = answer
         except ServerFailed:  # it is asked again later
             return polled
@@ -221,11 +254,18 @@ class Session:
             answer = await self._look_at(polled)
             if isinstance(answer, Polled):
                 return answer
-            return CallResult(await _shown(answer))
+            return CallResult(await self._show(answer))
         except ServerFailed:
             raise
         except (ActionFailed, BadRequest, PayloadTooLarge) as error:
             return CallResult(str(error), has_failed=True)
+
+    async def _show(self, result: "CallToolResult") -> str:
+        """Return the result of a tool as its agent sees it. Raises ActionFailed if it is an error."""
+        try:
+            return hide(await _shown(result), self._token)
+        except ActionFailed as error:
+            raise ActionFailed(hide(str(error), self._token)) from None
 
     async def _look_at(self, polled: Polled) -> "CallToolResult | Polled":
         """Return the result of a task, or the task as it is now. Raises ActionFailed if it will have no result."""
@@ -234,7 +274,9 @@ class Session:
         task = await self._ask(lambda client: get_task(client, polled.work))
         result = result_of(task)
         if result is None:
-            return replace(polled, pause=_pause(task), progress=task.progress or polled.progress)
+            return replace(
+                polled, pause=_pause(task), progress=hide(task.progress, self._token) or polled.progress
+            )
         return result
 
     async def cancel(self, polled: Polled) -> None:
@@ -250,6 +292,7 @@ class Session:
     async def _ask[Answer](self, request: "Callable[[Client], Awaitable[Answer]]") -> Answer:
         """Send a request that may be repeated. Raises ActionFailed."""
         self._used = _now()
+        await self._authorize()
         seconds = seconds_left(self._server.settings.timeout)
         try:
             return await self._request(await self._shared(seconds, is_tested=False), request, seconds)
@@ -295,7 +338,7 @@ class Session:
 
     async def _connect(self, seconds: float) -> "_Connection":
         try:
-            connection = await _Connection.open(self._server, seconds, self._forget)
+            connection = await _Connection.open(self._server, seconds, self._forget, self._bearer)
         except ServerFailed as error:
             self._report(error)
             raise
@@ -394,9 +437,7 @@ class Session:
         """Note that the server is unavailable; the tools that it had stay offered, as calls try again."""
         if self._listing.problem is None:
             logger.warning("%s", error.detail)
-        self._listing = Listing(
-            self._listing.tools, f"MCP server {self._server.name} is unavailable: {error.reason}"
-        )
+        self._listing = Listing(self._listing.tools, self._unavailable(error))
         self._failure = _now(), error
         pause = RETRY_SECONDS
         if self._server.settings.command is not None:
@@ -413,8 +454,9 @@ class Session:
 class _Connection:
     """An open connection, held by a task until `aclose`, an error, or `IDLE_SECONDS` without a request."""
 
-    def __init__(self, server: ToolServer, on_change: Callable[[], None]) -> None:
+    def __init__(self, server: ToolServer, on_change: Callable[[], None], bearer: Callable[[], str]) -> None:
         self._server = server
+        self._bearer = bearer
         self._on_change = on_change
         self._opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._stop = asyncio.Event()
@@ -425,9 +467,11 @@ class _Connection:
         self._holder = asyncio.create_task(self._hold(), name=f"mcp-{server.name}")
 
     @classmethod
-    async def open(cls, server: ToolServer, seconds: float, on_change: Callable[[], None]) -> "_Connection":
+    async def open(
+        cls, server: ToolServer, seconds: float, on_change: Callable[[], None], bearer: Callable[[], str]
+    ) -> "_Connection":
         """Connect, within so many seconds. Raises ActionFailed."""
-        connection = cls(server, on_change)
+        connection = cls(server, on_change, bearer)
         try:
             async with asyncio.timeout(seconds):
                 await asyncio.shield(connection._opened)
@@ -471,8 +515,8 @@ class _Connection:
                 self._stop.set()
                 raise _lost(self._server, self._why) from error
             failed = SessionExpired if is_rejected(error) else ServerFailed
-            detail = f"MCP server {self._server.name}: {reason_of(error, None, seconds)}"
-            raise failed(detail, own_reason(error, seconds)) from error
+            reason = hide(reason_of(error, None, seconds), self._bearer())
+            raise failed(f"MCP server {self._server.name}: {reason}", own_reason(error, seconds)) from error
         finally:
             await _end(request)
             self._requests.discard(request)
@@ -507,7 +551,11 @@ class _Connection:
             server = self._server.find()
             async with AsyncExitStack() as stack:
                 client = await connect(
-                    server, stack, message_handler=self._receive, extensions=[TasksExtension()]
+                    server,
+                    stack,
+                    self._bearer if self._server.settings.auth else None,
+                    message_handler=self._receive,
+                    extensions=[TasksExtension()],
                 )
                 self._opened.set_result(client)
                 watching = asyncio.create_task(self._watch_tools(client))
@@ -520,7 +568,8 @@ class _Connection:
         except CONNECTION_ERRORS as error:
             seconds = self._server.settings.timeout
             try:
-                self._fail(reason_of(error, server, seconds), own_reason(error, seconds))
+                reason = hide(reason_of(error, server, seconds), self._bearer())
+                self._fail(reason, own_reason(error, seconds))
             except MAILError as cause:
                 self._fail(str(cause))
         finally:
@@ -566,7 +615,7 @@ class _Connection:
 
 
 class Sessions:
-    """The sessions of a swarm: one for each server and event loop."""
+    """The sessions of a swarm: one for each server, event loop and caller whose token the server gets."""
 
     def __init__(self) -> None:
         self._of: dict[asyncio.AbstractEventLoop, list[Session]] = {}
@@ -578,10 +627,10 @@ class Sessions:
             for closed in [each for each in self._of if each.is_closed()]:
                 del self._of[closed]
             self._of[loop] = []
-        sessions = self._of[loop]
-        for session in sessions:
+        for session in self._of[loop]:
             if session.serves(server):
                 return session
+        sessions = self._of[loop] = [each for each in self._of[loop] if not each.is_left]
         sessions.append(Session(server))
         return sessions[-1]
 
@@ -611,11 +660,11 @@ async def _shown(result: "CallToolResult") -> str:
     if result.is_error:
         raise ActionFailed(show_tool_error(result))
     files = TURN.get().files
-    parts = tool_result(result, has_files=files is not None)
+    shown = tool_result(result, has_files=files is not None)
     return "\n".join(
         [
             (await files.add(each)).in_words if files is not None and not isinstance(each, str) else str(each)
-            for each in parts
+            for each in shown
         ]
     )
 
@@ -625,7 +674,12 @@ def _pause(task: "ServerTask") -> float:
     return min(max(SHORTEST_PAUSE, (task.poll_interval_ms or 1000.0) / 1000), LONGEST_PAUSE)
 
 
-def _reporter() -> "ProgressFnT | None":
+def hide(text: str, token: str) -> str:
+    """Return a text of a server without the token that it got, as agents and those who watch them don't get it."""
+    return text.replace(token, "[token of the caller]") if token else text
+
+
+def _reporter(bearer: Callable[[], str]) -> "ProgressFnT | None":
     """Return what shows the progress of the running call to those who watch its turn; None outside of turns."""
     turn = TURN.get()
     if (activity := turn.activity) is None:
@@ -633,7 +687,7 @@ def _reporter() -> "ProgressFnT | None":
 
     async def report(progress: float, total: float | None, message: str | None) -> None:
         share = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
-        activity.report(turn.call_id, f"{share}: {message}" if message else share)
+        activity.report(turn.call_id, f"{share}: {hide(message, bearer())}" if message else share)
 
     return report
 

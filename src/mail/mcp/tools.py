@@ -16,7 +16,7 @@ from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.values import value
 from mail.core.task.callbacks import CallResult, Polled
 from mail.core.task.swarm import ActionCore, ProvidedTools
-from mail.core.turns.context import CURRENT_TASK, TURN
+from mail.core.turns.context import CURRENT_TASK, NOTHING_PROVIDED, TURN
 from mail.errors import ConfigurationError
 from mail.mcp.servers import ToolServer
 from mail.mcp.sessions import NO_SDK, SDK_MODULES, Listing, Session, Sessions
@@ -41,7 +41,7 @@ CAUSED_SECONDS = 30.0
 """Seconds after the end of an agent's call in which a change of its server's tools counts as its effect."""
 
 MOST_KEPT = 10_000
-"""Tasks whose tools are kept."""
+"""Tasks, and callers, whose tools are kept."""
 
 type Actions = Mapping[str, ActionCore]
 
@@ -84,23 +84,28 @@ class MCPTools:
         self._approve = approve
         self._taken = {*taken, *BUILTIN_TOOLS, TEXT_OUTPUT}
         self._sessions = sessions
-        self._listings: list[Listing] = []
-        self._provided = ProvidedTools()
+        self._last: dict[str, tuple[list[Listing], ProvidedTools]] = {}
         self._kept: dict[tuple[str, ...], _Kept] = {}
 
     async def tools(self) -> ProvidedTools:
         """Return the tools for the running turn; servers that can't be reached are described as problems."""
         listings = await self._sessions.listings(self._servers)
-        if [*map(id, listings)] != [*map(id, self._listings)]:
-            provided = self._provide(listings)
-            if [id(each.tools) for each in listings] == [id(each.tools) for each in self._listings]:
-                provided = replace(provided, actions=self._provided.actions)
-            self._listings, self._provided = listings, provided
-        return replace(self._provided, actions=actions) if (actions := self._keep()) else self._provided
+        last, provided = self._last.get(self._place, ([], NOTHING_PROVIDED))
+        if [*map(id, listings)] != [*map(id, last)]:
+            is_same = [id(each.tools) for each in listings] == [id(each.tools) for each in last]
+            found = self._provide(listings)
+            provided = replace(found, actions=provided.actions) if is_same else found
+            _put_last(self._last, self._place, (listings, provided))
+        return replace(provided, actions=actions) if (actions := self._keep()) else provided
+
+    @property
+    def _place(self) -> str:
+        """The caller whose tools they are, if a server gets the caller's token; else empty, as all have the same."""
+        return next((server.caller for server in self._servers if server.caller), "")
 
     def _keep(self) -> Actions | None:
         """Return the tools that the task has had so far, if it keeps them; None for those that the servers have now."""
-        present, key, now = self._provided.actions, _running(), asyncio.get_running_loop().time()
+        present, key, now = self.known().actions, _running(), asyncio.get_running_loop().time()
         if key is None:
             return None
         kept = self._kept.pop(key, None)
@@ -108,9 +113,8 @@ class MCPTools:
             is_own = kept.before is not None and kept.before is not present
             if now > kept.used + CACHED_SECONDS or (is_own and now <= kept.called + CAUSED_SECONDS):
                 kept = None
-        self._kept[key] = kept = replace(kept or _Kept(present), used=now)  # now the last
-        for oldest in list(self._kept)[:1] if len(self._kept) > MOST_KEPT else ():
-            del self._kept[oldest]
+        kept = replace(kept or _Kept(present), used=now)
+        _put_last(self._kept, key, kept)
         return None if kept.actions is present else kept.actions
 
     def _note_call(self, before: Actions) -> None:
@@ -122,7 +126,7 @@ class MCPTools:
 
     def known(self) -> ProvidedTools:
         """Return the tools that the servers had last."""
-        return self._provided
+        return self._last.get(self._place, ([], NOTHING_PROVIDED))[1]
 
     async def poll(self, polled: Polled) -> CallResult | Polled:
         """Ask a server about a task with which it has answered a call. Raises ActionFailed: ask again later."""
@@ -198,7 +202,7 @@ class MCPTools:
         idempotent = read_only or (hints is not None and bool(hints.idempotent_hint))
 
         async def call(arguments: dict[str, object]) -> str | Polled:
-            before = self._provided.actions
+            before = self.known().actions
             try:
                 result = await self._sessions.get(server).call(tool.name, arguments, idempotent=idempotent)
             finally:
@@ -218,6 +222,14 @@ class MCPTools:
             if isinstance(self._approve, bool)
             else not names_of(server, tool.name).isdisjoint(self._approve),
         )
+
+
+def _put_last[Key, Kept](kept: dict[Key, Kept], key: Key, each: Kept) -> None:
+    """Put an entry at the end, and drop the first one of too many."""
+    kept.pop(key, None)
+    kept[key] = each
+    for oldest in list(kept)[:1] if len(kept) > MOST_KEPT else ():
+        del kept[oldest]
 
 
 def _running() -> tuple[str, ...] | None:

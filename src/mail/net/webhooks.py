@@ -3,7 +3,7 @@
 import asyncio
 import hmac
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -99,26 +99,32 @@ class HTTPWebhooks:
 
     async def send(self, hook: TaskWebhook, event_id: str, body: bytes, *, seconds: float) -> Reply:
         """Send an event to a webhook, within so many seconds."""
+        try:
+            async with asyncio.timeout(seconds):
+                headers = await self._headers(hook.secret_ref, event_id, body)
+        except BadRequest as error:
+            return Reply(None, error.detail)
+        except (StoreUnavailable, TimeoutError):
+            return Reply(None, "its secret can't be read now")
+        if hook.push is not None:
+            body, headers = _as_push(body), headers | _push_headers(hook.push)
+        return await self.post(hook.url, headers, body, seconds=seconds)
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, seconds: float) -> Reply:
+        """Send a request to an address that callers may use, within so many seconds."""
         import httpx2
 
         from mail.public_urls import NoAddress, NotPublic
 
         try:
             async with asyncio.timeout(seconds):
-                headers = await self._headers(hook.secret_ref, event_id, body)
-                if hook.push is not None:
-                    body, headers = _as_push(body), headers | _push_headers(hook.push)
-                if self.allow_private and hook.url.startswith("http:") and not await _is_private(hook.url):
+                if self.allow_private and url.startswith("http:") and not await _is_private(url):
                     return Reply(None, ONLY_PRIVATE)
                 async with (
                     self._client() as client,
-                    client.stream("POST", hook.url, headers=headers, content=body) as response,
+                    client.stream("POST", url, headers=headers, content=body) as response,
                 ):
                     return self._read(response)
-        except BadRequest as error:
-            return Reply(None, error.detail)
-        except StoreUnavailable:
-            return Reply(None, "its secret can't be read now")
         except (NotPublic, NoAddress):
             return Reply(None, NO_PUBLIC_ADDRESS)
         except TimeoutError:

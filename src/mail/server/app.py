@@ -11,7 +11,7 @@ from fastapi import FastAPI, Request
 
 from mail import bootstrap
 from mail.auth.keys import Caller
-from mail.auth.tokens import issue_token
+from mail.auth.tokens import ADMIN, USER, issue_token
 from mail.config import ServerConfig, load_config
 from mail.config.database import USUAL_FILE
 from mail.core.task.documents import IN_MEMORY, CallerRole
@@ -103,6 +103,7 @@ def make_service(
         account=Account(config.limits.memory, streams),
         stream_permits=system.permits if shares and streams else None,
         rates=rates_of(config.limits),
+        mail_host=lambda: system.mail_host,
         observers=(*observers, *system.telemetry.request_observers),
         tracer=system.telemetry.tracer,
         metrics=system.telemetry.metrics,
@@ -122,6 +123,7 @@ async def _issue_first_tokens(system: "LocalSystem") -> str:
     mail = os.environ.get(PROGRAM_VARIABLE, "mail")
     create = f"{mail} token create {option}--role"
     tokens = {role: await issue_token(system.documents, Caller(role, role)) for role in get_args(CallerRole)}
+    user, _ = [account.key for account in await system.mail_host.accounts.ensure(USER, ADMIN)]
     if not sys.stdout.isatty():
         tokens["admin"] = f"(not shown in a log; {create} admin --id admin makes one)"
     lines = [
@@ -130,6 +132,11 @@ async def _issue_first_tokens(system: "LocalSystem") -> str:
         *(f"  {role:<6} {token}" for role, token in tokens.items()),
         "",
         f"The agent token is for other swarms. {create} user --id alice makes more tokens.",
+        "",
+        "The same server has MAIL 2.0 (docs/mail2.md). A token is also the password of its owner's address there:",
+        "",
+        f"  MAIL_SERVER={system.registry.local_base_url}/v2 MAIL_ADDRESS={user}@{system.config.mail_host} \\",
+        f"    MAIL_PASSWORD={tokens['user']} mail login   (the mail of pip install mail-swarms-client)",
         "",
     ]
     return "\n".join(lines)

@@ -14,10 +14,12 @@ from mail.adapters.postgres.store import PostgresStore
 from mail.adapters.sqlite.backend import SQLiteDocuments
 from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.files import SQLiteFiles
+from mail.adapters.sqlite.rows import SQLiteRows
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.engine.documents import ServerDocuments
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.ports import Files, Store, TurnQueue
+from mail.core.task.rows import Rows
 from mail.core.task.task import TaskKey
 from mail.testing import contracts
 from support.engines.aws import sqs_engines
@@ -31,6 +33,7 @@ class StoreAdapter(contracts.StoreAdapter, Protocol):
 
     records: ServerDocuments
     files: Files
+    rows: Rows
 
     async def open(self) -> None:
         """Connect."""
@@ -58,6 +61,7 @@ class SQLiteAdapter:
         self.store: Store = SQLiteStore(self._database)
         self.records: ServerDocuments = ServerDocuments(SQLiteDocuments(self._database))
         self.files: Files = SQLiteFiles(self._database)
+        self.rows: Rows = SQLiteRows(self._database)
 
     async def close(self) -> None:
         self._database.close()

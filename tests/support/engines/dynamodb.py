@@ -14,11 +14,13 @@ from mail.adapters.aws.client import AwsClient
 from mail.adapters.aws.documents import DynamoDBDocuments
 from mail.adapters.aws.files import DynamoDBFiles
 from mail.adapters.aws.items import item_size
+from mail.adapters.aws.rows import DynamoDBRows
 from mail.adapters.aws.schema import create_table
 from mail.adapters.aws.store import DynamoDBStore
 from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.task.ports import Files, Store
+from mail.core.task.rows import Rows
 from support.engines import aws, dynamodb_limits, moto
 from support.engines.aws import servers
 
@@ -125,6 +127,7 @@ class DynamoDBAdapter:
         self.store: Store = self.another()
         self.records: ServerDocuments = ServerDocuments(DynamoDBDocuments(self.client, self.table))
         self.files: Files = DynamoDBFiles(self.client, self.table, self.blobs, SYSTEM_CLOCK, None)
+        self.rows: Rows = DynamoDBRows(self.client, self.table)
         return self.store
 
     def another(

@@ -28,10 +28,12 @@ from mail.adapters.postgres.backend import PostgresDocuments, PostgresFiles
 from mail.adapters.postgres.notifier import Notifier
 from mail.adapters.postgres.pool import Postgres
 from mail.adapters.postgres.queue import PostgresQueue
+from mail.adapters.postgres.rows import PostgresRows
 from mail.adapters.postgres.schema import TABLES, prepare
 from mail.adapters.postgres.store import PostgresStore
 from mail.core.engine.documents import ServerDocuments
 from mail.core.task.ports import Files, Store, TurnQueue
+from mail.core.task.rows import Rows
 from mail.core.task.task import TaskKey
 from mail.local_aws.processes import LOOPBACK, KeptProcess, free_port, system_environment
 from mail.testing.agents import NAME
@@ -251,6 +253,7 @@ class PostgresAdapter:
         self.store: Store = await self.another()
         self.records: ServerDocuments = ServerDocuments(PostgresDocuments(self._open[-1][0]))
         self.files: Files = PostgresFiles(self._open[-1][0])
+        self.rows: Rows = PostgresRows(self._open[-1][0])
         return self.store
 
     async def another(self) -> PostgresStore:

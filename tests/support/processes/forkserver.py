@@ -41,7 +41,7 @@ IMPORTED = (
     "h2.connection",
     "httpcore2",
     "httpx2",
-    "mail.adapters.aws.exchange",
+    "mail.adapters.aws.rows",
     "mail.adapters.local.workers",
     "mail.adapters.sqlite.backend",
     "mail.agentmail",

@@ -10,6 +10,7 @@ from mail.adapters.aws.client import Aws, AwsClient
 from mail.adapters.aws.documents import DynamoDBDocuments
 from mail.adapters.aws.files import DynamoDBFiles
 from mail.adapters.aws.queue import SQSQueue
+from mail.adapters.aws.rows import DynamoDBRows
 from mail.adapters.aws.store import DynamoDBStore
 from mail.adapters.shared.backend import Backend, Database, WorkQueue
 from mail.adapters.shared.codec import build_validators
@@ -19,7 +20,7 @@ from mail.core.task.ports import Documents
 from mail.errors import ConfigurationError, StoreUnavailable
 
 if TYPE_CHECKING:
-    from mail.core.task.exchange import Rows
+    from mail.core.task.rows import Rows
 
 SCHEME = "dynamodb://"
 
@@ -59,8 +60,6 @@ class DynamoDB(Database):
             yield DynamoDBDocuments(client, self.table)
 
     async def open_rows(self, options: Mapping[str, str]) -> "Rows":
-        from mail.adapters.aws.exchange import DynamoDBRows
-
         endpoint_url = options.get("endpoint_url", "")
         if endpoint_url and urlsplit(endpoint_url).scheme not in ("http", "https"):
             raise ConfigurationError(f"{self.place}: endpoint_url is not an http or https URL")
@@ -118,6 +117,7 @@ def open_functions(
         live=store.live,
         documents=DynamoDBDocuments(dynamodb, table),
         files=DynamoDBFiles(dynamodb, table, blobs, clock, retention_days and retention_days * 86_400),
+        rows=DynamoDBRows(dynamodb, table),
         queue=SQSQueue(sqs, turn_queues, outbound_queue, store=store),
         before_snapshot=before_snapshot,
         after_restore=account.close_connections,

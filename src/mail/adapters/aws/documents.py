@@ -201,6 +201,8 @@ def document_key(kind: Kind, key: tuple[str, ...]) -> Key:
             return f"PERMITS#{name}", "PERMITS"
         case Kind.SWARM_VERSION, (digest,):
             return f"VERSION#{digest}", "VERSION"
+        case Kind.CALLER_TOKEN, (caller,):
+            return f"CREDENTIAL#{caller}", "TOKEN"
         case Kind.ISSUER_KEYS, ():
             return "ISSUER", "KEYS"
         case Kind.IDEMPOTENCY_KEY, (caller, name):

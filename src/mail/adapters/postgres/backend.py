@@ -10,6 +10,7 @@ from mail.adapters.postgres.liveness import Liveness, Takeover
 from mail.adapters.postgres.notifier import Notifier
 from mail.adapters.postgres.pool import Postgres
 from mail.adapters.postgres.queue import PostgresQueue
+from mail.adapters.postgres.rows import PostgresRows
 from mail.adapters.postgres.schema import TABLES, prepare
 from mail.adapters.postgres.store import PostgresStore
 from mail.adapters.shared.backend import Backend, Database, Recover, WorkQueue
@@ -74,6 +75,7 @@ class PostgreSQL(Database):
             store=store,
             documents=PostgresDocuments(postgres),
             files=PostgresFiles(postgres, clock),
+            rows=PostgresRows(postgres),
             queue=queue,
             live=live,
             start=start,

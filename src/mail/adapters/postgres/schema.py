@@ -166,6 +166,11 @@ CREATE TABLE mail.idempotency_keys (
     PRIMARY KEY (caller, key)
 );
 CREATE INDEX forgotten_keys ON mail.idempotency_keys (until);
+CREATE TABLE mail.caller_tokens (
+    caller text COLLATE "C" PRIMARY KEY,
+    sealed text NOT NULL,
+    expires double precision NOT NULL
+);
 CREATE TABLE mail.audit (
     id text COLLATE "C" PRIMARY KEY,
     record text NOT NULL,
@@ -227,6 +232,16 @@ CREATE TABLE mail.task_files (
     PRIMARY KEY (instance, task_id, id)
 );
 CREATE INDEX tasks_of_files ON mail.task_files (instance, id);
+CREATE TABLE mail.rows (
+    place text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    entered text COLLATE "C",
+    sent text COLLATE "C",
+    text text NOT NULL,
+    PRIMARY KEY (place, name)
+);
+CREATE INDEX rows_as_entered ON mail.rows (place, entered, name) WHERE entered IS NOT NULL;
+CREATE INDEX rows_as_sent ON mail.rows (place, sent, name) WHERE sent IS NOT NULL;
 """
 
 MIGRATIONS: dict[int, LiteralString] = {}

@@ -15,7 +15,7 @@ from mail.core.task.task import TaskKey
 from mail.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from mail.core.task.exchange import Rows
+    from mail.core.task.rows import Rows
 
 Recover = Callable[[float], Awaitable[object]]
 """`Runtime.recover`: wake the mailboxes of tasks that have been quiet for so many seconds."""
@@ -71,6 +71,7 @@ class Backend[Q: TurnQueue]:
 
     Attributes:
         files: stores files; None if the database can't.
+        rows: stores rows of text; None if the database can't.
         live: carries live events to other processes; None if only one process works on the database.
         depths: the lengths of the queues of this process, for metrics, by queue.
         start: begins background work, before workers start.
@@ -85,6 +86,7 @@ class Backend[Q: TurnQueue]:
     documents: Documents
     queue: Q
     files: Files | None = None
+    rows: "Rows | None" = None
     live: LiveLink | None = None
     depths: Mapping[str, Callable[[], float]] = field(default_factory=dict)
     start: Callable[[Recover], Awaitable[None]] = _nothing

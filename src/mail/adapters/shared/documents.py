@@ -37,6 +37,7 @@ _TABLES = {
     Kind.DELETED_TASK: _Table("deleted_tasks", ("name",), ("deleted",), "until"),
     Kind.AUDIT: _Table("audit", ("id",), ("record", "outcome"), "expires"),
     Kind.IDEMPOTENCY_KEY: _Table("idempotency_keys", ("caller", "key"), ("digest", "task_id"), "until"),
+    Kind.CALLER_TOKEN: _Table("caller_tokens", ("caller",), ("sealed",), "expires"),
 }
 
 _SETTINGS = _Table("settings", ("name",), ("value",))
@@ -98,7 +99,7 @@ class SQLDocuments:
                 values[f"was_{column}"] = value
             statement = f"UPDATE {name} SET {changes} WHERE {' AND '.join(asked)} RETURNING 1"  # noqa: S608
             return bool(await self._execute(statement, values))
-        if condition is PutIf.ABSENT and table.expires is not None:
+        if table.expires is not None and now:
             expired: LiteralString = f"DELETE FROM {name} WHERE {table.expires} <= {self._named('now')}"  # noqa: S608
             await self._execute(expired, {"now": now})
         has_room: LiteralString = "true"

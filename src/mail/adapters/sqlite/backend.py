@@ -11,11 +11,12 @@ from mail.adapters.sqlite.backups import back_up, restore
 from mail.adapters.sqlite.database import TABLES, SQLiteDatabase
 from mail.adapters.sqlite.default_file import AUTO, find_default_file, open_default_file, record_swarm
 from mail.adapters.sqlite.files import SQLiteFiles
+from mail.adapters.sqlite.rows import SQLiteRows
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.protocol.clock import Clock
 from mail.core.task.documents import IN_MEMORY
-from mail.core.task.exchange import Rows
 from mail.core.task.ports import Documents
+from mail.core.task.rows import Rows
 from mail.errors import ConfigurationError
 
 
@@ -59,6 +60,7 @@ class SQLite(Database):
             store=store,
             documents=SQLiteDocuments(database),
             files=SQLiteFiles(database, clock),
+            rows=SQLiteRows(database),
             queue=local,
             close=close,
             abandon=abandon,
@@ -85,8 +87,6 @@ class SQLite(Database):
             yield SQLiteDocuments(database)
 
     async def open_rows(self, options: Mapping[str, str]) -> Rows:
-        from mail.adapters.sqlite.exchange import SQLiteRows
-
         return SQLiteRows(self._open(own=False))
 
     def _open(self, *, own: bool) -> SQLiteDatabase:

@@ -125,6 +125,11 @@ CREATE TABLE idempotency_keys (
     PRIMARY KEY (caller, key)
 );
 CREATE INDEX forgotten_keys ON idempotency_keys (until);
+CREATE TABLE caller_tokens (
+    caller TEXT PRIMARY KEY,
+    sealed TEXT NOT NULL,
+    expires REAL NOT NULL
+);
 CREATE TABLE audit (
     id TEXT PRIMARY KEY,
     record TEXT NOT NULL,
@@ -186,12 +191,16 @@ CREATE TABLE task_files (
     PRIMARY KEY (instance, task_id, id)
 ) WITHOUT ROWID;
 CREATE INDEX tasks_of_files ON task_files (instance, id);
-CREATE TABLE exchange_rows (
+CREATE TABLE rows (
     place TEXT NOT NULL,
     name TEXT NOT NULL,
+    entered TEXT,
+    sent TEXT,
     text TEXT NOT NULL,
     PRIMARY KEY (place, name)
 );
+CREATE INDEX rows_as_entered ON rows (place, entered, name) WHERE entered IS NOT NULL;
+CREATE INDEX rows_as_sent ON rows (place, sent, name) WHERE sent IS NOT NULL;
 """
 
 MIGRATIONS: dict[int, str] = {}

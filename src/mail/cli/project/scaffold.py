@@ -275,7 +275,9 @@ REPLACEMENTS = {
     "Description: What ApiLayer has, and the SDKs of A2A, AG-UI and MCP\n      ContentUri: requirements/": (
         "Description: What ApiLayer has, and the SDKs of A2A, AG-UI and MCP\n      ContentUri: .build/protocols/"
     ),
-    '${JwtClientId}"\n      ContentUri: requirements/': '${JwtClientId}"\n      ContentUri: .build/identity/',
+    '${SealingPublicKey}"\n      ContentUri: requirements/': (
+        '${SealingPublicKey}"\n      ContentUri: .build/identity/'
+    ),
     "Description: What turns import\n      ContentUri: requirements/": (
         "Description: What turns import\n      ContentUri: .build/turn/"
     ),

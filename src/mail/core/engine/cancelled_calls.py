@@ -61,6 +61,7 @@ class CancelledCalls(LeasedTurn):
     def __init__(self, turn: WebhookClaim, wiring: Wiring, live: LiveHub) -> None:
         super().__init__(turn, wiring.swarm, wiring.store, wiring.clock)
         self._live = live
+        self._caller_tokens = wiring.caller_tokens
         self._files = wiring.caller_files.for_task(turn.task.key)
 
     async def run(self, seconds: float) -> TaskChange | None:
@@ -202,6 +203,7 @@ class CancelledCalls(LeasedTurn):
                 call_place=call.digest,
                 call_key=call.key,
                 traceparent=self.turn.task.traceparent,
+                caller_tokens=self._caller_tokens,
                 files=files,
             )
         )

@@ -112,6 +112,16 @@ class ServerDocuments:
         """Store a loaded swarm in place of the one before it. Raises PayloadTooLarge."""
         await self._documents.put(Kind.LOADED_SWARM, Document((), dataclasses.asdict(swarm)))
 
+    async def caller_token(self, caller: str) -> tuple[str, float] | None:
+        """Return the sealed token of a caller (`role:id@swarm`), and when it expires, in seconds since the epoch."""
+        document = await self._documents.get(Kind.CALLER_TOKEN, caller)
+        return None if document is None else (document.fields["sealed"], document.expires or 0.0)
+
+    async def set_caller_token(self, caller: str, sealed: str, expires: float, *, now: float) -> None:
+        """Store a caller's sealed token in place of the one before; SQL deletes those that had expired at `now`."""
+        document = Document((caller,), {"sealed": sealed}, expires)
+        await self._documents.put(Kind.CALLER_TOKEN, document, now=now)
+
     async def issuer_keys(self) -> str | None:
         """Return the keys of the identity provider that were stored last, as `mail.auth.oidc` writes them."""
         document = await self._documents.get(Kind.ISSUER_KEYS)
@@ -245,6 +255,7 @@ class ServerDocuments:
 
     async def forget(self, caller: str) -> None:
         """Delete a caller's tokens, webhooks and idempotency keys."""
+        await self._documents.delete(Kind.CALLER_TOKEN, caller)
         role_and_id = caller.rpartition("@")[0]
         for token in await self.tokens():
             if f"{token.role}:{token.id}" == role_and_id:

@@ -222,6 +222,7 @@ class AgentTurn[T: Turn](LeasedTurn):
             may_park=self._policy.parks and (parked is None or may_park(turn, self._clock)),
             parked=parked,
             permits=wiring.permits,
+            caller_tokens=wiring.caller_tokens,
             may_cut=self._window is not None,
             is_private=guards is not None and guards.judge_words,
             is_judged=guards is not None and guards.judge_replies,

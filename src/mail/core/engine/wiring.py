@@ -20,6 +20,7 @@ from mail.core.task.permits import PermitSource
 from mail.core.task.ports import Files, LiveLink, Peers, Store, TurnQueue, Webhooks
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task, TaskKey
+from mail.core.turns.context import TokensOfCallers
 
 HOP_LIMIT = 8
 """How many swarms a task may pass through."""
@@ -47,6 +48,7 @@ class Wiring:
         max_file_bytes: the most bytes of a file.
         base_url: the URL by which callers reach the server, for callbacks; empty without one.
         permits: keep the limits of models; without them, providers refuse what is too much.
+        caller_tokens: keep the tokens of callers; without them, none is passed on.
         versions: keep the versions of the swarm; without them, nobody can look up an earlier one.
         documents: everything that is stored besides tasks; without them, nothing is on hold, and no caller is deleted.
         retention: seconds after which tasks are deleted in which nothing happens; None for never.
@@ -73,6 +75,7 @@ class Wiring:
     webhooks: Webhooks | None = None
     live_link: LiveLink | None = None
     permits: PermitSource | None = None
+    caller_tokens: TokensOfCallers | None = None
     versions: Versions | None = None
     documents: ServerDocuments | None = None
     retention: float | None = None

@@ -39,6 +39,8 @@ class Kind(StrEnum):
     """`(pattern)`"""
     SWARM_VERSION = "version of the swarm"
     """`(digest)`"""
+    CALLER_TOKEN = "caller's token"  # noqa: S105
+    """`(caller)`"""
     HOLD = "hold"
     """`(role:id@swarm)` or `(role:id@swarm#task_id)`"""
     CALLER_DELETION = "deletion of a caller"

@@ -19,6 +19,7 @@ from mail.core.task.permits import PermitSource
 from mail.core.task.swarm import ProvidedTools
 from mail.core.turns.activity import CallTracer, ModelCall, TurnActivity
 from mail.core.turns.usage import UsageMeter
+from mail.errors import Unauthenticated
 
 CURRENT_TASK: ContextVar[str] = ContextVar("CURRENT_TASK", default="")
 """The id of the current task; empty if there is none. Decisions never depend on it; actions may use it as a key."""
@@ -71,6 +72,23 @@ class FilesOfTurn(Protocol):
         """Return the bytes of the files that a call has added."""
 
 
+class TokensOfCallers(Protocol):
+    """The tokens with which callers were authenticated."""
+
+    async def token(self, owner: str) -> str:
+        """Return the token of a caller, `role:id@swarm`. Raises Unauthenticated if there is none that is valid."""
+
+
+async def token_of_caller() -> str:
+    """Return the token of the caller whose turn runs. Raises Unauthenticated if there is none that is valid."""
+    turn = TURN.get()
+    if turn.caller_tokens is None:
+        raise Unauthenticated(
+            "this server keeps no tokens of callers: its operator has to set MAIL_SEALING_KEY"
+        )
+    return await turn.caller_tokens.token(turn.caller)
+
+
 @value(kw_only=True)
 class TurnContext:
     """What a running turn lends to agents, actions and models.
@@ -101,6 +119,7 @@ class TurnContext:
         parked: the park that it comes from, if it has been parked.
         permits: keep the limits of models; None if nobody does.
         files: the files of the task; None where none are stored.
+        caller_tokens: the tokens of callers; None if none are kept.
     """
 
     agent: str = ""
@@ -128,6 +147,7 @@ class TurnContext:
     parked: Park | None = None
     permits: PermitSource | None = None
     files: FilesOfTurn | None = None
+    caller_tokens: TokensOfCallers | None = None
 
 
 NO_TURN = TurnContext()
@@ -157,6 +177,13 @@ class ActionContext[Deps]:
     call_id: str = ""
     idempotency_key: str = ""
     callback: CallbackAddress = NO_CALLBACK
+
+    async def caller_token(self) -> str:
+        """Return the token of the identity provider that the owner of the task has shown last, to act in their name.
+
+        Never return or log it. Raises Unauthenticated, with what they have to do, if there is none that is valid.
+        """
+        return await token_of_caller()
 
 
 def current_context() -> ActionContext[Any]:

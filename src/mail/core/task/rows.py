@@ -1,13 +1,23 @@
-"""Port of a durable exchange: rows of text, which change together or not at all."""
+"""Port of rows of text, which change together or not at all: what exchanges and the boxes of MAIL 2.0 are made of."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 from mail.core.protocol.values import value
 from mail.core.task.documents import PutIf
 
 RowKey = tuple[str, str]
 """The place of a row, and its name there."""
+
+Order = Literal["entered", "sent"]
+
+
+@value
+class Times:
+    """Where a row stands in the two orders of its place: texts that sort as the times do."""
+
+    entered: str
+    sent: str
 
 
 @value
@@ -17,11 +27,22 @@ class Write:
     Attributes:
         text: the new text; None to delete the row.
         when: the condition of the change, or the text that the row must have.
+        times: for a row that pages show. It gets them by a write with the condition ABSENT, and keeps them; its
+            deletion has to name them again.
     """
 
     key: RowKey
     text: str | None
     when: PutIf | str = PutIf.ALWAYS
+    times: Times | None = None
+
+
+@value
+class Page:
+    """A part of a place: names and texts in their order, and the number of all rows of the place that have times."""
+
+    rows: list[tuple[str, str]]
+    total: int
 
 
 class Rows(Protocol):
@@ -30,6 +51,10 @@ class Rows(Protocol):
     All methods raise StoreUnavailable if the database can't be reached or is too busy; a write may have happened
     nevertheless.
     """
+
+    @property
+    def write_limit(self) -> int:
+        """The number of rows with times that one write may have, with as many others."""
 
     async def read(self, *keys: RowKey) -> dict[RowKey, str]:
         """Return the texts of those rows that exist."""
@@ -42,11 +67,17 @@ class Rows(Protocol):
         `after` is the name after which to begin, `limit` the highest number of rows; None for all.
         """
 
+    async def page(
+        self, place: str, *, by: Order = "entered", newest_first: bool = False, limit: int, offset: int = 0
+    ) -> Page:
+        """Return the rows of a place that have times, in the order of one of them, without the first `offset`."""
+
     async def write(self, writes: Sequence[Write]) -> bool:
         """Make all changes, or none if the condition of one is false; return whether they were made.
 
-        Raises PayloadTooLarge.
+        A row may have one change. False may also mean that a write which the database has confirmed too late was
+        repeated. Raises PayloadTooLarge.
         """
 
     async def close(self) -> None:
-        """Close the database."""
+        """Close the database, if it was opened for these rows."""

@@ -1,0 +1,120 @@
+"""Rows of text in SQL: the same statements for every database."""
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import groupby
+from typing import Any, LiteralString
+
+from pydantic_core import to_json
+
+from mail.core.task.documents import PutIf
+from mail.core.task.rows import Order, Page, RowKey, Write
+
+LAST = "\U0010ffff"
+"""A character that comes after all those of a name."""
+
+_READ: LiteralString = """
+    SELECT place, name, text FROM {table}
+    WHERE (place, name) IN (SELECT value ->> 0, value ->> 1 FROM {each}({keys}))
+"""
+_FIND: LiteralString = """
+    SELECT name, text FROM {table} WHERE place = {place} AND name > {after} AND name < {before}
+    ORDER BY name LIMIT {limit}
+"""
+_COUNT: LiteralString = "SELECT count(*) FROM {table} WHERE place = {place} AND entered IS NOT NULL"
+_PAGE: LiteralString = """
+    SELECT name, text FROM {table} WHERE place = {place} AND $order IS NOT NULL
+    ORDER BY $order $direction, name $direction LIMIT {limit} OFFSET {offset}
+"""
+_INSERT: LiteralString = """
+    INSERT INTO {table} (place, name, text, entered, sent) VALUES ({place}, {name}, {text}, {entered}, {sent})
+    ON CONFLICT (place, name) DO
+"""
+_HERE: LiteralString = "WHERE place = {place} AND name = {name}"
+_UPDATE: LiteralString = "UPDATE {table} SET text = {text} " + _HERE  # noqa: S608 - constants
+_DELETE: LiteralString = "DELETE FROM {table} " + _HERE  # noqa: S608 - constants
+
+Batch = tuple[LiteralString, list[dict[str, object]], bool]
+"""A statement, the values with which to run it, and whether each of them has to change a row."""
+
+
+class SQLRows:
+    """The reading half of `mail.core.task.rows.Rows` in SQL, and the statements of the other half.
+
+    Args:
+        execute: runs a statement that reads, and returns its rows.
+        schema, parameter: as for `SQLDocuments`.
+        each: the function that returns the elements of a JSON array as rows.
+    """
+
+    write_limit = 100
+
+    def __init__(
+        self,
+        execute: Callable[[LiteralString, dict[str, object]], Awaitable[list[tuple[Any, ...]]]],
+        *,
+        schema: LiteralString,
+        parameter: LiteralString,
+        each: LiteralString,
+    ) -> None:
+        self._execute = execute
+        self._parameter = parameter
+        self._names: dict[str, LiteralString] = {"table": f"{schema}rows", "each": each}
+
+    async def read(self, *keys: RowKey) -> dict[RowKey, str]:
+        found = await self._run(_READ, keys=to_json(keys).decode()) if keys else []
+        return {(place, name): text for place, name, text in found}
+
+    async def find(
+        self, place: str, prefix: str, *, after: str = "", limit: int | None = None
+    ) -> list[tuple[str, str]]:
+        most = 2**62 if limit is None else limit
+        found = await self._run(
+            _FIND, place=place, after=max(prefix, after), before=prefix + LAST, limit=most
+        )
+        return [(name, text) for name, text in found]
+
+    async def page(
+        self, place: str, *, by: Order = "entered", newest_first: bool = False, limit: int, offset: int = 0
+    ) -> Page:
+        ((total,),) = await self._run(_COUNT, place=place)
+        statement = _PAGE.replace("$order", by).replace("$direction", "DESC" if newest_first else "ASC")
+        found = await self._run(statement, place=place, limit=limit, offset=offset)
+        return Page([(name, text) for name, text in found], total)
+
+    def batches(self, writes: Sequence[Write]) -> Iterator[Batch]:
+        """Yield the statements of a write, ordered by keys, so that two writes seldom wait for each other."""
+        in_order = sorted(
+            map(_statement, writes), key=lambda each: (each[0], each[1]["place"], each[1]["name"])
+        )
+        for (statement, is_conditional), group in groupby(in_order, key=lambda each: (each[0], each[2])):
+            values = [values for _, values, _ in group]
+            yield self._written(statement, values[0]), values, is_conditional
+
+    async def _run(self, statement: LiteralString, **values: object) -> list[tuple[Any, ...]]:
+        return await self._execute(self._written(statement, values), values)
+
+    def _written(self, statement: LiteralString, values: dict[str, object]) -> LiteralString:
+        """Return a statement as the database reads it."""
+        parameters: dict[str, LiteralString] = {name: self._parameter.format(name) for name in values}
+        return statement.format(**self._names, **parameters)
+
+
+def _statement(write: Write) -> tuple[LiteralString, dict[str, object], bool]:
+    """Return the statement of a change, its values, and whether it has to change a row."""
+    place, name = write.key
+    here: dict[str, object] = {"place": place, "name": name}
+    if write.text is None or isinstance(write.when, str) or write.when is PutIf.PRESENT:
+        statement, values = (_DELETE, here) if write.text is None else (_UPDATE, {**here, "text": write.text})
+        if isinstance(write.when, str):
+            statement, values = statement + " AND text = {was}", {**values, "was": write.when}
+        return statement, values, write.when is not PutIf.ALWAYS
+    times = write.times
+    values = {
+        **here,
+        "text": write.text,
+        "entered": None if times is None else times.entered,
+        "sent": None if times is None else times.sent,
+    }
+    if write.when is PutIf.ABSENT:
+        return _INSERT + "NOTHING", values, True
+    return _INSERT + "UPDATE SET text = excluded.text", values, False

@@ -1,0 +1,45 @@
+"""Rows of text in an SQLite file, beside the tasks in it; several processes may use it concurrently."""
+
+import sqlite3
+import threading
+from collections.abc import Sequence
+from typing import Any, LiteralString
+
+from mail.adapters.shared.rows import SQLRows
+from mail.adapters.sqlite.database import SQLiteDatabase, unavailable
+from mail.core.task.rows import Write
+
+
+class SQLiteRows(SQLRows):
+    """`mail.core.task.rows.Rows` on a `SQLiteDatabase`, for the event loops of several threads."""
+
+    def __init__(self, database: SQLiteDatabase) -> None:
+        super().__init__(self._select, schema="", parameter=":{}", each="json_each")
+        self._database = database
+        self._lock = threading.Lock()  # threads share the connection, and with it a transaction
+
+    async def write(self, writes: Sequence[Write]) -> bool:
+        return await self._database.write(lambda: self._write(writes))
+
+    async def close(self) -> None:
+        self._database.close()
+
+    async def _select(self, statement: LiteralString, values: dict[str, object]) -> list[tuple[Any, ...]]:
+        with self._lock:
+            return self._database.execute(statement, values)
+
+    def _write(self, writes: Sequence[Write]) -> bool:
+        sql = self._database.connection
+        with self._lock:
+            try:
+                sql.execute("BEGIN IMMEDIATE")
+                is_done = all(
+                    sql.executemany(statement, values).rowcount == len(values) or not is_conditional
+                    for statement, values, is_conditional in self.batches(writes)
+                )
+                sql.execute("COMMIT" if is_done else "ROLLBACK")
+            except sqlite3.Error as error:
+                if sql.in_transaction:
+                    sql.execute("ROLLBACK")
+                raise unavailable(error) from error
+        return is_done

@@ -1,0 +1,111 @@
+"""Who may use a route of MAIL 2.0. The token is checked before the body is read, unlike in the reference."""
+
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any, ClassVar
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.openapi.models import HTTPBearer
+from fastapi.responses import Response
+from fastapi.routing import APIRoute
+from fastapi.security.base import SecurityBase
+
+from mail.auth.fastapi import identify
+from mail.auth.keys import Caller, find_bearer
+from mail.errors import Unauthenticated
+from mail.http.account import CALLER
+from mail.http.bodies import read_body, replayed
+from mail.http.service import service_of
+from mail.mail2.accounts import NOT_VALID, PEOPLE
+from mail.mail2.addresses import AccountKind
+from mail.mail2.host import MailHost
+from mail.mail2.records import Account
+
+ACCOUNT = "mail2.account"
+
+ANY: tuple[AccountKind, ...] = ("admin", "agent", "daemon", "user")
+
+PUBLIC_BODY_BYTES = 16 * 1024
+"""The size limit of bodies that anyone may send."""
+
+
+def host_of(request: Request) -> MailHost:
+    """Return the host that a request is for."""
+    service = service_of(request)
+    assert service.mail_host is not None
+    return service.mail_host()
+
+
+class _OwnAccount(SecurityBase):
+    """FastAPI dependency that returns the account that a request comes from, which its route has checked."""
+
+    scheme_name = "bearer"
+    model = HTTPBearer(description="An access token of `POST /v2/auth/token`, or an API key of this server.")
+
+    async def __call__(self, request: Request) -> Account:
+        account: Account = request.scope[ACCOUNT]
+        return account
+
+
+_own_account = _OwnAccount()
+
+Host = Annotated[MailHost, Depends(host_of)]
+Own = Annotated[Account, Depends(_own_account)]
+
+
+class _Route(APIRoute):
+    """A route that checks the caller, and then reads the body, within the limits of this server."""
+
+    kinds: ClassVar[tuple[AccountKind, ...]] = ()
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def answer(request: Request) -> Response:
+            if self.kinds:
+                await _admit(request, self.kinds)
+            if request.method != "GET":
+                limit = service_of(request).max_body_bytes if self.kinds else PUBLIC_BODY_BYTES
+                body = await read_body(request, limit)
+                request = Request(request.scope, replayed(request, body))
+            return await handle(request)
+
+        return answer
+
+
+class _AnyRoute(_Route):
+    kinds = ANY
+
+
+class _AdminRoute(_Route):
+    kinds = ("admin",)
+
+
+class _DaemonRoute(_Route):
+    kinds = ("daemon",)
+
+
+def make_routers() -> tuple[APIRouter, APIRouter, APIRouter, APIRouter]:
+    """Return routers for routes that everyone may use, every account, admins, and daemons."""
+    account, admin, daemon = (
+        APIRouter(prefix="/v2", route_class=kind, dependencies=[Depends(_own_account)])
+        for kind in (_AnyRoute, _AdminRoute, _DaemonRoute)
+    )
+    return APIRouter(prefix="/v2", route_class=_Route), account, admin, daemon
+
+
+async def _admit(request: Request, kinds: tuple[AccountKind, ...]) -> None:
+    """Find the account of a request, by the token of a login or an API key. Raises Unauthenticated, RateLimited."""
+    accounts = host_of(request).accounts
+    account = await accounts.authenticate(find_bearer(request.headers))
+    if account is None:
+        (account,) = await accounts.ensure(await identify(request))
+    caller = (
+        Caller(account.kind, account.name)  # type: ignore[arg-type]
+        if account.kind in PEOPLE
+        else Caller("agent", account.key.replace("@", "/").replace(":", "/"))
+    )
+    request.scope[CALLER], request.scope[ACCOUNT] = caller, account
+    if (rates := service_of(request).rates) is not None:
+        rates.admit(caller)
+    if account.kind not in kinds:
+        raise Unauthenticated(NOT_VALID)

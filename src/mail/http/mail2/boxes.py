@@ -1,0 +1,184 @@
+"""Boxes: reading, writing and sending mail."""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import Header, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from mail.errors import BadRequest
+from mail.http.bodies import JSON
+from mail.http.mail2.access import Host, Own, make_routers
+from mail.mail2.addresses import AddressText
+from mail.mail2.boxes import Query as BoxQuery
+from mail.mail2.host import MailHost
+from mail.mail2.records import MAX_RECIPIENTS, Account, Body, BoxName, MessageId, Subject, Tags
+
+_public, own, _admin, _daemon = make_routers()
+routers = (own,)
+
+
+class GivenQuery(BaseModel):
+    """A part of a box."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    limit: int = Field(default=20, ge=1, le=100)
+    offset: int = Field(default=0, ge=0, le=10**9)
+    sort_by: Literal["entered_at", "sent_at"] = "entered_at"
+    order: Literal["asc", "desc"] = "desc"
+
+
+Part = Annotated[GivenQuery, Query()]
+
+
+class NewDraft(BaseModel):
+    """A draft."""
+
+    subject: Subject
+    body: Body
+    reply_to: MessageId | None = None
+    tags: Tags | None = None
+
+
+class DraftChanges(BaseModel):
+    """What to change of a draft; null or absent stays as it is, and no tags are `[]`."""
+
+    subject: Subject | None = None
+    body: Body | None = None
+    reply_to: MessageId | None = None
+    tags: Tags | None = None
+
+
+class Sending(BaseModel):
+    """To whom a draft is sent, with tags besides its own."""
+
+    recipients: Annotated[list[AddressText], Field(min_length=1, max_length=MAX_RECIPIENTS)]
+    tags: Tags | None = None
+
+
+async def _page(host: MailHost, account: Account, name: BoxName, part: GivenQuery) -> JSON:
+    query = BoxQuery(
+        part.limit, part.offset, "sent" if part.sort_by == "sent_at" else "entered", part.order == "desc"
+    )
+    entries, total = await host.boxes.page(account, name, query)
+    return _entries(entries, total=total, returned=len(entries), **part.model_dump())
+
+
+def _entries(entries: list[dict[str, Any]], **metadata: Any) -> JSON:
+    return JSON({"entries": entries, "metadata": metadata})
+
+
+def _entry(entry: dict[str, Any]) -> JSON:
+    return JSON({"entry": entry, "metadata": {}})
+
+
+@own.get("/inbox", tags=["inbox"])
+async def get_inbox(host: Host, account: Own, part: Part) -> JSON:
+    """Return a part of the inbox."""
+    return await _page(host, account, "inbox", part)
+
+
+@own.get("/inbox/{message_id}", tags=["inbox"])
+async def open_inbox(host: Host, account: Own, message_id: str) -> JSON:
+    """Return a message of the inbox, which is read from now on."""
+    return _entry(await host.boxes.open(account, "inbox", message_id))
+
+
+@own.delete("/inbox/{message_id}", tags=["inbox"])
+async def delete_inbox(host: Host, account: Own, message_id: str) -> JSON:
+    """Move a message of the inbox to the trash."""
+    return _entry(await host.boxes.move(account, message_id, "inbox", "trash"))
+
+
+@own.get("/outbox", tags=["outbox"])
+async def get_outbox(host: Host, account: Own, part: Part) -> JSON:
+    """Return a part of the outbox; `undelivered` says whom a message does not reach, and why."""
+    return await _page(host, account, "outbox", part)
+
+
+@own.get("/outbox/{message_id}", tags=["outbox"])
+async def open_outbox(host: Host, account: Own, message_id: str) -> JSON:
+    """Return a message that was sent."""
+    return _entry(await host.boxes.open(account, "outbox", message_id))
+
+
+@own.get("/drafts", tags=["drafts"])
+async def get_drafts(host: Host, account: Own, part: Part) -> JSON:
+    """Return a part of the drafts."""
+    if part.sort_by == "sent_at":
+        raise BadRequest("drafts have no sent_at to sort by")
+    return await _page(host, account, "drafts", part)
+
+
+@own.post("/drafts", tags=["drafts"])
+async def post_drafts(host: Host, account: Own, body: NewDraft) -> JSON:
+    """Store a draft."""
+    return _entry(
+        await host.boxes.add_draft(account, body.subject, body.body, body.reply_to, body.tags or ())
+    )
+
+
+@own.get("/drafts/{draft_id}", tags=["drafts"])
+async def open_draft(host: Host, account: Own, draft_id: str) -> JSON:
+    """Return a draft."""
+    return _entry(await host.boxes.open(account, "drafts", draft_id))
+
+
+@own.patch("/drafts/{draft_id}", tags=["drafts"])
+async def patch_draft(host: Host, account: Own, draft_id: str, body: DraftChanges) -> JSON:
+    """Change a draft."""
+    changes = {"subject": body.subject, "body": body.body, "reply_to": body.reply_to}
+    return _entry(await host.boxes.change_draft(account, draft_id, **changes, tags=body.tags))
+
+
+@own.delete("/drafts/{draft_id}", tags=["drafts"])
+async def delete_draft(host: Host, account: Own, draft_id: str) -> JSON:
+    """Delete a draft."""
+    return _entry(await host.boxes.delete(account, "drafts", draft_id))
+
+
+@own.post("/drafts/{draft_id}/send", tags=["drafts"])
+async def send_draft(
+    host: Host,
+    account: Own,
+    draft_id: str,
+    body: Sending,
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=256)] = None,
+) -> JSON:
+    """Send a draft, which stays. With an `Idempotency-Key`, a repeated request sends nothing more."""
+    draft = await host.boxes.draft(account, draft_id)
+    message = await host.deliveries.send(
+        account, draft, tuple(body.recipients), body.tags or (), idempotency_key
+    )
+    await host.begin(message.message_id)
+    return JSON({"message": message, "metadata": {}})
+
+
+@own.get("/trash", tags=["trash"])
+async def get_trash(host: Host, account: Own, part: Part) -> JSON:
+    """Return a part of the trash."""
+    return await _page(host, account, "trash", part)
+
+
+@own.post("/trash/clear", tags=["trash"])
+async def clear_trash(host: Host, account: Own) -> JSON:
+    """Empty the trash for good."""
+    return _entries(await host.boxes.clear(account, "trash"))
+
+
+@own.get("/trash/{message_id}", tags=["trash"])
+async def open_trash(host: Host, account: Own, message_id: str) -> JSON:
+    """Return a message of the trash."""
+    return _entry(await host.boxes.open(account, "trash", message_id))
+
+
+@own.post("/trash/{message_id}/restore", tags=["trash"])
+async def restore_trash(host: Host, account: Own, message_id: str) -> JSON:
+    """Move a message of the trash back to the inbox."""
+    return _entry(await host.boxes.move(account, message_id, "trash", "inbox"))
+
+
+@own.delete("/trash/{message_id}", tags=["trash"])
+async def delete_trash(host: Host, account: Own, message_id: str) -> JSON:
+    """Delete a message of the trash for good."""
+    return _entry(await host.boxes.delete(account, "trash", message_id))

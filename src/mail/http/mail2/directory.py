@@ -1,0 +1,230 @@
+"""Swarms, lists and webhooks."""
+
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, Field, StringConstraints
+
+from mail.errors import BadRequest
+from mail.http.bodies import JSON
+from mail.http.mail2.access import Host, Own, make_routers
+from mail.http.mail2.accounts import local_key
+from mail.mail2.addresses import Address, AddressText, Slug, is_slug
+from mail.mail2.host import MailHost
+from mail.mail2.lists import MAX_MEMBERS, Policy
+from mail.mail2.records import Account
+from mail.mail2.swarms import Swarm
+from mail.mail2.webhooks import Hook
+
+_public, own, admin, _daemon = make_routers()
+routers = (own, admin)
+
+
+def _checked_url(text: str) -> str:
+    url = urlsplit(text)
+    if url.scheme not in ("http", "https") or not url.netloc:
+        raise ValueError("must be an http or https URL")
+    return text
+
+
+Url = Annotated[str, StringConstraints(max_length=2048), AfterValidator(_checked_url)]
+Secret = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
+
+
+class NewSwarm(BaseModel):
+    """A swarm."""
+
+    name: Slug
+    description: Annotated[str, StringConstraints(max_length=255)]
+    keywords: Annotated[tuple[Slug, ...], Field(max_length=100)]
+
+
+class NewList(BaseModel):
+    """A list."""
+
+    name: Slug
+    swarm_name: Slug
+    owner: AddressText
+    members: Annotated[tuple[AddressText, ...], Field(max_length=MAX_MEMBERS)] | None = None
+    policy: Policy | None = None
+
+
+class ListChanges(BaseModel):
+    """What to change of a list."""
+
+    policy: Policy | None = None
+
+
+class NewMember(BaseModel):
+    """A member of a list."""
+
+    member_address: AddressText
+
+
+class NewWebhook(BaseModel):
+    """A webhook."""
+
+    url: Url
+    events: list[Literal["mail.delivered"]]
+    secret: Secret
+
+
+class WebhookChanges(BaseModel):
+    """The new URL and secret of a webhook."""
+
+    url: Url
+    secret: Secret
+
+
+def _answer(name: str, value: Any) -> JSON:
+    return JSON({name: value, "metadata": {}})
+
+
+def _swarm_name(text: str) -> str:
+    if not is_slug(text):
+        raise BadRequest(f"{text[:200]!r} is not the name of a swarm")
+    return text
+
+
+# ------------------------------------------------------------------------------------------------------------ swarms
+
+
+@own.get("/swarms", tags=["swarms"])
+async def get_swarms(host: Host) -> JSON:
+    """Return all swarms."""
+    return _answer("swarms", await host.swarms.all())
+
+
+@own.get("/swarms/{name}", tags=["swarms"])
+async def get_swarm(host: Host, name: str) -> JSON:
+    """Return a swarm with its agents."""
+    return _answer("swarm", await host.swarms.get(_swarm_name(name)))
+
+
+@own.get("/swarms/{name}/health", tags=["swarms"])
+async def get_swarm_health(host: Host, name: str) -> JSON:
+    """Return that a swarm exists."""
+    await host.swarms.get(_swarm_name(name))
+    return JSON({"status": "ok"})
+
+
+@admin.post("/admin/swarms", tags=["swarms"])
+async def post_swarms(host: Host, body: NewSwarm) -> JSON:
+    """Make a swarm."""
+    return _answer("swarm", await host.swarms.create(body.name, Swarm(body.description, body.keywords)))
+
+
+@admin.delete("/admin/swarms/{name}", tags=["swarms"])
+async def delete_swarm(host: Host, name: str) -> JSON:
+    """Delete a swarm; its agents and lists stay."""
+    return _answer("swarm", await host.swarms.delete(_swarm_name(name)))
+
+
+# ------------------------------------------------------------------------------------------------------------- lists
+
+
+@own.get("/lists", tags=["lists"])
+async def get_lists(host: Host) -> JSON:
+    """Return all lists."""
+    return _answer("lists", await host.lists.all())
+
+
+@own.get("/lists/{address}", tags=["lists"])
+@admin.get("/admin/lists/{address}", tags=["lists"])
+async def get_list(host: Host, address: str) -> JSON:
+    """Return a list by its local address, or its full one."""
+    return _answer("mail_list", await host.lists.get(local_key(host, "list", address)))
+
+
+@own.post("/lists/{address}/subscribe", tags=["lists"])
+async def subscribe(host: Host, account: Own, address: str) -> JSON:
+    """Become a member of a list."""
+    key = local_key(host, "list", address)
+    return _answer("mail_list", await host.lists.add(key, _address(host, account)))
+
+
+@own.post("/lists/{address}/unsubscribe", tags=["lists"])
+async def unsubscribe(host: Host, account: Own, address: str) -> JSON:
+    """Leave a list."""
+    key = local_key(host, "list", address)
+    return _answer("mail_list", await host.lists.remove(key, _address(host, account)))
+
+
+@admin.get("/admin/lists", tags=["lists"])
+async def get_all_lists(host: Host) -> JSON:
+    """Return all lists."""
+    return _answer("lists", await host.lists.all())
+
+
+@admin.post("/admin/lists", tags=["lists"])
+async def post_lists(host: Host, body: NewList) -> JSON:
+    """Make a list."""
+    key = Address("list", body.name, body.swarm_name).key
+    return _answer(
+        "mail_list", await host.lists.create(key, body.owner, body.members or (), body.policy or Policy())
+    )
+
+
+@admin.patch("/admin/lists/{address}", tags=["lists"])
+async def patch_list(host: Host, address: str, body: ListChanges) -> JSON:
+    """Change the policy of a list."""
+    return _answer("mail_list", await host.lists.set_policy(local_key(host, "list", address), body.policy))
+
+
+@admin.delete("/admin/lists/{address}", tags=["lists"])
+async def delete_list(host: Host, address: str) -> JSON:
+    """Delete a list."""
+    return _answer("mail_list", await host.lists.delete(local_key(host, "list", address)))
+
+
+@admin.post("/admin/lists/{address}/members", tags=["lists"])
+async def post_member(host: Host, address: str, body: NewMember) -> JSON:
+    """Add a member to a list."""
+    return _answer("mail_list", await host.lists.add(local_key(host, "list", address), body.member_address))
+
+
+@admin.delete("/admin/lists/{address}/members/{member}", tags=["lists"])
+async def delete_member(host: Host, address: str, member: str) -> JSON:
+    """Remove a member, by its full address, from a list."""
+    try:
+        Address.parse(member)
+    except ValueError as error:
+        raise BadRequest(str(error)) from None
+    return _answer("mail_list", await host.lists.remove(local_key(host, "list", address), member))
+
+
+def _address(host: MailHost, account: Account) -> str:
+    return f"{account.key}@{host.host}"
+
+
+# ---------------------------------------------------------------------------------------------------------- webhooks
+
+
+@admin.get("/admin/webhooks", tags=["webhooks"])
+async def get_webhooks(host: Host) -> JSON:
+    """Return the ids of all webhooks."""
+    return _answer("webhook_ids", await host.webhooks.ids())
+
+
+@admin.post("/admin/webhooks", tags=["webhooks"])
+async def post_webhooks(host: Host, body: NewWebhook) -> JSON:
+    """Add a webhook, which is called for each agent that gets a message; return the one that has this URL already."""
+    return _answer("webhook", await host.webhooks.create(Hook(body.url, tuple(body.events), body.secret)))
+
+
+@admin.get("/admin/webhooks/{webhook_id}", tags=["webhooks"])
+async def get_webhook(host: Host, webhook_id: str) -> JSON:
+    """Return a webhook."""
+    return _answer("webhook", await host.webhooks.get(webhook_id))
+
+
+@admin.patch("/admin/webhooks/{webhook_id}", tags=["webhooks"])
+async def patch_webhook(host: Host, webhook_id: str, body: WebhookChanges) -> JSON:
+    """Change the URL and the secret of a webhook."""
+    return _answer("webhook", await host.webhooks.change(webhook_id, body.url, body.secret))
+
+
+@admin.delete("/admin/webhooks/{webhook_id}", tags=["webhooks"])
+async def delete_webhook(host: Host, webhook_id: str) -> JSON:
+    """Delete a webhook."""
+    return _answer("webhook", await host.webhooks.delete(webhook_id))

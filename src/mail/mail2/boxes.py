@@ -1,0 +1,215 @@
+"""The boxes of an account: their pages and entries, as JSON."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any, Protocol, Self
+from uuid import uuid4
+
+from mail.core.protocol.values import value
+from mail.core.task.documents import PutIf
+from mail.core.task.rows import Order, Rows, Times, Write
+from mail.errors import Conflict, NotFound
+from mail.mail2 import WORK
+from mail.mail2.records import (
+    MESSAGES,
+    Account,
+    BoxName,
+    DraftRow,
+    InboxRow,
+    Message,
+    OutboxRow,
+    Purge,
+    Stamps,
+    box,
+    sessions,
+)
+
+TRIES = 5
+"""Attempts at a change while others change the same row."""
+
+
+class _Entry(Protocol):
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def times(self) -> Times: ...
+
+    @classmethod
+    def read(cls, text: str) -> Self: ...
+
+
+_ROWS: Mapping[BoxName, type[_Entry]] = {
+    "inbox": InboxRow,
+    "outbox": OutboxRow,
+    "drafts": DraftRow,
+    "trash": InboxRow,
+}
+_HIDDEN: Mapping[BoxName, tuple[str, ...]] = {
+    "inbox": ("trashed_at",),
+    "outbox": ("digest",),
+    "drafts": ("body", "tags", "reply_to"),
+    "trash": (),
+}
+"""What rows have besides the summaries of their box."""
+
+
+@value
+class Query:
+    """A part of a box."""
+
+    limit: int
+    offset: int
+    sort_by: Order
+    newest_first: bool
+
+
+class Boxes:
+    """The boxes of the accounts of a host."""
+
+    def __init__(self, rows: Rows, stamps: Stamps) -> None:
+        self._rows = rows
+        self._stamps = stamps
+
+    async def page(self, account: Account, name: BoxName, query: Query) -> tuple[list[dict[str, Any]], int]:
+        """Return the summaries of a part of a box, and the number of all its entries."""
+        page = await self._rows.page(
+            box(name, account.box),
+            by=query.sort_by,
+            newest_first=query.newest_first,
+            limit=query.limit,
+            offset=query.offset,
+        )
+        return [_summary(name, entry, text) for entry, text in page.rows], page.total
+
+    async def open(self, account: Account, name: BoxName, entry: str) -> dict[str, Any]:
+        """Return an entry with its message, or a draft. An entry of an inbox is read from now on. Raises NotFound."""
+        place = (box(name, account.box), entry)
+        found = await self._rows.read(place, (MESSAGES, entry))
+        if place not in found:
+            raise NotFound(f"there is no {entry[:64]!r} in this box")
+        if name == "drafts":
+            return _draft(entry, DraftRow.read(found[place]))
+        shown: dict[str, Any] = {"message": asdict(Message.read(found[MESSAGES, entry]))}
+        if name == "outbox":
+            sent = OutboxRow.read(found[place])
+            shown |= {"delivered_at": sent.delivered_at, "delivered_by": sent.delivered_by}
+            return {**shown, "undelivered": [asdict(each) for each in sent.undelivered]}
+        row = InboxRow.read(found[place])
+        if name == "trash":
+            return {**shown, "trashed_at": row.trashed_at}
+        if not row.is_read:  # if it is moved or read at the same time, that is as well
+            await self._rows.write([Write(place, replace(row, is_read=True).text, found[place])])
+        return {**shown, "received_at": row.received_at, "delivered_by": row.delivered_by}
+
+    async def move(self, account: Account, entry: str, source: BoxName, target: BoxName) -> dict[str, Any]:
+        """Move an entry from the inbox to the trash or back; return it as `open` does. Raises NotFound."""
+        for _ in range(TRIES):
+            shown = await self.open(account, source, entry)
+            row, text = await self._read(account, source, entry, InboxRow)
+            moved = replace(row, trashed_at=self._stamps.now() if target == "trash" else "")
+            writes = [
+                Write((box(source, account.box), entry), None, text, row.times),
+                Write((box(target, account.box), entry), moved.text, PutIf.ABSENT, moved.times),
+            ]
+            if await self._rows.write(writes):
+                return shown
+        raise Conflict("the entry is being changed by other requests; try again")
+
+    async def delete(self, account: Account, name: BoxName, entry: str) -> dict[str, Any]:
+        """Delete an entry for good; return it as `open` does. Raises NotFound."""
+        shown = await self.open(account, name, entry)
+        row, text = await self._read(account, name, entry, _ROWS[name])
+        if not await self._rows.write([Write((box(name, account.box), entry), None, text, row.times)]):
+            raise Conflict("the entry is being changed by other requests; try again")
+        return shown
+
+    async def clear(self, account: Account, name: BoxName) -> list[dict[str, Any]]:
+        """Empty a box; return the summaries of what it had."""
+        gone: list[dict[str, Any]] = []
+        place, read = box(name, account.box), _ROWS[name].read
+        while found := (await self._rows.page(place, limit=self._rows.write_limit)).rows:
+            writes = [Write((place, entry), None, text, read(text).times) for entry, text in found]
+            if await self._rows.write(writes):
+                gone += [_summary(name, entry, text) for entry, text in found]
+        return gone
+
+    async def purge(self, purge: Purge) -> None:
+        """Empty the boxes of a deleted account."""
+        for name, kind in _ROWS.items():
+            place = box(name, purge.box)
+            while found := (await self._rows.page(place, limit=self._rows.write_limit)).rows:
+                await self._rows.write(
+                    [Write((place, entry), None, text, kind.read(text).times) for entry, text in found]
+                )
+        place = sessions(purge.box)
+        while rest := await self._rows.find(place, "", limit=self._rows.write_limit):
+            await self._rows.write([Write((place, name), None) for name, _ in rest])
+        await self._rows.write([Write((WORK, purge.box), None)])
+
+    # ---------------------------------------------------------------------------------------------------- drafts
+
+    async def add_draft(
+        self, account: Account, subject: str, body: str, reply_to: str | None, tags: tuple[str, ...]
+    ) -> dict[str, Any]:
+        """Store a draft, and return it."""
+        now, entry = self._stamps.now(), str(uuid4())
+        row = DraftRow(subject, body, now, now, reply_to, tags)
+        await self._rows.write(
+            [Write((box("drafts", account.box), entry), row.text, PutIf.ABSENT, row.times)]
+        )
+        return _draft(entry, row)
+
+    async def draft(self, account: Account, entry: str) -> DraftRow:
+        """Return a draft. Raises NotFound."""
+        return (await self._read(account, "drafts", entry, DraftRow))[0]
+
+    async def change_draft(
+        self,
+        account: Account,
+        entry: str,
+        *,
+        subject: str | None,
+        body: str | None,
+        reply_to: str | None,
+        tags: tuple[str, ...] | None,
+    ) -> dict[str, Any]:
+        """Change what is given of a draft, and return it. Raises NotFound."""
+        for _ in range(TRIES):
+            row, text = await self._read(account, "drafts", entry, DraftRow)
+            if (subject, body, reply_to, tags) == (None, None, None, None):
+                return _draft(entry, row)
+            changed = replace(
+                row,
+                subject=row.subject if subject is None else subject,
+                body=row.body if body is None else body,
+                reply_to=row.reply_to if reply_to is None else reply_to,
+                tags=row.tags if tags is None else tags,
+                updated_at=self._stamps.now(),
+            )
+            place = (box("drafts", account.box), entry)
+            if await self._rows.write([Write(place, changed.text, text, row.times)]):
+                return _draft(entry, changed)
+        raise Conflict("the draft is being changed by other requests; try again")
+
+    async def _read[R: _Entry](
+        self, account: Account, name: BoxName, entry: str, kind: type[R]
+    ) -> tuple[R, str]:
+        """Return a row of a box, and its text. Raises NotFound."""
+        place = (box(name, account.box), entry)
+        text = (await self._rows.read(place)).get(place)
+        if text is None:
+            raise NotFound(f"there is no {entry[:64]!r} in this box")
+        return kind.read(text), text
+
+
+def _summary(name: BoxName, entry: str, text: str) -> dict[str, Any]:
+    row = _ROWS[name].read(text)
+    shown = {key: each for key, each in asdict(row).items() if key not in _HIDDEN[name]}  # type: ignore[call-overload]
+    if name == "drafts":
+        return {"draft_id": entry, **shown, "body_size": len(row.body)}  # type: ignore[attr-defined]
+    return {"message_id": entry, **shown}
+
+
+def _draft(entry: str, row: DraftRow) -> dict[str, Any]:
+    return {"draft": {"draft_id": entry, **asdict(row)}, "sent_at": None, "sent_by": None}

@@ -1,0 +1,254 @@
+"""Delivery: a message is stored in one write with the sender's outbox entry and, as far as they fit, all inbox entries.
+
+The boxes that don't fit are in a row of `WORK`, which each further write shortens: so a process that dies leaves what
+remains to be done, two that continue it file nothing twice, and an entry that its owner has deleted stays deleted.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
+
+from pydantic_core import to_json
+
+from mail.auth.keys import digest
+from mail.core.protocol.clock import Clock
+from mail.core.protocol.values import value
+from mail.core.task.documents import PutIf
+from mail.core.task.rows import Rows, Write
+from mail.errors import BadRequest, IdempotencyConflict
+from mail.mail2 import WORK
+from mail.mail2.accounts import POSTMASTER, Accounts
+from mail.mail2.addresses import Address
+from mail.mail2.lists import Lists
+from mail.mail2.records import (
+    LEASE_SECONDS,
+    MESSAGES,
+    Account,
+    Delivery,
+    DraftRow,
+    InboxRow,
+    Message,
+    OutboxRow,
+    Stamps,
+    Undelivered,
+    box,
+)
+from mail.mail2.webhooks import Webhooks
+
+OTHER_HOST = "mail to other hosts can't be sent from here"
+NESTED = "a list that is a member of a list gets no mail"
+
+
+@value
+class _Recipients:
+    """The boxes that a message goes to, the agents among their owners, and the recipients that have none."""
+
+    boxes: tuple[str, ...]
+    agents: tuple[tuple[str, str], ...]
+    undelivered: tuple[Undelivered, ...]
+
+
+class Deliveries:
+    """Sends messages, and finishes what a process has left."""
+
+    def __init__(
+        self,
+        rows: Rows,
+        clock: Clock,
+        stamps: Stamps,
+        accounts: Accounts,
+        lists: Lists,
+        webhooks: Webhooks,
+        host: str,
+    ) -> None:
+        self._rows = rows
+        self._clock = clock
+        self._stamps = stamps
+        self._webhooks = webhooks
+        self._accounts = accounts
+        self._lists = lists
+        self._host = host
+        self.postmaster = f"{POSTMASTER}@{host}"
+
+    async def send(
+        self,
+        account: Account,
+        draft: DraftRow,
+        recipients: tuple[str, ...],
+        tags: Sequence[str],
+        key: str | None,
+    ) -> Message:
+        """Send a draft; return the message, whose delivery the database has in any case.
+
+        A repeated request with the same idempotency key returns the first message. Raises IdempotencyConflict if it
+        differs from the first.
+        """
+        message_id = str(uuid4() if key is None else uuid5(UUID(account.box), key))
+        message = Message(
+            message_id=message_id,
+            sender=f"{account.key}@{self._host}",
+            recipients=recipients,
+            subject=draft.subject,
+            body=draft.body,
+            sent_at=self._stamps.now(),
+            reply_to=draft.reply_to,
+            tags=tuple(dict.fromkeys((*draft.tags, *tags))),
+        )
+        request = "" if key is None else digest(to_json([message.recipients, message.tags]).decode())
+        if not await self._file(message, account.box, request):
+            place = (box("outbox", account.box), message_id)
+            found = await self._rows.read((MESSAGES, message_id), place)
+            if OutboxRow.read(found[place]).digest != request:
+                raise IdempotencyConflict("this Idempotency-Key was used for another message")
+            return Message.read(found[MESSAGES, message_id])
+        return message
+
+    async def receive(self, message: Message) -> tuple[Undelivered, ...]:
+        """File a message of another host, once; return the recipients here that it does not reach.
+
+        Raises BadRequest for a sender of this host.
+        """
+        if Address.parse(message.sender).host == self._host:
+            raise BadRequest(f"{message.sender} is of this host, and sends its mail with its own session")
+        local = [each for each in message.recipients if Address.parse(each).host == self._host]
+        await self._file(message, "")
+        return (await self._resolve(tuple(local))).undelivered
+
+    async def finish(self, message_id: str) -> list[str]:
+        """File what is left of a delivery; return the names of the calls of webhooks that have to be made then."""
+        row = (WORK, message_id)
+        called: list[str] = []
+        while True:
+            found = await self._rows.read(row, (MESSAGES, message_id))
+            if row not in found:
+                return called
+            work = Delivery.read(found[row])
+            message = Message.read(found[MESSAGES, message_id])
+            if not work.left:
+                (agent, by_list), *agents = work.agents
+                calls = await self._webhooks.calls(message_id, agent, by_list)
+                rest = replace(work, agents=tuple(agents)).text if agents else None
+                if await self._rows.write([*calls, Write(row, rest, found[row])]):
+                    called += [each.key[1] for each in calls]
+                continue
+            chunk, left = self._split(work.left)
+            rest = replace(work, left=left).text if left or work.agents else None
+            writes = [*self._entries(message, work.received_at, chunk), Write(row, rest, found[row])]
+            place = (box("outbox", work.outbox), message_id)
+            sent = (await self._rows.read(place)).get(place) if work.outbox and not left else None
+            if sent is not None:
+                entry = self._delivered(OutboxRow.read(sent), self._stamps.now())
+                writes.append(Write(place, entry.text, sent))
+            await self._rows.write(writes)  # if another process was faster, the row says what is left
+
+    async def known(self, message_ids: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the summaries of those messages that exist."""
+        keys = dict.fromkeys((MESSAGES, each) for each in message_ids)
+        found = await self._rows.read(*keys)
+        return [summary(Message.read(found[key])) for key in keys if key in found]
+
+    async def _file(self, message: Message, outbox: str, request: str = "") -> bool:
+        """Store a message with what it brings about; return False if there is one of its id."""
+        message_id = message.message_id
+        to = await self._resolve(
+            tuple(each for each in message.recipients if outbox or Address.parse(each).host == self._host)
+        )
+        received = message.sent_at if outbox else self._stamps.now()
+        writes = [Write((MESSAGES, message_id), message.text, PutIf.ABSENT)]
+        taken = 0
+        if outbox:
+            taken = 1
+            if to.undelivered:
+                taken = 2
+                notice = self._notice(message, to.undelivered)
+                writes.append(Write((MESSAGES, notice.message_id), notice.text, PutIf.ABSENT))
+                writes += self._entries(notice, notice.sent_at, (outbox,))
+        chunk, left = self._split(to.boxes, taken)
+        if outbox:
+            size = len(message.body)
+            sent = OutboxRow(
+                message.recipients, message.subject, size, message.sent_at, undelivered=to.undelivered
+            )
+            sent = replace(sent if left else self._delivered(sent, message.sent_at), digest=request)
+            writes.append(Write((box("outbox", outbox), message_id), sent.text, PutIf.ABSENT, sent.times))
+        agents = to.agents if to.agents and await self._webhooks.ids() else ()
+        if left or agents:
+            due = self._clock.now().timestamp() + LEASE_SECONDS
+            work = Delivery(due, outbox, received, left, agents)
+            writes.append(Write((WORK, message_id), work.text, PutIf.ABSENT))
+        return await self._rows.write([*writes, *self._entries(message, received, chunk)])
+
+    def _split(self, boxes: tuple[str, ...], taken: int = 0) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the boxes that fit into one write beside `taken` other entries, and the rest."""
+        room = self._rows.write_limit - taken
+        return boxes[:room], boxes[room:]
+
+    def _entries(self, message: Message, received: str, boxes: Sequence[str]) -> list[Write]:
+        """Return the entries of a message in inboxes."""
+        row = InboxRow(
+            message.sender, message.subject, len(message.body), message.sent_at, received, self.postmaster
+        )
+        return [
+            Write((box("inbox", each), message.message_id), row.text, PutIf.ABSENT, row.times)
+            for each in boxes
+        ]
+
+    def _delivered(self, sent: OutboxRow, now: str) -> OutboxRow:
+        """Return an outbox entry whose message is in all inboxes that it can be in."""
+        return sent if sent.undelivered else replace(sent, delivered_at=now, delivered_by=self.postmaster)
+
+    def _notice(self, message: Message, undelivered: Sequence[Undelivered]) -> Message:
+        """Return the message that tells a sender whom a message does not reach."""
+        reasons = "\n".join(f"{each.recipient}: {each.reason}" for each in undelivered)
+        return Message(
+            message_id=str(uuid5(NAMESPACE_URL, f"undelivered:{message.message_id}")),
+            sender=self.postmaster,
+            recipients=(message.sender,),
+            subject=f"Undelivered: {message.subject}"[:256],
+            body=f"Your message did not reach all of its recipients.\n\n{reasons}"[:65_535],
+            sent_at=self._stamps.now(),
+            reply_to=message.message_id,
+        )
+
+    async def _resolve(self, recipients: tuple[str, ...]) -> _Recipients:
+        """Return where a message goes: once into each box, however often its owner is addressed."""
+        undelivered: dict[str, Undelivered] = {}
+        owners: dict[str, str] = {}
+        by_list: dict[str, str] = {}
+        lists: dict[str, str] = {}
+        for text in dict.fromkeys(recipients):
+            address = Address.parse(text)
+            if address.host != self._host:
+                undelivered[text] = Undelivered(text, OTHER_HOST)
+            else:
+                (lists if address.kind == "list" else owners)[address.key] = text
+        members = await self._lists.members(*lists)
+        for key, text in lists.items():
+            if key not in members:
+                undelivered[text] = Undelivered(text, "this list does not exist")
+            for member in members.get(key, ()):
+                address = Address.parse(member)
+                if address.host == self._host and address.kind != "list":
+                    if address.key not in owners:
+                        owners[address.key], by_list[address.key] = member, key
+                else:
+                    reason = NESTED if address.kind == "list" else OTHER_HOST
+                    undelivered.setdefault(member, Undelivered(member, f"{reason} (a member of {key})"))
+        accounts = await self._accounts.find(*owners)
+        for key, text in owners.items():
+            if key not in accounts:
+                undelivered[text] = Undelivered(text, "this account does not exist")
+        found = [accounts[key] for key in owners if key in accounts]
+        return _Recipients(
+            tuple(account.box for account in found),
+            tuple((each.key, by_list.get(each.key, "")) for each in found if each.kind == "agent"),
+            tuple(undelivered.values()),
+        )
+
+
+def summary(message: Message) -> dict[str, Any]:
+    """Return what a list of messages shows of one."""
+    shown = asdict(message)
+    names = ("message_id", "sender", "recipients", "subject", "sent_at")
+    return {**{name: shown[name] for name in names}, "body_size": len(message.body)}

@@ -1,0 +1,138 @@
+"""A host of MAIL 2.0: what it is made of, and its work behind the requests."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from mail.core.engine.documents import ServerDocuments
+from mail.core.protocol.clock import Clock
+from mail.core.task.rows import Rows
+from mail.errors import MAILError
+from mail.mail2 import WORK
+from mail.mail2.accounts import Accounts
+from mail.mail2.boxes import Boxes
+from mail.mail2.delivery import Deliveries
+from mail.mail2.lists import Lists
+from mail.mail2.records import Purge, Stamps, Work
+from mail.mail2.swarms import Swarms
+from mail.mail2.webhooks import Sender, Webhooks
+
+SWEEP_SECONDS = 10.0
+"""Seconds between two looks for work that another process has left, or that is due by now."""
+
+SOON_SECONDS = 60.0
+"""Work that is due within so many seconds is waited for; a sweep finds the rest."""
+
+logger = logging.getLogger(__name__)
+
+
+class MailHost:
+    """The accounts, boxes, lists, swarms and webhooks of a host, and what delivers its mail.
+
+    Args:
+        in_background: whether this process lives on after a request; if not, the request waits for the work that it
+            makes, and somebody has to call `resume` for the rest.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        documents: ServerDocuments,
+        clock: Clock,
+        sender: Sender,
+        host: str,
+        *,
+        in_background: bool = True,
+    ) -> None:
+        stamps = Stamps(clock)
+        self.host = host
+        self.accounts = Accounts(rows, documents, clock, stamps, host)
+        self.boxes = Boxes(rows, stamps)
+        self.lists = Lists(rows, stamps, host)
+        self.swarms = Swarms(rows, self.accounts)
+        self.webhooks = Webhooks(rows, clock, stamps, sender, host)
+        self.deliveries = Deliveries(rows, clock, stamps, self.accounts, self.lists, self.webhooks, host)
+        self._rows = rows
+        self._clock = clock
+        self._in_background = in_background
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._sweeping: asyncio.Task[None] | None = None
+
+    async def begin(self, name: str) -> None:
+        """Take up work that this process has just noted, if it is there: now, or behind the request."""
+        if not self._in_background:
+            await self._try(name)
+            return
+        self.start()
+        self._spawn(self._try(name))
+
+    def start(self) -> None:
+        """Look for work from now on, until `stop`."""
+        if self._sweeping is None:
+            self._sweeping = asyncio.create_task(self._sweep())
+
+    async def stop(self) -> None:
+        """Stop working; what remains stays noted."""
+        sweeping, self._sweeping = self._sweeping, None
+        tasks = self._tasks if sweeping is None else {*self._tasks, sweeping}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def resume(self) -> None:
+        """Do all work that is due: here, or in the background."""
+        if self._in_background:
+            self.start()
+        else:
+            await self._resume()
+
+    async def _resume(self) -> None:
+        now = self._clock.now().timestamp()
+        for name, text in await self._rows.find(WORK, ""):
+            if Work.read(text).due <= now:
+                await self._try(name)
+
+    async def _sweep(self) -> None:
+        while True:
+            try:
+                await self._resume()
+            except MAILError as error:
+                logger.warning("mail can't be delivered now: %s", error)
+            except Exception:  # the outermost loop
+                logger.exception("mail can't be delivered")
+            await asyncio.sleep(SWEEP_SECONDS)
+
+    async def _try(self, name: str) -> None:
+        """Do a piece of work; log what keeps it from being done, after which it is tried again."""
+        try:
+            await self._do(name)
+        except MAILError as error:
+            logger.warning("work on %s failed, and is tried again: %s", name, error)
+        except Exception:  # the outermost loop
+            logger.exception("work on %s failed, and is tried again", name)
+
+    async def _do(self, name: str) -> None:
+        text = (await self._rows.read((WORK, name))).get((WORK, name))
+        if text is None:
+            return
+        match Work.read(text).work:
+            case "deliver":
+                for event_id in await self.deliveries.finish(name):
+                    await self.begin(event_id)
+            case "purge":
+                await self.boxes.purge(Purge.read(text))
+            case "call":
+                seconds = await self.webhooks.call(name)
+                if seconds is not None and seconds <= SOON_SECONDS and self._in_background:
+                    self._spawn(self._try_later(name, seconds))
+
+    async def _try_later(self, name: str, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        await self._try(name)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

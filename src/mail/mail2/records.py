@@ -1,0 +1,259 @@
+"""What a host of MAIL 2.0 stores: rows of JSON, each at a place."""
+
+from collections.abc import Mapping
+from dataclasses import field
+from datetime import UTC, datetime
+from functools import cache
+from typing import Annotated, Any, Literal, Self, cast
+from uuid import UUID
+
+from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter
+from pydantic_core import to_json
+
+from mail.core.protocol.clock import Clock
+from mail.core.protocol.values import value
+from mail.core.task.rows import Times
+from mail.mail2.addresses import AccountKind, Address, AddressText, Slug
+
+ACCOUNTS, MESSAGES = "mail2:accounts", "mail2:messages"
+SWARMS, LISTS, WEBHOOKS = "mail2:swarms", "mail2:lists", "mail2:webhooks"
+
+BoxName = Literal["inbox", "outbox", "drafts", "trash"]
+BOXES: tuple[BoxName, ...] = ("inbox", "outbox", "drafts", "trash")
+
+MAX_RECIPIENTS = 1_000
+MAX_TAGS = 100
+
+
+LEASE_SECONDS = 30.0
+"""Seconds after which another process takes up work."""
+
+
+def box(name: BoxName, of: str) -> str:
+    """Return the place of a box; `of` is `Account.box`."""
+    return f"mail2:{name}:{of}"
+
+
+def sessions(account: str) -> str:
+    """Return the place of the sessions of an account."""
+    return f"mail2:sessions:{account}"
+
+
+def format_utc(time: datetime) -> str:
+    """Return a time in RFC 3339, in UTC, with microseconds: such texts sort as the times do."""
+    return time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def read_utc(text: str) -> str:
+    """Return a time of another program as `format_utc` writes it. Raises ValueError."""
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError("the time has no zone")
+    return format_utc(time)
+
+
+Subject = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+Body = Annotated[str, StringConstraints(min_length=1, max_length=65_535)]
+MessageId = Annotated[str, AfterValidator(lambda text: str(UUID(text)))]
+Tags = Annotated[tuple[Slug, ...], Field(max_length=MAX_TAGS)]
+Recipients = Annotated[tuple[AddressText, ...], Field(min_length=1, max_length=MAX_RECIPIENTS)]
+
+
+class Row:
+    """A row. Fields that a later version has stored are ignored."""
+
+    @property
+    def text(self) -> str:
+        """The text of the row."""
+        return to_json(self).decode()
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Return what a row says."""
+        return cast(Self, _reader(cast("Any", cls)).validate_json(text))
+
+
+@cache
+def _reader(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+@value
+class Account(Row):
+    """A user, admin, daemon or outside agent of this host.
+
+    Attributes:
+        box: names its boxes; an account that is made in place of a deleted one has others.
+        epoch: changes with the password: sessions of an earlier epoch have ended.
+        password: its hash; empty if the account has none, and its owner uses API keys.
+    """
+
+    kind: AccountKind
+    name: str
+    swarm: str
+    box: str
+    epoch: str
+    password: str
+    created: str
+
+    @property
+    def key(self) -> str:
+        """The local address."""
+        return Address(self.kind, self.name, self.swarm).key
+
+
+@value
+class Message(Row):
+    """A message; it never changes."""
+
+    message_id: MessageId
+    sender: AddressText
+    recipients: Recipients
+    subject: Subject
+    body: Body
+    sent_at: Annotated[str, AfterValidator(read_utc)]
+    reply_to: MessageId | None = None
+    tags: Tags = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    mail_version: Literal["2.0"] = "2.0"
+
+
+@value
+class InboxRow(Row):
+    """An entry of an inbox; also one of a trash, with the time at which it came there."""
+
+    sender: str
+    subject: str
+    body_size: int
+    sent_at: str
+    received_at: str
+    delivered_by: str
+    is_read: bool = False
+    trashed_at: str = ""
+
+    @property
+    def times(self) -> Times:
+        """Where the entry stands in its box."""
+        return Times(self.trashed_at or self.received_at, self.sent_at)
+
+
+@value
+class Undelivered(Row):
+    """A recipient that a message could not be delivered to, and why."""
+
+    recipient: str
+    reason: str
+
+
+@value
+class OutboxRow(Row):
+    """An entry of an outbox.
+
+    Attributes:
+        delivered_at: when the message was in all inboxes; None before, and if it can't be in all of them.
+        undelivered: the recipients whom it does not reach.
+        digest: of the request, if that had an idempotency key.
+    """
+
+    recipients: tuple[str, ...]
+    subject: str
+    body_size: int
+    sent_at: str
+    delivered_at: str | None = None
+    delivered_by: str | None = None
+    undelivered: tuple[Undelivered, ...] = ()
+    digest: str = ""
+
+    @property
+    def times(self) -> Times:
+        """Where the entry stands in its box."""
+        return Times(self.sent_at, self.sent_at)
+
+
+@value
+class DraftRow(Row):
+    """A draft."""
+
+    subject: str
+    body: str
+    created_at: str
+    updated_at: str
+    reply_to: str | None = None
+    tags: tuple[str, ...] = ()
+
+    @property
+    def times(self) -> Times:
+        """Where the draft stands in its box."""
+        return Times(self.created_at, self.created_at)
+
+
+WorkKind = Literal["deliver", "purge", "call"]
+
+
+@value
+class Work(Row):
+    """What any row of `WORK` says.
+
+    Attributes:
+        due: when to take it up, in seconds since the epoch; until then, the process that has set it may work on it.
+    """
+
+    due: float
+    work: WorkKind
+
+
+@value
+class Delivery(Row):
+    """The rest of a delivery.
+
+    Attributes:
+        outbox: the box of the sender; empty for a message from another host.
+        received_at: the time of all its entries.
+        left: the boxes that the message still has to get into.
+        agents: the agents among its recipients whose webhooks are called then, each with the list that it was
+            addressed by, or an empty text.
+    """
+
+    due: float
+    outbox: str
+    received_at: str
+    left: tuple[str, ...]
+    agents: tuple[tuple[str, str], ...] = ()
+    work: Literal["deliver"] = "deliver"
+
+
+@value
+class Purge(Row):
+    """The boxes of a deleted account have to be emptied."""
+
+    due: float
+    box: str
+    work: Literal["purge"] = "purge"
+
+
+@value
+class Call(Row):
+    """A webhook has to be called for an agent that has got a message; `agent` and `by_list` are local addresses."""
+
+    due: float
+    webhook_id: str
+    message_id: str
+    agent: str
+    by_list: str
+    attempt: int = 0
+    work: Literal["call"] = "call"
+
+
+class Stamps:
+    """Times as MAIL 2.0 writes them; those of a process differ, so that boxes have an order."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last = 0
+
+    def now(self) -> str:
+        """Return the time, or that of the last call and a microsecond."""
+        self._last = max(int(self._clock.now().timestamp() * 1e6), self._last + 1)
+        return format_utc(
+            datetime.fromtimestamp(self._last // 10**6, UTC).replace(microsecond=self._last % 10**6)
+        )

@@ -1,0 +1,208 @@
+"""Delivery of MAIL 2.0 in several writes: each message gets into each box once, also if processes die."""
+
+import hmac
+import json
+from collections.abc import AsyncIterator, Sequence
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from support.engines.adapters import StoreAdapter
+from support.mail2 import HOST, NEW_LIST, Person, Stage
+
+from mail.core.task.rows import Rows, Write
+from mail.mail2 import WORK
+from mail.mail2.records import Call
+
+MEMBERS = 7
+
+
+class Died(Exception):
+    """The process has died at a write."""
+
+
+class Narrow:
+    """Rows of which one write takes few, in a process that dies at a write: before it happens, or right after it."""
+
+    write_limit = 3
+
+    def __init__(self, rows: Rows, *, dies_at: int = -1) -> None:
+        self._rows = rows
+        self.left = dies_at
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._rows, name)
+
+    async def write(self, writes: Sequence[Write]) -> bool:
+        assert sum(write.times is not None for write in writes) <= self.write_limit
+        if self.left == 0:
+            raise Died
+        self.left -= 2
+        done = await self._rows.write(writes)
+        if self.left == -1:
+            raise Died
+        return done
+
+
+@pytest.fixture
+async def stage(adapter: StoreAdapter, cheap_passwords: None) -> AsyncIterator[Stage]:
+    async with Stage(adapter.rows) as stage:
+        yield stage
+
+
+@pytest.fixture
+async def people(stage: Stage) -> list[Person]:
+    """The members of a list."""
+    people = [await stage.person(f"p{number}") for number in range(MEMBERS)]
+    root = await stage.person("root", "admin")
+    await root.post("/admin/lists", {**NEW_LIST, "members": [person.address for person in people]})
+    return people
+
+
+@pytest.mark.parametrize("point", range(10))
+async def test_a_message_reaches_all_members_once_although_processes_die(
+    stage: Stage, people: list[Person], point: int
+) -> None:
+    draft = await people[0].draft()
+    account = (await stage.host.accounts.find("user:p0"))["user:p0"]
+    dying = stage.another(Narrow(stage.rows, dies_at=point))  # type: ignore[arg-type]
+    row = await dying.boxes.draft(account, draft)
+    try:
+        sent = await dying.deliveries.send(account, row, (f"list:tea@team@{HOST}",), (), "key")
+        await dying.deliveries.finish(sent.message_id)
+    except Died:
+        pass
+    again = stage.another(Narrow(stage.rows))  # type: ignore[arg-type]
+    sent = await again.deliveries.send(account, row, (f"list:tea@team@{HOST}",), (), "key")
+    (entry,) = await people[0].box("outbox")
+    assert (entry["delivered_at"] is None) == bool(await stage.rows.find(WORK, ""))
+    await again.begin(sent.message_id)
+    assert [await person.subjects() for person in people] == [["Tea"]] * MEMBERS
+    assert {(await person.box("inbox"))[0]["received_at"] for person in people} == {sent.sent_at}
+    (entry,) = await people[0].box("outbox")
+    assert entry["delivered_at"] >= sent.sent_at
+    assert await stage.rows.find(WORK, "") == []
+
+
+async def test_what_was_deleted_meanwhile_stays_deleted(stage: Stage, people: list[Person]) -> None:
+    account = (await stage.host.accounts.find("user:p0"))["user:p0"]
+    narrow = stage.another(Narrow(stage.rows))  # type: ignore[arg-type]
+    row = await narrow.boxes.draft(account, await people[0].draft())
+    sent = await narrow.deliveries.send(account, row, (f"list:tea@team@{HOST}",), (), None)
+    assert await people[-1].box("inbox") == []
+    await people[0].ask("DELETE", f"/inbox/{sent.message_id}")
+    await people[0].ask("DELETE", f"/trash/{sent.message_id}")
+    await narrow.begin(sent.message_id)
+    assert await people[0].box("inbox") == []
+    assert await people[-1].subjects() == ["Tea"]
+
+
+async def test_another_process_resumes_what_is_due(stage: Stage, people: list[Person]) -> None:
+    account = (await stage.host.accounts.find("user:p0"))["user:p0"]
+    narrow = stage.another(Narrow(stage.rows))  # type: ignore[arg-type]
+    row = await narrow.boxes.draft(account, await people[0].draft())
+    await narrow.deliveries.send(account, row, (f"list:tea@team@{HOST}",), (), None)
+    await stage.another().resume()
+    assert await people[-1].box("inbox") == []  # for some seconds, it is the first process's
+    await make_due(stage)
+    await stage.another().resume()
+    assert await people[-1].subjects() == ["Tea"]
+
+
+async def make_due(stage: Stage) -> None:
+    """Let all work have waited for long."""
+    for name, text in await stage.rows.find(WORK, ""):
+        due = json.dumps({**json.loads(text), "due": 0.0})
+        assert await stage.rows.write([Write((WORK, name), due, text)])
+
+
+# ----------------------------------------------------------------------------------------------------------- webhooks
+
+
+@pytest.fixture
+async def root(stage: Stage) -> Person:
+    root = await stage.person("root", "admin")
+    body = {"agent_name": "claude", "swarm_name": "team", "agent_password": "pw"}
+    assert (await root.post("/admin/agents", body)).status_code == 200
+    return root
+
+
+HOOK = {"url": "https://hooks.test/mail", "events": ["mail.delivered"], "secret": "s3cret"}
+
+
+async def test_webhooks_are_managed_by_admins(root: Person) -> None:
+    made = (await root.post("/admin/webhooks", HOOK)).json()["webhook"]
+    assert made == {"webhook_id": made["webhook_id"], **HOOK}
+    assert made["webhook_id"].startswith("wh_")
+    assert (await root.post("/admin/webhooks", {**HOOK, "secret": "other"})).json()["webhook"] == made
+    path = f"/admin/webhooks/{made['webhook_id']}"
+    assert (await root.get(path)).json()["webhook"] == made
+    assert (await root.get("/admin/webhooks")).json()["webhook_ids"] == [made["webhook_id"]]
+    assert (await root.ask("PATCH", path, json={"url": HOOK["url"]})).status_code == 422
+    changes = {"url": "https://hooks.test/other", "secret": "new"}
+    assert (await root.ask("PATCH", path, json=changes)).json()["webhook"] == {**made, **changes}
+    assert (await root.ask("DELETE", path)).json()["webhook"] == {**made, **changes}
+    assert (await root.get(path)).status_code == 404
+    for url in ("ftp://hooks.test", "https://private.test"):
+        assert (await root.post("/admin/webhooks", {**HOOK, "url": url})).status_code == 422
+
+
+async def test_a_webhook_is_called_for_each_agent_that_gets_a_message(stage: Stage, root: Person) -> None:
+    agent = f"claude@team@{HOST}"
+    await root.post("/admin/webhooks", HOOK)
+    await root.post("/admin/webhooks", {**HOOK, "url": "https://hooks.test/none", "events": []})
+    await root.post("/admin/lists", {**NEW_LIST, "members": [agent]})
+    await root.send(root.address)
+    sent = await root.send(agent, f"list:tea@team@{HOST}", tags=["a"])
+    await root.send(f"list:tea@team@{HOST}", subject="By list")
+    (url, headers, body), (_, _, by_list) = stage.receiver.got
+    event = json.loads(body)
+    assert url == HOOK["url"]
+    assert event["message"] == {
+        "message_id": f"msg_{sent['message_id']}", "reply_to": None, "sender": root.address, "recipient": agent,
+        "subject": "Tea", "body": "At four?", "tags": ["a"], "sent_at": sent["sent_at"], "swarm": "team",
+        "metadata": {},
+    }  # fmt: skip
+    assert event["event"] == "mail.delivered"
+    assert event["event_id"] == headers["X-MAIL-Event-Id"]
+    signed = headers["X-MAIL-Timestamp"].encode() + b"." + body
+    expected = hmac.new(b"s3cret", signed, sha256).hexdigest()
+    assert headers["X-MAIL-Signature"] == f"sha256={expected}"
+    assert json.loads(by_list)["message"]["metadata"] == {"list_address": f"list:tea@team@{HOST}"}
+    assert await stage.rows.find(WORK, "") == []
+
+
+async def test_a_call_is_repeated_until_it_succeeds_or_makes_no_sense(stage: Stage, root: Person) -> None:
+    await root.post("/admin/webhooks", HOOK)
+    stage.receiver.answers = [500, None, 429, 200, 404]
+    for count in (1, 2, 3):
+        if count == 1:
+            await root.send(f"claude@team@{HOST}")
+        ((event_id, text),) = await stage.rows.find(WORK, "")
+        assert (Call.read(text).attempt, len(stage.receiver.got)) == (count, count)
+        await stage.host.resume()  # it isn't due yet
+        assert len(stage.receiver.got) == count
+        await make_due(stage)
+        await stage.host.resume()
+    assert {headers["X-MAIL-Event-Id"] for _, headers, _ in stage.receiver.got} == {event_id}
+    assert await stage.rows.find(WORK, "") == []
+    await root.send(f"claude@team@{HOST}")
+    assert await stage.rows.find(WORK, "") == []
+    stage.receiver.answers = [500] * 7
+    await root.send(f"claude@team@{HOST}")
+    for _ in range(7):
+        await make_due(stage)
+        await stage.host.resume()
+    assert await stage.rows.find(WORK, "") == []
+    assert len(stage.receiver.got) == 4 + 1 + 6
+
+
+async def test_the_calls_of_a_deleted_webhook_end(stage: Stage, root: Person) -> None:
+    webhook = (await root.post("/admin/webhooks", HOOK)).json()["webhook"]
+    stage.receiver.answers = [500]
+    await root.send(f"claude@team@{HOST}")
+    await root.ask("DELETE", f"/admin/webhooks/{webhook['webhook_id']}")
+    await make_due(stage)
+    await stage.host.resume()
+    assert len(stage.receiver.got) == 1
+    assert await stage.rows.find(WORK, "") == []

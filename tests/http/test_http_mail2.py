@@ -1,0 +1,196 @@
+"""MAIL 2.0: what is not valid, who may do what, and answers that no store makes different."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from support.engines.adapters import SQLiteAdapter
+from support.mail2 import HOST, NEW_LIST, Person, Stage
+
+from mail.core.task.documents import IN_MEMORY
+
+
+@pytest.fixture
+async def stage(cheap_passwords: None) -> AsyncIterator[Stage]:
+    adapter = SQLiteAdapter(IN_MEMORY)
+    await adapter.open()
+    async with Stage(adapter.rows) as stage:
+        yield stage
+    await adapter.close()
+
+
+@pytest.fixture
+async def ann(stage: Stage) -> Person:
+    return await stage.person("ann")
+
+
+@pytest.fixture
+async def bob(stage: Stage) -> Person:
+    return await stage.person("bob")
+
+
+@pytest.fixture
+async def root(stage: Stage) -> Person:
+    return await stage.person("root", "admin")
+
+
+def detail(answer: Any) -> Any:
+    return answer.json()["detail"]
+
+
+async def test_texts_may_have_nuls_and_any_letter(ann: Person) -> None:
+    body = "a\0b\r\n\U0001f375" * 100
+    sent = await ann.send(ann.address, subject="\0\n", body=body)
+    assert (await ann.get(f"/inbox/{sent['message_id']}")).json()["entry"]["message"]["body"] == body
+    assert (await ann.box("inbox"))[0]["body_size"] == len(body)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [{"limit": 0}, {"limit": 101}, {"offset": -1}, {"order": "up"}, {"sort_by": "size"}, {"unread": 1}],
+)
+async def test_a_query_that_is_not_valid(ann: Person, query: dict[str, Any]) -> None:
+    answer = await ann.get("/inbox", **query)
+    assert answer.status_code == 422
+    (problem,) = detail(answer)
+    assert {"type", "loc", "msg", "input"} <= problem.keys()
+    assert problem["loc"] == ["query", next(iter(query))]
+
+
+async def test_drafts_have_no_time_of_sending(ann: Person) -> None:
+    answer = await ann.get("/drafts", sort_by="sent_at")
+    assert (answer.status_code, type(detail(answer))) == (422, str)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "loc"),
+    [
+        ("/drafts", {"subject": "", "body": "b"}, ["body", "subject"]),
+        ("/drafts", {"subject": "s" * 257, "body": "b"}, ["body", "subject"]),
+        ("/drafts", {"subject": "s", "body": "b" * 65_536}, ["body", "body"]),
+        ("/drafts", {"subject": "s"}, ["body", "body"]),
+        ("/drafts", {"subject": "s", "body": "b", "tags": ["No"]}, ["body", "tags", 0]),
+        ("/drafts", {"subject": "s", "body": "b", "reply_to": "x"}, ["body", "reply_to"]),
+        ("/drafts/x/send", {"recipients": []}, ["body", "recipients"]),
+        ("/drafts/x/send", {"recipients": ["agent@swarm"]}, ["body", "recipients", 0]),
+        ("/drafts/x/send", {"recipients": [f"user:ann@{HOST}\n"]}, ["body", "recipients", 0]),
+    ],
+)
+async def test_a_body_that_is_not_valid(ann: Person, path: str, body: Any, loc: list[Any]) -> None:
+    answer = await ann.post(path, body)
+    assert answer.status_code == 422
+    assert [problem["loc"] for problem in detail(answer)] == [loc]
+
+
+async def test_the_server_names_its_protocol_and_its_health(stage: Stage) -> None:
+    for path in ("", "/"):
+        answer = (await stage.anonymous("GET", path)).json()
+        assert (answer["protocol_name"], answer["protocol_version"]) == ("mail", "2.0")
+        assert answer["uptime"] >= 0
+    assert (await stage.anonymous("GET", "/health")).json() == {"status": "ok"}
+
+
+async def test_errors_are_those_of_the_protocol(stage: Stage, ann: Person) -> None:
+    for method, path, status, text in (
+        ("GET", "/nothing", 404, "Not Found"),
+        ("PUT", "/inbox", 405, "Method Not Allowed"),
+        ("HEAD", "/inbox", 405, None),
+        ("OPTIONS", "/inbox", 405, "Method Not Allowed"),
+        ("GET", "/inbox/x", 404, "there is no 'x' in this box"),
+        ("GET", "/swarms/A_B", 422, "'A_B' is not the name of a swarm"),
+    ):
+        answer = await ann.ask(method, path)
+        assert answer.status_code == status, path
+        assert text is None or detail(answer) == text
+    refused = await stage.anonymous("GET", "/inbox")
+    assert (refused.status_code, detail(refused)) == (401, "could not validate credentials")
+    assert refused.headers["www-authenticate"] == "Bearer"
+    is_json = {"Content-Type": "application/json"}
+    malformed = await ann.ask("POST", "/drafts", content=b"{no", headers=is_json)
+    assert (malformed.status_code, detail(malformed)[0]["type"]) == (422, "json_invalid")
+    surrogate = await ann.ask(
+        "POST", "/drafts", content=b'{"subject": "\\ud800", "body": "b"}', headers=is_json
+    )
+    assert (surrogate.status_code, detail(surrogate)[0]["loc"]) == (422, ["body", "subject"])
+    assert (await stage.anonymous("POST", "/drafts", content=b"{no", headers=is_json)).status_code == 401
+
+
+async def test_a_wrong_role_is_401(stage: Stage, ann: Person, root: Person) -> None:
+    for person, method, path in (
+        (ann, "GET", "/admin/users"),
+        (ann, "POST", "/daemon/message-buffer/clear"),
+        (root, "POST", "/daemon/message-buffer/clear"),
+    ):
+        answer = await person.ask(method, path)
+        assert (answer.status_code, detail(answer)) == (401, "could not validate credentials")
+    other_swarm = Person(stage, stage.server.keys["agent"], "")
+    assert (await other_swarm.get("/inbox")).status_code == 401
+
+
+async def test_an_account_tells_who_it_is(stage: Stage, ann: Person, root: Person) -> None:
+    for person, expected in (
+        (ann, {"ua_type": "user", "user_id": "ann", "host": HOST}),
+        (root, {"ua_type": "admin", "admin_id": "root", "host": HOST}),
+    ):
+        answer = (await person.get("/auth/whoami")).json()
+        assert answer == {"user_agent": {"user_agent": expected}, "metadata": {}}
+
+
+async def test_a_login_needs_a_name_and_a_password(stage: Stage) -> None:
+    for form in ({"username": "x"}, {"username": "x", "password": ""}, {"password": "x"}):
+        answer = await stage.anonymous("POST", "/auth/token", data=form)
+        assert answer.status_code == 422
+        assert [problem["type"] for problem in detail(answer)] == ["missing"]
+    answer = await stage.token("x", "x", grant_type="code")
+    assert (answer.status_code, detail(answer)[0]["loc"]) == (422, ["body", "grant_type"])
+
+
+async def test_lists_are_managed_by_admins(ann: Person, bob: Person, root: Person) -> None:
+    made = (await root.post("/admin/lists", NEW_LIST)).json()["mail_list"]
+    assert (await root.post("/admin/lists", NEW_LIST)).status_code == 409
+    for path in ("/lists/tea@team", "/lists/tea%40team", f"/lists/list:tea@team@{HOST}"):
+        assert (await ann.get(path)).json()["mail_list"] == made
+    assert (
+        (await root.get("/admin/lists")).json()["lists"]
+        == (await ann.get("/lists")).json()["lists"]
+        == [made]
+    )
+    for path, status in (
+        ("/lists/none@team", 404),
+        ("/lists/tea", 422),
+        ("/lists/tea@team@elsewhere.test", 422),
+    ):
+        assert (await ann.get(path)).status_code == status
+    members = "/admin/lists/tea@team/members"
+    assert (await root.post(members, {"member_address": bob.address})).json()["mail_list"]["members"] == [
+        bob.address
+    ]
+    assert (await root.ask("DELETE", f"{members}/{bob.address}")).json()["mail_list"]["members"] == []
+    for field, word, status in (
+        ("visibility", "private", 501),
+        ("join_policy", "approval", 501),
+        ("send_policy", "x", 422),
+    ):
+        for answer in (
+            await root.ask("PATCH", "/admin/lists/tea@team", json={"policy": {field: word}}),
+            await root.post("/admin/lists", {**NEW_LIST, "name": "other", "policy": {field: word}}),
+        ):
+            assert answer.status_code == status
+    assert (await root.ask("PATCH", "/admin/lists/tea@team", json={})).status_code == 200
+    assert (await root.ask("DELETE", "/admin/lists/tea@team")).status_code == 200
+    assert (await ann.get("/lists/tea@team")).status_code == 404
+
+
+async def test_swarms(ann: Person, root: Person) -> None:
+    body = {"name": "team", "description": "Tea makers", "keywords": ["tea"]}
+    made = {"swarm": {**body, "agents": [], "metadata": {}}, "metadata": {}}
+    assert (await root.post("/admin/swarms", {"name": "team"})).status_code == 422
+    assert (await root.post("/admin/swarms", body)).json() == made
+    assert (await root.post("/admin/swarms", body)).status_code == 409
+    await root.post("/admin/agents", {"agent_name": "claude", "swarm_name": "team", "agent_password": "pw"})
+    assert (await ann.get("/swarms")).json() == {"swarms": [{**body, "num_agents": 1}], "metadata": {}}
+    assert len((await ann.get("/swarms/team")).json()["swarm"]["agents"]) == 1
+    assert (await ann.get("/swarms/team/health")).json() == {"status": "ok"}
+    assert (await root.ask("DELETE", "/admin/swarms/team")).json()["swarm"]["name"] == "team"
+    for path in ("/swarms/team", "/swarms/team/health"):
+        assert (await ann.get(path)).status_code == 404
