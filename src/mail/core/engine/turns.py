@@ -446,9 +446,11 @@ class Turns:
             if not running:
                 del self._running[key]
             self._suspects.note_end()
-            if activity is not None and self.live.watched and activity.is_watched:
-                activity.end(outcome, done if isinstance(done, Lease) else None)
-                await self.live.flush(key)
+            if activity is not None:
+                activity.release()
+                if self.live.watched and activity.is_watched:
+                    activity.end(outcome, done if isinstance(done, Lease) else None)
+                    await self.live.flush(key)
         if isinstance(done, TaskChange):
             if wiring.observers:
                 wiring.observe(done)
