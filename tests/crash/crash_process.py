@@ -161,7 +161,8 @@ class Life:
         checked["park"] = self._park
         store: Any = FaultyPort(self.inner, "store", self.points, **checked)
         queue = FaultyPort(queue, "queue", self.points)
-        self.runtime = _Runtime(self._swarm(), store, queue, self.clock)
+        urls = {"webhooks": self.webhooks, "base_url": "https://mail.example"}
+        self.runtime = _Runtime(self._swarm(), store, queue, self.clock, **urls)
         self.clients = Clients(self.runtime, self.inner, self.points, self.logs, self.patience)
         workers = LocalWorkers(self.runtime, queue)
         self.points.hit("before start")
@@ -178,6 +179,11 @@ class Life:
         waker.cancel()
         if self.violations:
             raise Violation("\n".join(self.violations))
+
+    @property
+    def webhooks(self) -> Any:
+        """What delivers events, if anything."""
+        return None
 
     async def _serve_clients(self) -> None:
         await asyncio.gather(self.clients.be_ann(), self.clients.be_bob())

@@ -22,6 +22,7 @@ from mail.adapters.sqlite.database import commit_id
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.decisions import callbacks
 from mail.core.engine.cancelled_calls import CALLS_AT_ONCE, CancelledCalls
+from mail.core.engine.guards import TurnGuards
 from mail.core.engine.recovery import Recovery, Swept
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.leases import Lease
@@ -257,6 +258,26 @@ def forgotten_early_results() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def late_guards() -> Iterator[None]:
+    """A reply is stored before its guards have judged it."""
+    judge = TurnGuards.judge
+
+    async def keep_first(self: TurnGuards, output: Checkpoint, recipient: str) -> Checkpoint:
+        await self._keep(output)
+        return await judge(self, output, recipient)
+
+    with patch.object(TurnGuards, "judge", keep_first):
+        yield
+
+
+@contextmanager
+def forgotten_refusals() -> Iterator[None]:
+    """A call runs although a guard has refused it."""
+    with patch.object(Checkpoint, "refusal", lambda self, place: None):
+        yield
+
+
 SABOTAGES: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "torn commits": torn_commits,
     "forgotten checkpoints": forgotten_checkpoints,
@@ -273,4 +294,6 @@ SABOTAGES: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "stolen leases": stolen_leases,
     "forgotten cancellations": forgotten_cancellations,
     "forgotten early results": forgotten_early_results,
+    "late guards": late_guards,
+    "forgotten refusals": forgotten_refusals,
 }

@@ -8,7 +8,8 @@ died, and which points the last one passed. What can be ordered:
     again     whether the last fate befalls all, until one survives
     heirs     whether the leases of the dead still hold
     twins     instead of fates: for each of two processes at once, what befalls it and those that take its place
-    life      "later" for the scenario of `crash_later`; by default that of `crash_scenario`
+    life      "later", "reviews" or "guards" for the scenario of the module `crash_…` of that name; by default that of
+              `crash_scenario`
     sabotage  a bug of `crash_sabotage`
     patience  seconds after which the scenario hangs
     seed      of what is left to chance
@@ -31,9 +32,11 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from crash_guards import GuardedLife
 from crash_later import LaterLife
 from crash_points import read_lines
 from crash_process import Life
+from crash_reviews import ReviewLife
 from crash_sabotage import SABOTAGES
 from crash_swarm import TWINS, Heir, Inspector, SharedClock, Twin
 from crash_worlds import AheadClock, DynamoDBWorld, PostgresWorld, SQLiteWorld, World
@@ -47,6 +50,8 @@ GLANCE_SECONDS = 0.005
 RESTART_SECONDS = 0.05
 NAP_SECONDS = 0.3
 SHARED_MEMORY = Path("/dev/shm")
+
+LIVES: dict[str, type[Life]] = {"": Life, "later": LaterLife, "reviews": ReviewLife, "guards": GuardedLife}
 
 Order = dict[str, Any]
 Answer = dict[str, Any]
@@ -126,7 +131,7 @@ def run(order: Order) -> Answer:
 def _run_chain(order: Order, folder: Path, world: World) -> Answer:
     """One life after the other."""
     deaths: list[str] = []
-    first = LaterLife if order.get("life") == "later" else Life
+    first = LIVES[order.get("life") or ""]
     kind, lease_seconds = (Heir, 0.0) if order.get("heirs") else (first, world.lease_seconds)
     for number, fate in enumerate(_fates(order)):
         life = (kind if deaths else first)(

@@ -1,6 +1,7 @@
-"""Actions that finish later: the server is killed at every point, and no call is lost, none ends twice.
+"""Actions that finish later, and calls on which reviewers decide: the server is killed at every point, and no call is
+lost, none ends or is decided twice, and a request goes out under one id.
 
-`crash_later` has the scenario; MAIL_CRASH_ENGINES is as in `test_crash_stores`.
+`crash_later` and `crash_reviews` have the scenarios; MAIL_CRASH_ENGINES is as in `test_crash_stores`.
 """
 
 import os
@@ -26,22 +27,34 @@ from support.engines.postgres import has_postgres, postgres_server
 ENGINES = [name for name in os.environ.get("MAIL_CRASH_ENGINES", "ministack").split(",") if name in SERVERS]
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres", *(f"dynamodb-{name}" for name in ENGINES)])
-def zygote(request: pytest.FixtureRequest) -> Iterator[Zygote]:
+WORLDS = ["sqlite", "postgres", *(f"dynamodb-{name}" for name in ENGINES)]
+POINTS = {
+    "later": ("action", "on_cancel", "store.put_wait", "store.claim", "store.list_waits"),
+    "reviews": ("request", "decision", "store.find_asks", "store.claim", "store.commit"),
+}
+
+
+@pytest.fixture(scope="module", params=POINTS)
+def life(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module", params=WORLDS)
+def zygote(request: pytest.FixtureRequest, life: str) -> Iterator[Zygote]:
     world, _, engine = request.param.partition("-")
     environment = aws_environment(endpoint(engine)) if engine else {}
     if world == "postgres":
         if not has_postgres():
             pytest.skip("PostgreSQL is not installed")
         environment = {"MAIL_CRASH_POSTGRES": postgres_server().url()}
-    with Zygote(world, environment, life="later") as process:
+    with Zygote(world, environment, life=life) as process:
         yield process
 
 
-def test_the_points_of_calls_are_among_them(zygote: Zygote) -> None:
+def test_the_points_of_calls_are_among_them(zygote: Zygote, life: str) -> None:
     seen = {label_of(point) for point in zygote.points}
     for when in ("before", "after"):
-        for where in ("action", "on_cancel", "store.put_wait", "store.claim", "store.list_waits"):
+        for where in POINTS[life]:
             assert f"{when} {where}" in seen
 
 

@@ -21,64 +21,13 @@ from mail.server.process import serving
 from mail.testing.agents import build_swarm, complete
 from mail.utils import auth
 
-PROTECTED = [
-    ("GET", "/whoami", {"user": 200, "admin": 200, "agent": 403}),
-    ("GET", "/status", {"user": 200, "admin": 200, "agent": 403}),
-    ("GET", "/tasks", {"user": 200, "admin": 200, "agent": 403}),
-    ("GET", "/task?task_id=t", {"user": 404, "admin": 404, "agent": 403}),
-    ("DELETE", "/task?task_id=t", {"user": 404, "admin": 404, "agent": 403}),
-    ("DELETE", "/task/calls/c1?task_id=t", {"user": 404, "admin": 404, "agent": 403}),
-    ("DELETE", "/task/timers/t1?task_id=t", {"user": 404, "admin": 404, "agent": 403}),
-    ("GET", "/task/turn?task_id=t&seq=1", {"user": 404, "admin": 404, "agent": 403}),
-    ("GET", "/task/stream?task_id=t", {"user": 404, "admin": 404, "agent": 403}),
-    ("GET", "/threads", {"user": 200, "admin": 200, "agent": 403}),
-    ("GET", "/threads/t", {"user": 404, "admin": 404, "agent": 403}),
-    ("POST", "/message", {"user": 400, "admin": 400, "agent": 403}),
-    ("POST", "/health", {"user": 403, "admin": 400, "agent": 403}),
-    ("GET", "/tokens", {"user": 403, "admin": 200, "agent": 403}),
-    ("POST", "/tokens", {"user": 403, "admin": 400, "agent": 403}),
-    ("DELETE", "/tokens/0", {"user": 403, "admin": 404, "agent": 403}),
-    ("GET", "/audit", {"user": 403, "admin": 200, "agent": 403}),
-    ("POST", "/sign-in-links", {"user": 201, "admin": 201, "agent": 403}),
-    ("POST", "/sign-out", {"user": 200, "admin": 200, "agent": 403}),
-    ("GET", "/swarms?all=true", {"user": 403, "admin": 200, "agent": 403}),
-    ("POST", "/swarms/check", {"user": 403, "admin": 400, "agent": 403}),
-    ("POST", "/swarms", {"user": 403, "admin": 400, "agent": 403}),
-    ("DELETE", "/swarms/b", {"user": 403, "admin": 404, "agent": 403}),
-    ("GET", "/swarms/dump", {"user": 403, "admin": 404, "agent": 403}),
-    ("GET", "/swarms/versions", {"user": 403, "admin": 200, "agent": 403}),
-    ("POST", "/swarms/load", {"user": 403, "admin": 400, "agent": 403}),
-    ("GET", "/usage", {"user": 200, "admin": 200, "agent": 403}),
-    ("POST", "/task/fork", {"user": 400, "admin": 400, "agent": 403}),
-    ("GET", "/dead-letters", {"user": 200, "admin": 200, "agent": 403}),
-    ("POST", "/dead-letters/redrive", {"user": 400, "admin": 400, "agent": 403}),
-    ("POST", "/dead-letters/discard", {"user": 400, "admin": 400, "agent": 403}),
-    ("GET", "/swarm", {"user": 200, "admin": 200, "agent": 403}),
-    ("GET", "/webhooks", {"user": 200, "admin": 200, "agent": 403}),
-    ("GET", "/approvals", {"user": 200, "admin": 200, "agent": 403}),
-    ("GET", "/approvals/a", {"user": 404, "admin": 404, "agent": 403}),
-    ("POST", "/approvals/a", {"user": 400, "admin": 400, "agent": 403}),
-    ("GET", "/schedules", {"user": 200, "admin": 200, "agent": 403}),
-    ("POST", "/schedules", {"user": 400, "admin": 400, "agent": 403}),
-    ("GET", "/schedules/s", {"user": 404, "admin": 404, "agent": 403}),
-    ("POST", "/schedules/s", {"user": 400, "admin": 400, "agent": 403}),
-    ("DELETE", "/schedules/s", {"user": 404, "admin": 404, "agent": 403}),
-    ("POST", "/schedules/s/run", {"user": 404, "admin": 404, "agent": 403}),
-]
 NO_KEYS = ["", "x", "Bearer", "Basic abc", "Bearer a b", "bearer unknown", "Token t", "Bearer,key"]
 
 
-@pytest.mark.parametrize(("method", "path", "statuses"), PROTECTED)
-async def test_roles(server: HTTPServer, method: str, path: str, statuses: dict[str, int]) -> None:
-    for role, status in statuses.items():
-        response = await server.client.request(method, path, headers=server.headers(role))
-        assert response.status_code == status, role
-        if status == 403:
-            assert role in response.json()["detail"]
-
-
-@pytest.mark.parametrize(("method", "path", "_statuses"), PROTECTED)
-async def test_no_key(server: HTTPServer, method: str, path: str, _statuses: object) -> None:
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", "/whoami"), ("POST", "/message"), ("GET", "/task/stream?task_id=t")]
+)
+async def test_no_key(server: HTTPServer, method: str, path: str) -> None:
     for header in NO_KEYS:
         response = await server.client.request(method, path, headers={"Authorization": header})
         assert response.status_code == 401

@@ -106,7 +106,6 @@ reason = "never"
         ("look_up", {}, {}, ALLOW),
         ("search_web", {}, {}, ALLOW),
         ("refund", {"amount": 100}, {}, ALLOW),
-        ("refund", {"amount": 100}, {"agent": "clerk~2"}, ALLOW),
         ("refund", {"amount": 101}, {}, AskPerson("Is it right?")),
         ("refund", {}, {}, AskPerson("Is it right?")),
         ("refund", {"amount": 5}, {"agent": "chief"}, AskPerson("Is it right?")),

@@ -218,6 +218,9 @@ def test_what_no_other_item_shows_is_a_note() -> None:
     timeline.add(KIND.TEXT_ANSWER, "it is an answer", agent="lead", taken_as="send_response")
     cut = {"begin": 3, "references": 4, "summary": "It rained."}
     timeline.add(KIND.CONTEXT_CUT, "the context was cut", agent="lead", **cut)
+    judged = {"guards": ["g"], "on": "answer"}
+    timeline.add(KIND.GUARD_DECISION, "guard g allowed it", agent="lead", outcome="allow", **judged)
+    timeline.add(KIND.GUARD_DECISION, "guard g refused it", agent="lead", outcome="refuse", **judged)
     timeline.add(KIND.WEBHOOK_ERROR, "webhook w is removed", hook="w")
     notes = [item for item in timeline.items() if item.kind == "note"]
     assert [(note.agent, note.name, note.text, note.recipients) for note in notes] == [
@@ -225,6 +228,7 @@ def test_what_no_other_item_shows_is_a_note() -> None:
         ("", "tool call error", "no such tool", ("lead",)),
         ("lead", "text_answer", "Hm.", ()),
         ("lead", "context_cut", "the context was cut\n\nIt rained.", ()),
+        ("lead", "guard_decision", "guard g refused it", ()),
         ("", "webhook_error", "webhook w is removed", ()),
     ]
 

@@ -203,3 +203,5 @@ def test_what_an_agent_did_in_words() -> None:
     assert did((KIND.TURN_DISCARDED, {"agent": "boss"})) == "is interrupted"
     cut = (KIND.CONTEXT_CUT, {"agent": "boss", "begin": 3, "references": 4})
     assert did(cut, ask("a")) == "shortens its context, asks a"
+    refused = {"agent": "boss", "guards": ["strict"], "on": "message", "outcome": "refuse"}
+    assert did((KIND.GUARD_DECISION, refused)) == "is refused by guard strict"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from mail.cli.command import Command, Namespace, option, positional
+from mail.cli.command import Command, Handler, Namespace, option, positional
 from mail.cli.output import Output
 from mail.cli.session import Session
 from mail.cli.values import JSON, json_object
@@ -36,29 +36,23 @@ def show_approval(answer: Mapping[str, Any], output: Output) -> None:
         output.text(f"  You can't decide; it waits for: {', '.join(answer['reviewers'])}")
 
 
-async def approve(session: Session, given: Namespace) -> None:
-    """Approve a call, or edit it."""
-    await _decide(session, given, "approve" if given.arguments is None else "edit")
+def _decide(decision: Literal["approve", "reject"]) -> Handler:
+    """Return what makes a decision on the arguments that the server has now, or on those of `--sha256` only."""
 
+    async def decide(session: Session, given: Namespace) -> None:
+        call = await session.client.get_approval(given.approval_id)
+        edited = getattr(given, "arguments", None)
+        answer = await session.client.decide_approval(
+            given.approval_id,
+            decision if edited is None else "edit",
+            arguments=edited,
+            reason=given.reason,
+            arguments_sha256=given.sha256 or call["arguments_sha256"],
+        )
+        said = f"{answer['decision']}: {call['name']} with {call['arguments_text']}"
+        session.output.result(answer, lambda: session.output.text(said))
 
-async def reject(session: Session, given: Namespace) -> None:
-    """Reject a call."""
-    await _decide(session, given, "reject")
-
-
-async def _decide(session: Session, given: Namespace, decision: Literal["approve", "edit", "reject"]) -> None:
-    """Make a decision on the arguments that are printed first: the server refuses it for others."""
-    call = await session.client.get_approval(given.approval_id)
-    answer = await session.client.decide_approval(
-        given.approval_id,
-        decision,
-        arguments=getattr(given, "arguments", None),
-        reason=given.reason,
-        arguments_sha256=given.sha256 or call["arguments_sha256"],
-    )
-    session.output.result(
-        answer, lambda: session.output.text(f"{decision}: {call['name']} with {call['arguments_text']}")
-    )
+    return decide
 
 
 _ID = positional("approval_id", "The id of the approval.", metavar="ID")
@@ -86,7 +80,7 @@ COMMANDS = (
         name="approvals-approve",
         shell_name="approvals approve",
         summary="Approve a call, so that it runs.",
-        handler=approve,
+        handler=_decide("approve"),
         arguments=(
             _ID,
             option("--arguments", help="A JSON object to call it with instead.", type=JSON(json_object)),
@@ -98,7 +92,7 @@ COMMANDS = (
         name="approvals-reject",
         shell_name="approvals reject",
         summary="Reject a call, so that it does not run.",
-        handler=reject,
+        handler=_decide("reject"),
         arguments=(_ID, option("--reason", help="Why; the agent reads it.", default=""), _SHA256),
     ),
 )

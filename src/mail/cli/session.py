@@ -197,7 +197,9 @@ class Session:
         if self.is_chat:
             return how_to_reply(questions)
         name = shlex.quote(task_id)
-        waiting = [question for question in questions if question.needs_approval]
+        if questions and all(question.reviewers for question in questions):
+            return f"See\n  {self.shell_command('approvals list')}"
+        waiting = [question for question in questions if question.needs_approval and not question.reviewers]
         if waiting:
             which = () if len(waiting) == 1 else ("--call", shlex.quote(waiting[0].call_id))
             if waiting[0].digest is not None:

@@ -19,8 +19,10 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, from_json, to_json
 from starlette.types import Message, Receive, Scope, Send
 
+from mail.core.decisions.cancel import MAX_REASON
 from mail.core.engine.pacing import LARGE, PIECE_BYTES
 from mail.core.protocol.error_text import did_you_mean, explain
+from mail.core.protocol.values import is_none
 from mail.core.task.events import EventKind
 from mail.core.task.webhooks import DEFAULT_EVENTS, NEVER_SENT, Webhook
 from mail.errors import BadRequest, PayloadTooLarge
@@ -41,6 +43,27 @@ class Given(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+
+class CallDecision(Given):
+    """A person's decision on a call."""
+
+    decision: Literal["approve", "edit", "reject"] = Field(
+        description="`approve` to run the call, `edit` to run it with other arguments, or `reject`."
+    )
+    arguments: dict[str, Any] | None = Field(
+        default=None, description="The arguments to run the call with, instead of the model's."
+    )
+    reason: str = Field(
+        default="", max_length=MAX_REASON, description="The agent reads why a call is rejected."
+    )
+    arguments_sha256: str | None = Field(
+        default=None,
+        exclude_if=is_none,
+        pattern="^[0-9a-f]{64}$",
+        description="The SHA-256 of the call's `arguments_text`, in hexadecimal: the decision is refused with 409 if "
+        "the call has other arguments.",
+    )
 
 
 def ignored_fields(

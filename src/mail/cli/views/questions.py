@@ -26,6 +26,7 @@ class Question:
     needs_approval: bool = False
     agent: str = ""
     arguments_text: str = ""
+    reviewers: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str | None:
@@ -36,7 +37,13 @@ class Question:
         from mail.core.protocol.question_text import describe_question
 
         return one_line(
-            describe_question(self.agent, self.name, self.arguments, needs_approval=self.needs_approval)
+            describe_question(
+                self.agent,
+                self.name,
+                self.arguments,
+                needs_approval=self.needs_approval,
+                reviewers=self.reviewers,
+            )
         )
 
 
@@ -50,6 +57,7 @@ def questions_of(calls: Iterable[Mapping[str, Any]]) -> tuple[Question, ...]:
             call.get("needs_approval") is True,
             str(call.get("agent") or ""),
             str(call.get("arguments_text") or ""),
+            tuple(call.get("reviewers") or ()),
         )
         for call in calls
         if not call.get("decision")

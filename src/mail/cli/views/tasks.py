@@ -49,6 +49,7 @@ class PendingCall(BaseModel):
     asks: UserQuestion | None = None
     needs_approval: bool = False
     arguments_text: str = ""
+    reviewers: list[str] = []
     decision: str | None = None
 
 

@@ -53,6 +53,7 @@ class _Call(BaseModel):
     id: str
     call_id: str | None = None
     needs_approval: bool = False
+    reviewers: tuple[str, ...] = ()
 
 
 _CALLS = TypeAdapter(list[_Call], config=ConfigDict(defer_build=True))
@@ -254,7 +255,11 @@ class Conversation:
                 continue
             name = question_argument(call.arguments) if not call.needs_approval else None
             words = describe_question(
-                self._asking, call.name, call.arguments, needs_approval=call.needs_approval
+                self._asking,
+                call.name,
+                call.arguments,
+                needs_approval=call.needs_approval,
+                reviewers=call.reviewers,
             )
             question = self._add(
                 Question,
@@ -264,6 +269,7 @@ class Conversation:
                 name=call.name,
                 arguments=call.arguments,
                 needs_approval=call.needs_approval,
+                reviewers=call.reviewers,
                 words=words,
                 **self._take_thoughts(self._asking),
                 asked=sent or (None if name is None else Asked(call.arguments[name], argument=name)),

@@ -29,15 +29,15 @@ from mail.core.task.guards import (
     Allow,
     AskPerson,
     Guard,
-    Judgement,
     Outcome,
     Refuse,
     Replace,
     Stage,
     Verdict,
 )
+from mail.core.task.mailboxes import agent_of
 from mail.core.task.swarm import SwarmCore
-from mail.core.task.turn_state import Checkpoint, Receipt
+from mail.core.task.turn_state import Checkpoint
 from mail.errors import AgentFault
 
 _RUN = frozenset({DiscoverSwarms.tool_name, ReadMore.tool_name})
@@ -58,6 +58,7 @@ class Case:
         is_json: whether its text is the arguments of a call, in JSON.
         may_ask: whether a person can decide on it.
         is_approved: whether a person has approved it just as it is.
+        is_changed: whether a verdict has put other words in its place.
     """
 
     place: int
@@ -66,6 +67,7 @@ class Case:
     is_json: bool = False
     may_ask: bool = False
     is_approved: bool = False
+    is_changed: bool = False
 
 
 def cases_of(output: Checkpoint, swarm: SwarmCore, turn: Turn, text_recipient: str) -> Iterator[Case]:
@@ -141,67 +143,59 @@ def failed_verdict(case: Case, guard: Guard, why: str) -> Verdict:
 
 
 def after(case: Case, verdict: Verdict) -> Case:
-    """Return what the next guard judges."""
-    if verdict.outcome is not Outcome.REPLACE:
-        return case
-    arguments = _arguments_in(verdict.by) if case.is_json else None
-    act = replace(case.act, text=verdict.by, arguments=case.act.arguments if arguments is None else arguments)
-    return replace(case, act=act)
+    """Return what a verdict leaves of an act, which the next guard judges."""
+    act = case.act
+    match verdict.outcome:
+        case Outcome.REFUSE:
+            act = replace(act, text=refused(verdict.reason), arguments={"refused": verdict.reason})
+        case Outcome.REPLACE:
+            arguments = act.arguments if act.on == "result" else _saying(case, verdict.by)
+            act = replace(act, text=verdict.by, arguments=arguments)
+        case _:
+            return case
+    return replace(case, act=act, is_changed=True)
 
 
-def apply(output: Checkpoint, judgement: Judgement, turn: Turn, tool_format: ToolFormat) -> Checkpoint:
-    """Return a reply as its verdicts leave it.
+def apply(output: Checkpoint, cases: Sequence[Case], tool_format: ToolFormat) -> Checkpoint:
+    """Return a reply as verdicts have left its cases.
 
-    If one of them refuses or replaces anything, the reply is written again: without thoughts and calls of the
-    provider's own tools, which may quote it, and with text outside of its calls only if that was judged and allowed.
+    If one of them is changed, the reply is written again: without thoughts and calls of the provider's own tools, which
+    may quote it, and with text outside of its calls only if that was judged and allowed.
     """
-    verdicts = judgement.verdicts
-    applied = replace(judgement, is_applied=True)
-    if all(each.outcome in (Outcome.ALLOW, Outcome.ASK) for each in verdicts):
-        return replace(output, judgement=applied)
-    text = None
-    if said := [each for each in verdicts if each.place == TEXT]:
-        text = _left(said, _text_of(output))
+    judgement = replace(output.judgement or NO_JUDGEMENT, is_applied=True)
+    if not any(case.is_changed for case in cases):
+        return replace(output, judgement=judgement)
+    left = {case.place: case.act for case in cases}
+    text = left[TEXT].text if TEXT in left else None
     indexes = [place for place, call in enumerate(output.calls) if _is_kept(call)]
-    args = {
-        place: _left_arguments(output.calls[place], [each for each in verdicts if each.place == place], turn)
-        for place in indexes
-    }
     kept = [output.calls[place] for place in indexes]
-    called = [
-        (call.tool_call_id, call.tool_name, args[place]) for place, call in zip(indexes, kept, strict=True)
+    args = [
+        dict(left[place].arguments if place in left else output.calls[place].tool_args) for place in indexes
     ]
+    called = [(call.tool_call_id, call.tool_name, given) for call, given in zip(kept, args, strict=True)]
     reply = compose_reply(kept[0].tool_format if kept else tool_format, text, called)
-    calls = tuple(
-        AgentToolCall(
-            tool_name=call.tool_name,
-            tool_args=args[place],
-            tool_call_id=call.tool_call_id,
-            preamble=text,
-            **reply,
-        )
-        for place, call in zip(indexes, kept, strict=True)
-    )
+    calls = [
+        AgentToolCall(tool_name=tool, tool_args=given, tool_call_id=call_id, **reply)
+        for call_id, tool, given in called
+    ]
     moved = {TEXT: TEXT, **{place: new for new, place in enumerate(indexes)}}
-    verdicts = tuple(replace(each, place=moved[each.place]) for each in verdicts)
+    verdicts = tuple(replace(each, place=moved[each.place]) for each in judgement.verdicts)
     return replace(
         output,
         text=text,
-        calls=calls,
+        calls=tuple(calls),
         receipts=tuple(output.receipts[place] for place in indexes),
-        judgement=replace(applied, verdicts=verdicts),
+        judgement=replace(judgement, verdicts=verdicts),
     )
 
 
-def apply_to_results(output: Checkpoint) -> Checkpoint:
-    """Return a turn whose actions have run with their results as the verdicts leave them."""
-    receipts: list[Receipt | None] = list(output.receipts)
-    judgement = output.judgement or NO_JUDGEMENT
-    for place, receipt in enumerate(receipts):
-        said = [each for each in judgement.verdicts if each.place == place and each.on == "result"]
-        if said and receipt is not None:
-            receipts[place] = replace(receipt, content=_left(said, receipt.content))
-    return replace(output, receipts=tuple(receipts))
+def apply_to_results(output: Checkpoint, cases: Sequence[Case]) -> Checkpoint:
+    """Return a turn whose actions have run with their results as verdicts have left them."""
+    for case in cases:
+        receipt = output.receipts[case.place]
+        if case.is_changed and receipt is not None:
+            output = output.with_receipt(case.place, replace(receipt, content=case.act.text))
+    return output
 
 
 def decided(output: Checkpoint) -> Iterator[GuardExtra]:
@@ -291,7 +285,7 @@ def _words_of(call: AgentToolCall, turn: Turn) -> dict[str, str] | None:
 def _act(turn: Turn, stage: Stage, text: str, *, call: AgentToolCall | None = None, target: str = "") -> Act:
     return Act(
         on=stage,
-        agent=turn.mailbox,
+        agent=agent_of(turn.mailbox),
         caller=turn.task.instance,
         task_id=turn.task.task_id,
         text=text,
@@ -311,36 +305,15 @@ def _verdict(case: Case, guard: Guard, outcome: Outcome, reason: object = "") ->
     )
 
 
-def _left(verdicts: Sequence[Verdict], text: str) -> str:
-    """Return what verdicts leave of a text."""
-    for verdict in verdicts:
-        if verdict.outcome is Outcome.REFUSE:
-            return refused(verdict.reason)
-        text = verdict.by if verdict.outcome is Outcome.REPLACE else text
-    return text
-
-
-def _left_arguments(call: AgentToolCall, verdicts: Sequence[Verdict], turn: Turn) -> dict[str, Any]:
-    """Return what verdicts leave of the arguments of a call."""
-    args = call.tool_args
-    for verdict in verdicts:
-        if verdict.outcome is Outcome.REFUSE:
-            return {"refused": verdict.reason}
-        if verdict.outcome is Outcome.REPLACE:
-            args = _saying(call, args, verdict.by, turn)
-    return args
-
-
-def _saying(call: AgentToolCall, args: dict[str, Any], text: str, turn: Turn) -> dict[str, Any]:
+def _saying(case: Case, text: str) -> Mapping[str, Any]:
     """Return the arguments of a call with other words, as `Act.text` has them."""
-    is_mail = call.tool_name in MAIL_TOOLS and call.tool_name not in _RUN
-    words = _words_of(call, turn) if is_mail else None
-    if words is None:
+    args = case.act.arguments
+    if case.is_json:
         return _arguments_in(text) or {}
-    if call.tool_name == TaskComplete.tool_name:
+    if case.act.tool == TaskComplete.tool_name:
         return {"finish_message": text}
-    if "subject" not in words:
-        return {**args, **dict.fromkeys(words, text)}
+    if "subject" not in args:
+        return {**args, **{name: text for name in _WORDS if args.get(name) is not None}}
     subject, gap, body = text.partition("\n\n")
     return {**args, "subject": subject if gap else REPLACED, "body": body if gap else text}
 

@@ -162,6 +162,7 @@ class Question(Thoughts):
     """The task waits, or waited, for a person: for the result of a call, or for a decision whether it runs.
 
     Attributes:
+        reviewers: who decides, in place of the task's owner; empty for the owner.
         words: the call in one line.
         is_open: whether the task still waits. A message instead of an answer drops the question.
         asked: the question that it asks, if it asks one.
@@ -176,6 +177,7 @@ class Question(Thoughts):
     needs_approval: bool
     words: str
     asked: Asked | None = None
+    reviewers: tuple[str, ...] = ()
     is_open: bool = True
     reply: Reply | None = None
     result: str | None = None

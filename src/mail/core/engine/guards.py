@@ -78,8 +78,8 @@ class TurnGuards:
         """Return the reply of the agent as its verdicts leave it."""
         if output.judgement is not None and output.judgement.is_applied:
             return output
-        output = await self._judge_all(output, cases_of(output, self._swarm, self._turn, text_recipient))
-        return apply(output, output.judgement or NO_JUDGEMENT, self._turn, self._agent.tool_format)
+        cases = cases_of(output, self._swarm, self._turn, text_recipient)
+        return apply(*await self._judge_all(output, cases), self._agent.tool_format)
 
     async def judge_edited(self, output: Checkpoint, approved: Breakpoint) -> Checkpoint:
         """Return approved calls with the verdicts on those whose arguments a person has changed."""
@@ -88,27 +88,32 @@ class TurnGuards:
             for call in approved.calls
             if call.approval is not None and call.approval.arguments is not None
         ]
-        return await self._judge_all(output, edited_cases(output, self._turn, edited))
+        return (await self._judge_all(output, edited_cases(output, self._turn, edited)))[0]
 
     async def judge_what_came(self, output: Checkpoint) -> Checkpoint:
         """Return a turn whose actions have run with their results as the verdicts leave them."""
-        return apply_to_results(await self._judge_all(output, result_cases(output, self._turn)))
+        return apply_to_results(*await self._judge_all(output, result_cases(output, self._turn)))
 
-    async def _judge_all(self, output: Checkpoint, cases: Iterable[Case]) -> Checkpoint:
-        """Return a checkpoint with the verdicts on all cases: each guard judges what those before it have left."""
+    async def _judge_all(self, output: Checkpoint, cases: Iterable[Case]) -> tuple[Checkpoint, list[Case]]:
+        """Return a checkpoint with the verdicts on all cases, and what these leave of those that are judged.
+
+        Each guard judges what those before it have left.
+        """
+        left: list[Case] = []
         for each in cases:
             case = each
-            for guard in self._guards:
+            guards = [guard for guard in self._guards if case.stages & guard.on]
+            for guard in guards:
                 stages = case.stages & guard.on
-                if not stages:
-                    continue
                 if case.act.on not in stages:
                     case = replace(case, act=replace(case.act, on=min(stages)))
                 output, verdict = await self._decide(output, case, guard)
+                case = after(case, verdict)
                 if verdict.outcome is Outcome.REFUSE:
                     break
-                case = after(case, verdict)
-        return output
+            if guards:
+                left.append(case)
+        return output, left
 
     async def _decide(self, output: Checkpoint, case: Case, guard: Guard) -> tuple[Checkpoint, Verdict]:
         """Return what a guard decides, or has decided in an earlier attempt at the turn, and the checkpoint with it."""

@@ -1,7 +1,7 @@
 """What a paused task asks a person, in words: the same for the API, the command line and Python."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 MAX_QUESTION = 2_000
@@ -20,16 +20,26 @@ def question_argument(arguments: Mapping[str, Any]) -> str | None:
 
 
 def describe_question(
-    agent: str, name: str, arguments: Mapping[str, Any], *, needs_approval: bool = False
+    agent: str,
+    name: str,
+    arguments: Mapping[str, Any],
+    *,
+    needs_approval: bool = False,
+    reviewers: Sequence[str] = (),
 ) -> str:
-    """Return what an agent asks with a call, in one line: its question, or the call to approve or answer."""
+    """Return what an agent asks with a call, in one line: its question, or the call to approve or answer.
+
+    `reviewers` are those who decide in place of the task's owner, if others do.
+    """
     who = agent or "the swarm"
     question = question_argument(arguments)
     values = (
         f"{key}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
         for key, value in arguments.items()
     )
-    if needs_approval:
+    if reviewers:
+        words = f"{who} waits for {' or '.join(reviewers)} to approve {name}({', '.join(values)})"
+    elif needs_approval:
         words = f"{who} wants to run {name}({', '.join(values)})"
     elif question is not None:
         words = f"{who} asks: {arguments[question]}"

@@ -269,7 +269,13 @@ class Breakpoint:
     def question(self) -> str:
         """What the undecided calls ask, in words: a line for each."""
         return "\n".join(
-            describe_question(self.agent, call.name, call.arguments, needs_approval=call.needs_approval)
+            describe_question(
+                self.agent,
+                call.name,
+                call.arguments,
+                needs_approval=call.needs_approval,
+                reviewers=call.reviewers.by if call.reviewers else (),
+            )
             for call in self.calls
             if call.approval is None
         )

@@ -126,8 +126,8 @@ class Call(Runs):
             key, of=of, number=number, waits=seconds > 0, seconds=seconds, on_step=self._report
         )
         questions = open_questions(progress) if status is TaskStatus.PAUSED else []
-        if questions and self.can_ask:
-            return InputRequiredResult(input_requests=forms(questions), request_state=str(progress.id))
+        if self.can_ask and (asked := forms(questions)):
+            return InputRequiredResult(input_requests=asked, request_state=str(progress.id))
         return await self.result(task, progress, status)
 
     async def result(self, task: Task, progress: Progress, status: TaskStatus) -> CallToolResult:

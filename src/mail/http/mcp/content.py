@@ -128,8 +128,11 @@ def text_block(text: str) -> TextContent:
 
 
 def forms(questions: Iterable[Question]) -> dict[str, InputRequest]:
-    """Return questions as forms that a client shows to its user, by ids that no other question of the task has."""
-    return {each.id: _form(each) for each in questions}
+    """Return questions as forms that a client shows to its user, by ids that no other question of the task has.
+
+    Those that others than the task's owner decide have none.
+    """
+    return {each.id: _form(each) for each in questions if not each.reviewers}
 
 
 def read_forms(responses: Mapping[str, Any], questions: Sequence[Question]) -> Reply | None:
@@ -161,6 +164,8 @@ def _form(question: Question) -> ElicitRequest:
 
 
 def _words(question: Question) -> str:
+    if question.reviewers:
+        return question.words
     if question.needs_approval:
         return f"The agent {question.agent} wants to call {question.words}. Approve it?"
     return question.asked.text if question.asked else f"The agent {question.agent} asks: {question.words}"
@@ -177,6 +182,8 @@ def _describe(question: Question) -> dict[str, Any]:
 
 
 def _how_to_reply(task_id: str, question: Question) -> str:
+    if question.reviewers:
+        return _words(question)
     how = f'results [{{"call_id": "{question.call_id}", "content": …}}] (or text, if it is the only question)'
     if question.needs_approval:
         how = f'approvals [{{"call_id": "{question.call_id}", "decision": "approve" or "reject"}}]'

@@ -8,16 +8,14 @@ from fastapi.responses import HTMLResponse
 from pydantic import Field
 
 from mail.core.decisions.approvals import GivenApproval
-from mail.core.decisions.cancel import MAX_REASON
 from mail.core.decisions.reviewers import show_call
 from mail.core.engine.reviews import Review
-from mail.core.protocol.values import is_none
 from mail.core.task.approvals import LinkHolder
 from mail.core.task.audit import Act
 from mail.errors import ApprovalNotFound, BadRequest, MAILError
 from mail.http.access import AdminOrUser, NextCursor
 from mail.http.audit import audited
-from mail.http.bodies import JSON, Answered, Given, JSONBody, read_body
+from mail.http.bodies import JSON, Answered, CallDecision, JSONBody, read_body
 from mail.http.openapi import answers, make_router
 from mail.http.service import Service, address_of, service_of
 
@@ -57,26 +55,6 @@ class Approvals(Answered):
     next_cursor: str | None = Field(description="Leads to the next page; null on the last one.")
 
 
-class GivenDecision(Given):
-    """A decision on a call."""
-
-    decision: Literal["approve", "edit", "reject"] = Field(
-        description="`approve` to run the call, `edit` to run it with other arguments, or `reject`."
-    )
-    arguments: dict[str, Any] | None = Field(
-        default=None, description="The arguments to run the call with, instead of the model's."
-    )
-    reason: str = Field(
-        default="", max_length=MAX_REASON, description="The agent reads why a call is rejected."
-    )
-    arguments_sha256: str | None = Field(
-        default=None,
-        exclude_if=is_none,
-        pattern="^[0-9a-f]{64}$",
-        description="The call's `arguments_sha256`: the decision is refused with 409 if it has other arguments.",
-    )
-
-
 class Decided(Answered):
     """The decision is made; nobody can change it any more."""
 
@@ -85,7 +63,7 @@ class Decided(Answered):
 
 
 router = make_router("approvals")
-_decision = JSONBody(GivenDecision)
+_decision = JSONBody(CallDecision)
 _Id = Annotated[str, Path(description="The `id` of the approval.")]
 
 
@@ -128,7 +106,7 @@ async def post_approval(
     request: Request,
     caller: AdminOrUser,
     approval_id: _Id,
-    body: Annotated[GivenDecision, Depends(_decision)],
+    body: Annotated[CallDecision, Depends(_decision)],
 ) -> JSON:
     """Decide on a call; its task resumes when no decision is missing. The first decision counts.
 
@@ -172,7 +150,7 @@ async def _answer_link(
         else:
             await service.refresh()
             given = {name: values[-1] for name, values in parse_qs(form.decode("ascii", "replace")).items()}
-            decision = GivenDecision.model_validate(given)
+            decision = CallDecision.model_validate(given)
             owner = (await service.runtime.reviews.find(holder, approval_id)).task.owner
             async with audited(request, holder, Act.DECIDE, approval_id, owner=owner):
                 await service.runtime.reviews.decide(holder, approval_id, GivenApproval(**dict(decision)))

@@ -11,7 +11,6 @@ from fastapi.responses import Response
 from pydantic import Field, FiniteFloat
 
 from mail.core.decisions.approvals import GivenApproval
-from mail.core.decisions.cancel import MAX_REASON
 from mail.core.decisions.submit import DEFAULT_SUBJECT, ResumeFrom, Submission
 from mail.core.engine.watch import SLICE_BYTES, Submitted
 from mail.core.protocol.clock import read_time
@@ -25,7 +24,16 @@ from mail.errors import AnswerTooLarge, BadRequest, Subject
 from mail.http.access import AdminOrUser
 from mail.http.answers import answer
 from mail.http.audit import refuse_session
-from mail.http.bodies import JSON, Answered, Given, GivenWebhook, JSONBody, Problem, ignored_fields
+from mail.http.bodies import (
+    JSON,
+    Answered,
+    CallDecision,
+    Given,
+    GivenWebhook,
+    JSONBody,
+    Problem,
+    ignored_fields,
+)
 from mail.http.openapi import make_router, problems
 from mail.http.preferences import PREFER, Preference, read_preference
 from mail.http.service import Service, service_of
@@ -38,31 +46,15 @@ MAX_WARNINGS = 1000
 """Characters of the warnings that the header of an answer repeats."""
 
 
-class CallApproval(Given):
-    """A person's decision on a call that waits for approval."""
+class CallApproval(CallDecision):
+    """A person's decision on a call that waits for approval; `arguments_sha256` is only for a single call."""
 
-    decision: Literal["approve", "edit", "reject"] = Field(
-        description="`approve` to run the call, `edit` to run it with other arguments, or `reject`."
-    )
     call_id: str | None = Field(
         default=None, description="The call; not needed if only one waits for a decision."
     )
     all: bool = Field(
         default=False,
         description="Whether to decide all calls that still wait for a decision; needed for several without `call_id`.",
-    )
-    arguments: dict[str, Any] | None = Field(
-        default=None, description="The arguments to run the call with, instead of the model's."
-    )
-    reason: str = Field(
-        default="", max_length=MAX_REASON, description="The agent reads why a call is rejected."
-    )
-    arguments_sha256: str | None = Field(
-        default=None,
-        exclude_if=is_none,
-        pattern="^[0-9a-f]{64}$",
-        description="The SHA-256 of the call's `arguments_text`, in hexadecimal: the decision is refused with 409 if "
-        "the call has other arguments. For a single call.",
     )
 
 
