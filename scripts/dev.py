@@ -14,6 +14,7 @@
     python3 scripts/dev.py aws      start the deployed shape on this machine (`mail local-aws`)
     python3 scripts/dev.py build    build what is deployed (`sam build`)
     python3 scripts/dev.py docs     build the site of the documentation in .site/ (`serve`: serve it while you write)
+    python3 scripts/dev.py sbom     list what the layers, the image and the package are made of, as CycloneDX, in .sbom/
     python3 scripts/dev.py lock     pin requirements/ again (--upgrade: newest versions)
     python3 scripts/dev.py setup    only set up
     python3 scripts/dev.py tools    set up the tools for AWS, the site and the page (or only those named) in .tools/
@@ -56,7 +57,7 @@ MINIMUM = (3, 12)
 NAMES = ["python3.14", "python3.13", "python3.12", "python3", "python"]
 
 # Each in a virtual environment of its own, as their pins collide.
-TOOL_NAMES = ("ministack", "sam", "checkov", "docs", "page", "conformance")
+TOOL_NAMES = ("ministack", "sam", "checkov", "docs", "page", "conformance", "sbom")
 ALWAYS = ("ministack",)
 TOOL_REQUIREMENTS = {name: ROOT / "requirements" / f"tools-{name}.txt" for name in TOOL_NAMES}
 
@@ -93,6 +94,19 @@ SLOW_IN_SAMPLE = ("built", "ministack", "dynoxide", "dynamodb-local", "is_killed
 LAMBDA_REQUIREMENTS = [
     ROOT / "requirements" / f"lambda-{name}.txt" for name in ("api", "identity", "light", "protocols", "turn")
 ]
+
+_WHOLE = (REQUIREMENTS["run"], *EXTRA_REQUIREMENTS.values())
+_IMAGE = (
+    REQUIREMENTS["run"],
+    *(EXTRA_REQUIREMENTS[name] for name in ("metrics", "oidc", "otel", "postgres")),
+)
+
+BILLS: Dict[str, Sequence[Path]] = {
+    **{path.stem: (path,) for path in LAMBDA_REQUIREMENTS},
+    "image": _IMAGE,
+    "package": _WHOLE,
+}
+"""From what is built to its pins: each layer, the image with its default extras, the package with all extras."""
 
 COMMANDS: Dict[str, Sequence[str]] = {
     "demo": (str(BIN / "mail"), "demo"),
@@ -415,6 +429,31 @@ def docs(arguments: Sequence[str]) -> int:
     return code or subprocess.call(command, cwd=str(ROOT), env=dict(os.environ, NO_MKDOCS_2_WARNING="1"))
 
 
+def sbom(arguments: Sequence[str]) -> int:
+    """Write a bill of materials, CycloneDX in JSON, for each thing that is built, to .sbom/ or the given folder.
+
+    They are made of the pins with hashes that each is built from, so that the same pins give the same bytes.
+    """
+    set_up_tools("sbom")
+    folder = ROOT / (arguments[0] if arguments else ".sbom")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, locks in BILLS.items():
+        pins = {}  # type: Dict[str, str]
+        for text in (path.read_text() for path in locks):
+            for pin in re.split(r"^(?=[^\s#])", text, flags=re.MULTILINE):
+                pins.setdefault(pin.partition(" ")[0], pin)
+        with tempfile.TemporaryDirectory() as place:
+            merged = Path(place) / "pins.txt"
+            merged.write_text("".join(pins.values()))
+            command = [program(TOOLS / "sbom", "cyclonedx-py"), "requirements", str(merged)]
+            command += ["--output-reproducible", "--spec-version", "1.6", "--of", "JSON", "--no-validate"]
+            command += ["--pyproject", str(ROOT / "pyproject.toml"), "-o", str(folder / (name + ".cdx.json"))]
+            if subprocess.call(command) != 0:
+                return 1
+        say(f"{folder / (name + '.cdx.json')}: {len(pins)} packages")
+    return 0
+
+
 def lock(arguments: Sequence[str]) -> int:
     """Pin the requirements for every platform and Python we support, with hashes; refuse pins with an address."""
     pip("install", "-qq", "uv")
@@ -555,6 +594,7 @@ ACTIONS: Dict[str, Callable[[Sequence[str]], int]] = {
     "docs": docs,
     "lint": lint,
     "lock": lock,
+    "sbom": sbom,
     "postgres": postgres,
     "test": test,
     "tools": tools,

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -49,13 +49,20 @@ WAITING = 13
 
 MODULE = """
 import asyncio
+from pathlib import Path
 
+from mail import LATER, ActionContext
 from mail.factories.rules import call, complete, rule_based
 
 @rule_based
 def factory(view):
-    if "keep waiting" in str(view.history[0]["content"]):
+    begin = str(view.history[0]["content"])
+    if "keep waiting" in begin:
         return [call("hold")]
+    if "break" in begin:
+        raise RuntimeError("broken")
+    if "finish later" in begin:
+        return [call("begin")]
     turns = sum("tool_calls" in entry for entry in view.history)
     if "large" not in str(view.history[0]["content"]) or turns >= 42:
         return [complete()]
@@ -66,11 +73,15 @@ async def note(arguments):
 
 async def hold(arguments):
     await asyncio.Event().wait()
+
+async def begin(ctx: ActionContext):
+    Path("callback.txt").write_text(ctx.callback.token)
+    return LATER
 """
 
 SWARM = entry(
     "example-no-proxy",
-    supervisor("worker", "busy_swarm:factory", actions=["note", "hold"], tool_format="completions"),
+    supervisor("worker", "busy_swarm:factory", actions=["note", "hold", "begin"], tool_format="completions"),
     actions=[
         {
             "name": "note",
@@ -81,6 +92,13 @@ SWARM = entry(
             "name": "hold",
             "function": "python::busy_swarm:hold",
             "parameters": {"type": "object", "properties": {}},
+        },
+        {
+            "name": "begin",
+            "function": "python::busy_swarm:begin",
+            "parameters": {"type": "object", "properties": {}},
+            "finishes": "later",
+            "timeout": "1h",
         },
     ],
 )
@@ -119,19 +137,24 @@ class Server:
     def __init__(self, process: ServerProcess) -> None:
         self.process = process
         self.at = urlsplit(process.url)
-        self.key = process.tokens["user"]
         made = run_mail("token", "create", "--role", "user", "--id", "bob", cwd=process.folder)
         self.other = made.stdout.strip()
         self.turn = self.waiting = 0
         self.thread = self.file = ""
 
     def request(
-        self, method: str, path: str, body: bytes = b"", *headers: str, length: int | None = None
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        *headers: str,
+        length: int | None = None,
+        by: str = "user",
     ) -> bytes:
         lines = (
             f"{method} {path} HTTP/1.1",
             f"Host: {self.at.netloc}",
-            f"Authorization: Bearer {self.key}",
+            f"Authorization: Bearer {self.process.tokens[by]}",
             f"Content-Length: {len(body) if length is None else length}",
             "Content-Type: application/json",
             "Connection: close",
@@ -163,7 +186,10 @@ class Server:
         return status
 
     async def at_once(self, data: bytes, count: int = AT_ONCE) -> Counter[int]:
-        return Counter(await asyncio.gather(*(self.ask(data) for _ in range(count))))
+        return await self.all_at_once([data] * count)
+
+    async def all_at_once(self, requests: Sequence[bytes]) -> Counter[int]:
+        return Counter(await asyncio.gather(*map(self.ask, requests)))
 
     @asynccontextmanager
     async def open(self, data: bytes, count: int) -> AsyncIterator[Counter[int]]:
@@ -201,9 +227,13 @@ class Server:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("overload")
     write_project(folder, SWARM, busy_swarm=MODULE)
+    (folder / "mail.toml").write_text(
+        '[server.settings]\nallowed_imports = ["busy_swarm", "mail.factories"]\n', encoding="utf-8"
+    )
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
-    with ServerProcess(folder, env={"PYTHONPATH": str(folder)}) as process, process.client("user") as user:
+    env = {"PYTHONPATH": str(folder), "SWARM_AUTH_TOKEN_AGENT": "a token"}
+    with ServerProcess(folder, env=env) as process, process.client("user") as user:
         server = Server(process)
         make_large(server, user)
         server.waiting = leave_mail(user)
@@ -311,12 +341,125 @@ async def deletions(server: Server) -> Counter[int]:
     return await server.at_once(server.request("DELETE", f"/task?task_id={made['task_id']}"))
 
 
-async def responses_after(server: Server) -> Counter[int]:
-    """Requests that continue the last response of the large task."""
-    task = await server.read(server.request("GET", "/task?task_id=large&fields=summary"))
-    last = f"resp_large_{task['generation']}"
-    body = {"model": "example-no-proxy", "input": "more", "previous_response_id": last}
-    return await server.at_once(server.request("POST", "/v1/responses", json.dumps(body).encode()))
+WIDE = "y" * (4 * 2**20 - 4000) + "\N{GRINNING FACE}"
+"""A text of about the longest body, with a character that makes it wide in memory."""
+
+
+def filled(body: dict[str, Any]) -> bytes:
+    """A body in which one empty text is the longest, most of which is wide in memory."""
+    return json.dumps(body).replace('""', f'"{WIDE}"', 1).encode()
+
+
+async def until(server: Server, path: str, is_so: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    while not is_so(answer := await server.read(server.request("GET", path))):  # noqa: ASYNC110  # it happens in another process
+        await asyncio.sleep(0.1)
+    return answer
+
+
+async def begin(server: Server, task_id: str, body: str) -> None:
+    """Begin a task that doesn't end."""
+    content = json.dumps({"body": body, "task_id": task_id}).encode()
+    await server.ask(server.request("POST", "/message", content, "Prefer: respond-async"))
+
+
+async def cancels(server: Server) -> Counter[int]:
+    """Of a task with a running turn."""
+    task_id = f"cancelled-{time.time()}"
+    await begin(server, task_id, "keep waiting")
+    await until(server, f"/task?task_id={task_id}&fields=summary", lambda task: task["working"])
+    return await server.at_once(
+        server.request("POST", "/task/cancel", filled({"task_id": task_id, "more": ""}))
+    )
+
+
+async def callbacks(server: Server) -> Counter[int]:
+    """Results of one call, the longest."""
+    task_id = f"later-{time.time()}"
+    await begin(server, task_id, "finish later")
+    await until(server, f"/task?task_id={task_id}", lambda task: task.get("calls"))
+    token = (server.process.folder / "callback.txt").read_text()
+    return await server.at_once(server.request("POST", f"/callbacks/{token}", filled({"result": ""})))
+
+
+def dead_letters(verb: str) -> Load:
+    """Of tasks of long messages that became dead letters."""
+
+    async def load(server: Server) -> Counter[int]:
+        bodies = []
+        for n in range(5):
+            given = {"task_id": f"{verb}-{n}-{time.time()}", "body": f"break {WIDE[4096:]}"}
+            await server.ask(server.request("POST", "/message", json.dumps(given).encode()))
+            bodies.append(filled({"task_id": given["task_id"], "more": ""}))
+        return await server.all_at_once(
+            [server.request("POST", f"/dead-letters/{verb}", bodies[n % 5]) for n in range(AT_ONCE)]
+        )
+
+    return load
+
+
+def mail_of_a_swarm(path: str) -> Load:
+    """Different messages, which begin tasks or continue one."""
+
+    async def load(server: Server) -> Counter[int]:
+        about = {
+            "request_id": "r-1",
+            "sender": {"address_type": "agent", "address": "boss@agent"},
+            "recipient": {"address_type": "agent", "address": "worker@example-no-proxy"},
+            "subject": "Request",
+            **dict.fromkeys(("sender_swarm", "recipient_swarm", "routing_info")),
+        }
+
+        def request(path: str, number: str, task_id: str, body: str) -> bytes:
+            contributors = ["swarm:agent@example-no-proxy"] if path.endswith("/back") else []
+            message = {
+                "message_id": number,
+                "source_swarm": "agent",
+                "target_swarm": "example-no-proxy",
+                "timestamp": "2026-01-31T08:00:00Z",
+                "payload": {**about, "task_id": task_id, "body": body},
+                "msg_type": "request",
+                "auth_token": "",
+                "metadata": {},
+                "task_owner": "user:zoe@agent",
+                "task_contributors": ["user:zoe@agent", *contributors],
+            }
+            content = json.dumps({"message": message}).encode() if body else filled({"message": message})
+            return server.request("POST", path, content, by="agent")
+
+        first = f"first-{time.time()}"
+        given = json.dumps({"name": "agent", "base_url": "https://agent.example"}).encode()
+        await server.ask(server.request("POST", "/swarms", given, by="admin"))
+        await server.ask(request("/interswarm/forward", first, first, "keep waiting"))
+        is_back = path.endswith("/back")
+        numbers = [f"{time.time()}-{n}" for n in range(AT_ONCE)]
+        return await server.all_at_once(
+            [request(path, number, first if is_back else number, "") for number in numbers]
+        )
+
+    return load
+
+
+async def sign_ins(server: Server) -> Counter[int]:
+    links = [await server.read(server.request("POST", "/sign-in-links", b"{}")) for _ in range(AT_ONCE)]
+    return await server.all_at_once(
+        [server.request("POST", "/sign-in", json.dumps({"code": link["code"]}).encode()) for link in links]
+    )
+
+
+async def schedules(server: Server) -> Counter[int]:
+    given = {"cron": "0 0 1 1 *", "body": "hello", "more": ""}
+    return await server.all_at_once(
+        [server.request("POST", "/schedules", filled({"name": f"n{n}", **given})) for n in range(AT_ONCE)]
+    )
+
+
+def of_a_schedule(path: str) -> Load:
+    async def load(server: Server) -> Counter[int]:
+        given = {"name": "yearly", "cron": "0 0 1 1 *", "body": "hello"}
+        await server.ask(server.request("POST", "/schedules", json.dumps(given).encode()))
+        return await server.at_once(server.request("POST", path.format(name="yearly"), filled({"more": ""})))
+
+    return load
 
 
 def reads(path: str) -> Load:
@@ -331,11 +474,20 @@ def posts(path: str, body: dict[str, Any], *headers: str) -> Load:
     return lambda server: server.at_once(server.request("POST", path, content, *headers))
 
 
-def long_posts(path: str, **body: Any) -> Load:
-    """Posts of the longest bodies, of one string most of which is wide in memory."""
-    text = "y" * (4 * 2**20 - 2000) + "\N{GRINNING FACE}"
-    filled = json.dumps(body or {"body": ""}).replace('""', f'"{text}"').encode()
-    return lambda server: server.at_once(server.request("POST", path, filled, *PROTOCOLS))
+def long_posts(path: str, *, by: str = "user", **body: Any) -> Load:
+    """Posts of the longest bodies, most of which is one text, and of short ones if the route ignores that text."""
+    given = body or {"more": ""}
+    contents = [filled(given)]
+    if "more" in given:
+        contents.append(json.dumps({**given, "more": "little"}).encode())
+
+    async def load(server: Server) -> Counter[int]:
+        statuses: Counter[int] = Counter()
+        for content in contents:
+            statuses += await server.at_once(server.request("POST", path, content, *PROTOCOLS, by=by))
+        return statuses
+
+    return load
 
 
 PROTOCOLS = (
@@ -370,6 +522,7 @@ LOADS: dict[str, Load] = {
     "GET /threads": reads("/threads"),
     "GET /threads/{thread_id:path}": reads("/threads/{thread}"),
     "GET /usage": reads("/usage"),
+    "GET /approvals": reads("/approvals"),
     "GET /dead-letters": reads("/dead-letters"),
     "GET /files/{file_id}": reads("/files/{file}"),
     "GET /v1/files/{file_id}/content": reads("/v1/files/{file}/content"),
@@ -379,7 +532,7 @@ LOADS: dict[str, Load] = {
     "GET /a2a/{path:path}, list": reads("/a2a/tasks"),
     "POST /task/fork": forks,
     "POST /task/fork, waiting mail": forks_with_mail,
-    "POST /task/cancel": posts("/task/cancel", {"task_id": "large"}),
+    "POST /task/cancel": cancels,
     "DELETE /task": deletions,
     "POST /message": posts_of_large_bodies,
     "POST /message, show_events": answers_with_events,
@@ -387,7 +540,9 @@ LOADS: dict[str, Load] = {
     "POST /message, one-byte chunks": chunks_of_a_byte,
     "POST /files": uploads,
     "POST /v1/responses": long_posts("/v1/responses", model="example-no-proxy", input=""),
-    "POST /v1/responses, after": responses_after,
+    "POST /v1/responses, after": posts(
+        "/v1/responses", {"model": "example-no-proxy", "input": "more", "conversation": "conv_large"}
+    ),
     "POST /v1/responses/{response_id:path}/cancel": posts("/v1/responses/resp_large_1/cancel", {}),
     "POST /v1/chat/completions": long_posts("/v1/chat/completions", model="example-no-proxy", messages=TURNS),
     "POST /v1/chat/completions, stream": long_posts(
@@ -400,12 +555,17 @@ LOADS: dict[str, Load] = {
         "/a2a",
         rpc(
             "SendMessage",
-            message={"messageId": "m", "contextId": "large", "role": "ROLE_USER", "parts": [{"text": "more"}]},
+            message={
+                "messageId": "m",
+                "contextId": "large",
+                "role": "ROLE_USER",
+                "parts": [{"text": "more"}],
+            },
         ),
         *PROTOCOLS,
     ),
     "POST /a2a/{path:path}": long_posts("/a2a/message:send", **SAID),
-    "POST /mcp": long_posts("/mcp", **rpc("tools/call", name="supervisor", arguments={"message": ""})),
+    "POST /mcp": long_posts("/mcp", **rpc("tools/call", name="worker", arguments={"message": ""})),
     "POST /mcp, after": posts(
         "/mcp", rpc("tools/call", name="ask", arguments={"message": "more", "task_id": "large"}), *PROTOCOLS
     ),
@@ -417,17 +577,31 @@ LOADS: dict[str, Load] = {
         "/ag-ui",
         {"threadId": "large", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "more"}]},
     ),
-    "POST /interswarm/message": long_posts("/interswarm/message", body="", targets=["supervisor"]),
-    **{
-        f"POST {path}": long_posts(path)
-        for path in (
-            *("/callbacks/{token}", "/dead-letters/discard", "/dead-letters/redrive", "/health", "/interswarm/back"),
-            *("/interswarm/forward", "/schedules", "/schedules/{name}", "/schedules/{name}/run", "/sign-in"),
-            *("/sign-in-links", "/sign-out", "/swarms", "/swarms/check", "/swarms/load", "/tokens", "/webhooks"),
-            "/v1/conversations",
-        )
-    },
-}  # fmt: skip
+    "POST /interswarm/message": long_posts("/interswarm/message", body="", targets=["worker"]),
+    "POST /approvals/{approval_id}": long_posts("/approvals/none"),
+    "POST /approvals/{approval_id}/{token}": long_posts("/approvals/none/none"),
+    "POST /callbacks/{token}": callbacks,
+    "POST /dead-letters/discard": dead_letters("discard"),
+    "POST /dead-letters/redrive": dead_letters("redrive"),
+    "POST /health": long_posts("/health", by="admin", status="healthy", more=""),
+    "POST /interswarm/back": mail_of_a_swarm("/interswarm/back"),
+    "POST /interswarm/forward": mail_of_a_swarm("/interswarm/forward"),
+    "POST /schedules": schedules,
+    "POST /schedules/{name}": of_a_schedule("/schedules/{name}"),
+    "POST /schedules/{name}/run": of_a_schedule("/schedules/{name}/run"),
+    "POST /sign-in": sign_ins,
+    "POST /sign-in-links": long_posts("/sign-in-links"),
+    "POST /sign-out": long_posts("/sign-out"),
+    "POST /swarms": long_posts("/swarms", by="admin", name="beta", base_url="https://beta.example", more=""),
+    "POST /swarms/check": long_posts("/swarms/check", by="admin", json=json.dumps(SWARM), more=""),
+    "POST /swarms/load": long_posts("/swarms/load", by="admin", json=json.dumps(SWARM), more=""),
+    "POST /swarms/load, long": long_posts(
+        "/swarms/load", by="admin", json=json.dumps({**SWARM, "description": WIDE[4096:]})
+    ),
+    "POST /tokens": long_posts("/tokens", by="admin", role="user", id="x", more=""),
+    "POST /webhooks": long_posts("/webhooks", url="https://hooks.example/mail", more=""),
+    "POST /v1/conversations": long_posts("/v1/conversations"),
+}
 
 SMALL = {
     "the answer is short, whatever a caller has": (
@@ -440,8 +614,12 @@ SMALL = {
         *("DELETE /schedules/{name}", "DELETE /swarms/{name:path}", "DELETE /task/calls/{call_id}"),
         *("DELETE /task/timers/{timer_id}", "DELETE /tokens/{number}", "DELETE /webhooks/{webhook_id}"),
         *("GET /schedules", "GET /schedules/{name}", "GET /webhooks"),
+        *("GET /approvals/{approval_id}", "GET /approvals/{approval_id}/{token}"),
     ),
-    "it is for admins": ("GET /swarms/dump", "GET /swarms/versions", "GET /tokens"),
+    "it is for admins": (
+        *("DELETE /callers/{caller}", "DELETE /holds", "GET /audit", "GET /callers/{caller}", "GET /holds"),
+        *("GET /swarms/dump", "GET /swarms/versions", "GET /tokens", "POST /holds"),
+    ),
     "GET /files/{file_id} does the same": ("GET /files/shared/{link}",),
     "DELETE /task does the same": ("DELETE /v1/responses/{response_id:path}",),
     "it is a request of A2A that only refuses": ("DELETE /a2a/{path:path}",),

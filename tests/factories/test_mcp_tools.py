@@ -525,7 +525,8 @@ async def test_a_call_of_a_tool_that_is_gone_after_a_crash() -> None:
         kept.append(checkpoint)
 
     loop = asyncio.get_running_loop()
-    turn = SimpleNamespace(task=SimpleNamespace(key=TaskKey("ann", "t")), mailbox="lead")
+    task = SimpleNamespace(key=TaskKey("ann", "t"))
+    turn = SimpleNamespace(task=task, mailbox="lead", lease=None, replaced=None)
     runner = ActionRunner(
         lambda _: None,
         keep,

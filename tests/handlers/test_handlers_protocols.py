@@ -7,6 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 from function_stage import Stage
+from support.services.webhook_receiver import WebhookReceiver
 from url_stage import TIMEOUT, open_streams, passed_on, served
 
 
@@ -68,6 +69,38 @@ def test_a_message_of_a2a_is_streamed_to_its_answer(stage: Stage, url: str) -> N
     assert status["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
     task = httpx2.get(f"{url}/a2a/tasks/by-a2a.1", headers=headers, timeout=TIMEOUT).json()
     assert task["artifacts"] == [artifact["artifactUpdate"]["artifact"]]
+
+
+def test_the_end_of_a_task_of_a2a_is_pushed(stage: Stage, url: str) -> None:
+    """This function takes the config, and that of deliveries calls the receiver."""
+    event = stage.event("protocols")
+    headers = {"authorization": event["headers"]["authorization"], "A2A-Version": "1.0"}
+    parts = [{"text": json.loads(event["body"])["input"]}]
+    with WebhookReceiver() as receiver:
+        about = {"scheme": "Bearer", "credentials": "secret"}
+        push = {"id": "mine", "url": receiver.url, "token": "token", "authentication": about}
+        asked = {
+            "message": {"messageId": "p", "contextId": "pushed", "role": "ROLE_USER", "parts": parts},
+            "configuration": {"returnImmediately": True, "taskPushNotificationConfig": push},
+        }
+        sent = httpx2.post(f"{url}/a2a/message:send", json=asked, headers=headers, timeout=TIMEOUT)
+        assert sent.status_code == 200, sent.text
+        stage.work_off()
+        assert receiver.got == []
+        for record in stage.deliveries():
+            assert stage.invoke("outbound", {"Records": [record]}) == {"batchItemFailures": []}
+            stage.delete(record)
+        (got,) = receiver.got
+    assert got.json["statusUpdate"]["taskId"] == sent.json()["task"]["id"] == "pushed.1"
+    assert got.json["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert (got.headers["authorization"], got.headers["x-a2a-notification-token"]) == (
+        "Bearer secret",
+        "token",
+    )
+    configs = f"{url}/a2a/tasks/pushed.1/pushNotificationConfigs"
+    [kept] = httpx2.get(configs, headers=headers, timeout=TIMEOUT).json()["configs"]
+    assert (kept["id"], kept["url"]) == ("mine", receiver.url)
+    assert "credentials" not in kept["authentication"]
 
 
 def test_a_chat_completion_is_streamed_to_its_answer(stage: Stage, url: str) -> None:

@@ -1,9 +1,11 @@
 """The cache of histories: it may forget at any time, but must never be wrong."""
 
 import asyncio
+import gc
 from typing import Any
 
 from mail.core.engine.histories import CachedHistory, HistoryCache
+from mail.core.engine.turn import AgentTurn
 from mail.core.task.context import Cut, Portion
 from mail.core.task.size import json_size
 from mail.core.task.task import TaskKey
@@ -63,6 +65,14 @@ def test_one_history_that_is_too_large_alone_is_not_kept() -> None:
     assert cache.count(ONE, "b") == 0
 
 
+def test_a_long_text_counts_as_it_is_in_memory() -> None:
+    """One character makes all of a text wide there."""
+    for last, kept in (("x", 1), ("\N{GRINNING FACE}", 0)):
+        cache = HistoryCache(max_bytes=2_000_000)
+        cache.extend(ONE, "a", 0, 1, portions(1, "x" * 1_000_000 + last))
+        assert cache.count(ONE, "a") == kept
+
+
 def test_what_does_not_follow_on_what_is_known_is_not_joined_to_it() -> None:
     """The earlier part may have been forgotten while a turn ran."""
     cache = HistoryCache()
@@ -102,7 +112,7 @@ def test_its_size_is_counted_right_over_many_changes() -> None:
         agent = f"agent-{n * 7 % 13}"
         known = cache.count(ONE, agent)
         cache.extend(ONE, agent, known if n % 5 else known + 1, known + 1, portions(known + 1, "x"))
-    held = sum(cached.size for cached in cache._known.values())
+    held = sum(cached.held for cached in cache._known.values())
     assert held == cache._bytes
     assert 0 < held <= 2000
     assert all(json_size(cached.entries) <= cached.size + 8 for cached in cache._known.values())
@@ -131,3 +141,17 @@ async def test_an_agent_keeps_its_memory_however_much_others_say_meanwhile() -> 
         outcome = await rig.outcome(slow)
     assert outcome.answer.count(",") == 3
     assert outcome.answer.startswith("slow,")
+
+
+async def test_a_turn_that_has_waited_is_let_go() -> None:
+    """The timer of its time limit is kept for a while, with the context that it was set in."""
+
+    async def supervisor(view: View) -> Any:
+        await asyncio.sleep(0.001)
+        return [complete(view.mail.body)]
+
+    async with Rig(build_swarm({"supervisor": supervisor})) as rig:
+        await rig.ask("hello")
+        await rig.ask("and another")  # what the loop, the heartbeat and the workers hold is from the first
+        gc.collect()
+        assert not [each for each in gc.get_objects() if isinstance(each, AgentTurn)]

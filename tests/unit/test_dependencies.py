@@ -78,3 +78,21 @@ def test_every_exception_is_still_imported() -> None:
 def test_imports_for_types_are_left_out() -> None:
     code = "if TYPE_CHECKING:\n import a.b\nelse:\n import c\ndef f():\n from d.e import g"
     assert list(imports_of(ast.parse(code))) == ["c", "d"]
+
+
+def test_litellm_stays_between_the_versions_that_are_tested() -> None:
+    """Its releases change a lot, and some were compromised: no version is allowed beyond the one that is pinned."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    (bounds,) = re.findall(r'"litellm\[mcp\]>=([\d.]+),<([\d.]+)"', text)
+
+    def pinned(name: str) -> tuple[int, ...]:
+        pins = (ROOT / "requirements" / name).read_text(encoding="utf-8")
+        found = re.search(r"^litellm(?:\[mcp\])?==(\d+)\.(\d+)", pins, re.MULTILINE)
+        assert found is not None, name
+        return tuple(map(int, found.groups()))
+
+    lowest, upper = (tuple(map(int, bound.split("."))) for bound in bounds)
+    assert lowest == pinned("lowest.txt")
+    major, minor = pinned("dev.txt")
+    assert upper == (major, minor + 1)
+    assert pinned("extra-llm.txt") == pinned("lambda-turn.txt") == (major, minor)

@@ -226,14 +226,6 @@ class Checkpoint(Typed):
     next_steps: Annotated[Stripped, Section("Next Steps for Successor")] = ""
 
 
-def _resumes(message: "SpawnRequest") -> bool:
-    return message.resume
-
-
-def _has_spawned(message: "SpawnAck") -> bool:
-    return message.status is SpawnStatus.SPAWNED
-
-
 class SpawnRequest(Typed):
     """A request for a worker on a bead, which may resume from the commit `checkpoint`."""
 
@@ -241,7 +233,7 @@ class SpawnRequest(Typed):
 
     type: Literal[MessageType.SPAWN_REQUEST] = MessageType.SPAWN_REQUEST
     resume: Annotated[bool, Line("Resume", FLAG)] = False
-    checkpoint: Annotated[Stripped, Line("Checkpoint", needed=_resumes)] = ""
+    checkpoint: Annotated[Stripped, Line("Checkpoint", needed=lambda request: request.resume)] = ""
     orchestrator: Annotated[Stripped, Line("Orchestrator")] = ""
 
 
@@ -252,7 +244,7 @@ class SpawnAck(Typed):
 
     type: Literal[MessageType.SPAWN_ACK] = MessageType.SPAWN_ACK
     status: Annotated[SpawnStatus, Line("Status", choice(SpawnStatus))] = SpawnStatus.UNKNOWN
-    session: Annotated[Stripped, Line("Session", needed=_has_spawned)] = ""
+    session: Annotated[Stripped, Line("Session", needed=lambda ack: ack.status is SpawnStatus.SPAWNED)] = ""
 
 
 class Unknown(Typed):

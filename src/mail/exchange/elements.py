@@ -40,10 +40,6 @@ def as_id(value: UUID | str) -> UUID:
         raise BadRequest(f"an id must be a UUID, not {value!r:.100}") from error
 
 
-def _in_utc(time: datetime) -> datetime:
-    return time.astimezone(UTC)
-
-
 class Element(BaseModel):
     """An object with an identity: elements with the same id are equal.
 
@@ -55,7 +51,7 @@ class Element(BaseModel):
     model_config = ConfigDict(extra="forbid", ser_json_inf_nan="constants")
 
     id: UUID = Field(default_factory=uuid4, frozen=True)
-    created_at: Annotated[AwareDatetime, AfterValidator(_in_utc)] = Field(
+    created_at: Annotated[AwareDatetime, AfterValidator(lambda time: time.astimezone(UTC))] = Field(
         default_factory=lambda: datetime.now(UTC), frozen=True
     )
     metadata: dict[str, Any] = Field(default_factory=dict)

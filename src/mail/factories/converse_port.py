@@ -146,7 +146,9 @@ class Converse:
                     request, error.status, codes=[error.code], headers=error.headers, text=error.text
                 )
                 if failure.cause in (Cause.ACCESS, Cause.FORBIDDEN) and not request.has_own_key:
-                    failure = replace(failure, variables=_key_variables() or IDENTITY)
+                    failure = replace(
+                        failure, variables=(KEY_VARIABLE,) if os.environ.get(KEY_VARIABLE) else IDENTITY
+                    )
                 failure = replace(failure, place=error.place)
         if failure is None or failure.place:
             return failure
@@ -214,10 +216,6 @@ class Converse:
                     raise NoIdentity("there are no AWS credentials")
                 self._identities[profile] = found
             return self._identities[profile]
-
-
-def _key_variables() -> tuple[str, ...]:
-    return (KEY_VARIABLE,) if os.environ.get(KEY_VARIABLE) else ()
 
 
 def _refuse_options(options: Mapping[str, Any]) -> list[str]:

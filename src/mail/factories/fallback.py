@@ -8,7 +8,7 @@ until the *breaker* of the first model closes, so that the provider's cache isn'
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -238,7 +238,7 @@ async def call_in_order[Output](
         trying = SwitchingPolicy(policy, find, waits=is_only or is_last)
         try:
             output = await call(
-                target, trying, _share(turn.deadline) if _has_more(fallback, called) else None
+                target, trying, _share(turn.deadline) if len(called) + 1 < len(fallback.targets) else None
             )
         except ModelError as error:
             failure = trying.failure
@@ -306,10 +306,6 @@ def _report(
     if stored is not None and stored.model == llm and (stored.until is None or until in (0.0, stored.until)):
         return None
     return Switch(model=llm, previous=before, cause=cause, until=until)
-
-
-def _has_more(fallback: Fallback, tried: Collection[str]) -> bool:
-    return len(tried) + 1 < len(fallback.targets)
 
 
 def _share(deadline: float | None) -> float | None:

@@ -102,7 +102,7 @@ class OpenAISDK:
         if is_responses:
             reply = await call_responses(response, on_piece, answer)
         else:
-            reply = await call_chat(response, request, on_piece, answer, _is_finished)
+            reply = await call_chat(response, request, on_piece, answer, lambda _, reason: reason is not None)
         return replace(reply, headers=failures.limits_of(raw.headers))
 
     def classify(self, error: Exception, request: ModelRequest) -> Failure | None:
@@ -249,10 +249,6 @@ def _check_kind(raw: Any, *, is_responses: bool, streams: bool) -> None:
             raise CallFailed(Cause.NO_REPLY)
         if getattr(raw.parse(), "output" if is_responses else "choices", None) is None:
             raise CallFailed(Cause.OTHER_API if is_responses else Cause.NO_REPLY)
-
-
-def _is_finished(_stream: Any, reason: str | None) -> bool:
-    return reason is not None
 
 
 def _of_status(error: Any, status: int, request: ModelRequest) -> Failure:

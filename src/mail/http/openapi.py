@@ -172,11 +172,7 @@ def _describe(document: dict[str, Any]) -> None:
 
 def make_router(tag: str) -> APIRouter:
     """Make the router of a module with routes; `tag` is one of `TAGS`."""
-    return APIRouter(tags=[tag], generate_unique_id_function=_operation_id)
-
-
-def _operation_id(route: APIRoute) -> str:
-    return route.name
+    return APIRouter(tags=[tag], generate_unique_id_function=lambda route: route.name)
 
 
 def answers(model: Any, *statuses: int) -> dict[str, Any]:

@@ -58,7 +58,11 @@ async def fetch(
         ):
             try:
                 request = client.build_request(
-                    method, _merged(url, params), headers=headers, content=_encoded(content), json=json
+                    method,
+                    _merged(url, params),
+                    headers=headers,
+                    content=content and content.encode(),
+                    json=json,
                 )
                 request.headers["Accept-Encoding"] = "gzip, deflate"
             except (httpx2.InvalidURL, ValueError, TypeError) as error:
@@ -76,10 +80,6 @@ def _merged(url: str, params: Mapping[str, Any] | None) -> httpx2.URL:
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise ValueError(f"{url!r} is not an http or https URL")
     return parsed.copy_merge_params(dict(params)) if params else parsed
-
-
-def _encoded(content: str | None) -> bytes | None:
-    return None if content is None else content.encode()
 
 
 async def _follow(

@@ -82,10 +82,6 @@ def _read_context(given: object) -> object:
         raise ValueError(describe(error, Context)) from None
 
 
-def _is_usual_context(context: object) -> bool:
-    return context == Context()
-
-
 class Spec(Value):
     """Base class of all specs. Settings may be secret, so errors don't quote them."""
 
@@ -280,7 +276,7 @@ class AgentSpec(Spec):
         PlainValidator(_read_context, json_schema_input_type=Context | Literal["off"]),
     ] = Field(
         default_factory=Context,
-        exclude_if=_is_usual_context,
+        exclude_if=lambda context: context == Context(),
         description="How its context is kept within the window of its model: settings, or off to send all of it.",
     )
     copies: int = Field(

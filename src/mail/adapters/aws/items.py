@@ -71,6 +71,9 @@ PAUSED = "paused-"
 DEAD = "1"
 """The only partition of the index of tasks with dead letters, as these are few."""
 
+HOLDS = "HOLD"
+"""The partition of holds, by hex digests of the names of what they are on."""
+
 NEVER = 9e15
 """The deadline in the index of a task without one."""
 
@@ -281,14 +284,9 @@ def task_checkpoint(item: Item, mailbox: str) -> Value | None:
     found = (
         value
         for name, value in item.items()
-        if name.startswith(TASK_CHECKPOINT) and _mailbox_in(name) == mailbox
+        if name.startswith(TASK_CHECKPOINT) and name.split("#", 3)[3] == mailbox
     )
     return next(found, None)
-
-
-def _mailbox_in(name: str) -> str:
-    """Return the mailbox in the name of an attribute of META."""
-    return name.split("#", 3)[3]
 
 
 def is_mail(item: Item) -> bool:

@@ -190,7 +190,9 @@ def _send_again(draft: Draft, letter: DeadLetter) -> int:
     if swarm is None:
         _await_agent(draft, message, mailbox, seq)
     elif mailbox != ALL_PEERS:
-        peer = draft.peers.get(swarm) or Peer(agent=_names(message)[0])
+        peer = draft.peers.get(swarm) or Peer(
+            agent=parse_agent_address(message.message.recipients[0].address)[0]
+        )
         draft.peers[swarm] = replace(peer, failures=0, retry_at=0.0)
         _await_peer(draft, message, swarm)
     return seq
@@ -240,10 +242,6 @@ def _reopen_request(draft: Draft, request: OpenRequest) -> None:
     ends = (request.request_id, request.sender, request.recipient)
     if not any((each.request_id, each.sender, each.recipient) == ends for each in draft.requests):
         draft.open_request(request)
-
-
-def _names(message: MAILMessage) -> list[str]:
-    return [parse_agent_address(recipient.address)[0] for recipient in message.message.recipients]
 
 
 # ------------------------------------------------------------------------------------------------ discarding

@@ -17,7 +17,6 @@ from mail.core.decisions.submit import DEFAULT_SUBJECT, title_of
 from mail.core.protocol.address import Principal, parse_agent_address
 from mail.core.protocol.calls import tool_result
 from mail.core.protocol.clock import Clock
-from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry, Inheritance, Snapshot, TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
@@ -218,7 +217,8 @@ class _Fork:
         seqs = {}
         for seq, entries in waiting.items():
             first, draft = entries[0], self._draft
-            draft.put(self._readdressed(first.message), [entry.mailbox for entry in entries])
+            message = first.message.copied_to(draft.task_id, new_id=draft.clock.new_id())
+            draft.put(message, [entry.mailbox for entry in entries])
             draft.stored_bytes += first.size - message_size(first.message)
             seqs[seq] = draft.last_seq
         return seqs
@@ -236,10 +236,6 @@ class _Fork:
             return False
         elsewhere = is_agents and parse_agent_address(sender.address)[1] is not None
         return not (elsewhere and message.msg_type == "request")
-
-    def _readdressed(self, message: MAILMessage) -> MAILMessage:
-        """Return the message as one of the new task, with a new id."""
-        return message.copied_to(self._draft.task_id, new_id=self._draft.clock.new_id())
 
     def _keep_requests(self, seqs: Mapping[int, int]) -> None:
         """Keep requests among the remaining agents open; notify agents that wait for any other answer."""

@@ -206,7 +206,7 @@ class _Reception:
             self.source, EVERYONE if is_system else parse_agent_address(sender.address)[0], has_task=True
         )
         is_answer = self.wrapper.msg_type in ("response", "broadcast_complete")
-        is_over = self._says_it_is_over()
+        is_over = self.source == self.task.parent_swarm and not self.is_new and is_end(self.wrapper)
         is_echo = is_answer and not is_over and self._answers_the_end(draft.peers[self.source])
         is_known = not draft.is_running and (is_over or is_echo)
         if not is_known:  # else the end is in the record already, and stays its last event
@@ -219,10 +219,6 @@ class _Reception:
             self._answer()
         elif not is_answer:
             self._deliver(self.wrapper.msg_type, self._recipients())
-
-    def _says_it_is_over(self) -> bool:
-        """Return whether the parent swarm reports that the whole task is over."""
-        return self.source == self.task.parent_swarm and not self.is_new and is_end(self.wrapper)
 
     def _close(self) -> None:
         """End the task here, unless it has ended, and notify the swarms that it has involved."""

@@ -132,7 +132,8 @@ class ActionRunner:
                 continue
             if action is not None and checkpoint.asks(index):
                 action = replace(action, needs_approval=True)
-            if action is not None and receipt is None and self._may_hold(action):
+            may_hold = self._mode is not ForkActions.RUN or (action and action.needs_approval is not False)
+            if action is not None and receipt is None and may_hold:
                 refusal = await self._hold(action, call)
                 if refusal is not None:
                     checkpoint = self._with(checkpoint, index, refusal)
@@ -173,9 +174,6 @@ class ActionRunner:
             return self._with(checkpoint, index, None)
         spent, models = self._meter.spent, self._meter.spent_by_model
         return replace(checkpoint.with_receipt(index, receipt), usage=spent, models=models)
-
-    def _may_hold(self, action: ActionCore) -> bool:
-        return action.needs_approval is not False or self._mode is not ForkActions.RUN
 
     async def _hold(self, action: ActionCore, call: AgentToolCall) -> Receipt | None:
         """Return the receipt of a call that may not run, or not before a person has approved it; None if it may."""

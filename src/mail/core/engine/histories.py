@@ -3,13 +3,15 @@
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from sys import getsizeof
 
+from mail.core.engine.pacing import LARGE
 from mail.core.task.context import UNKNOWN, WHOLE, AgentContext, Cut, Portion, bare, is_carried
 from mail.core.task.swarm import History
 from mail.core.task.task import TaskKey
 
 MAX_CACHED_BYTES = 32 * 1024 * 1024
-"""How much of histories is cached (`mail.core.task.size`); the mailboxes used least recently are dropped first."""
+"""How much memory cached histories take; the mailboxes used least recently are dropped first."""
 
 
 @dataclass(slots=True)
@@ -20,6 +22,7 @@ class CachedHistory:
         carried: what stands at the beginning, with the keys that models don't see.
         entries: all that is read.
         size: its bytes.
+        held: its bytes in memory.
         measured: what the model has counted in this process.
     """
 
@@ -29,6 +32,7 @@ class CachedHistory:
     carried: History = field(default_factory=list)
     entries: History = field(default_factory=list)
     size: int = 0
+    held: int = 0
     measured: AgentContext = UNKNOWN
 
     def extend(self, n: int, portions: Sequence[Portion], cut: Cut) -> None:
@@ -47,12 +51,21 @@ class CachedHistory:
             if not is_moved:
                 self.entries += seen.entries
                 self.size += seen.size
+                self.held += _held(seen)
         self.n = n
         if is_moved:
             self.entries = bare(self.carried)
             for portion in self.portions:
                 self.entries += portion.entries
             self.size = sum(portion.size for portion in self.portions)
+            self.held = sum(map(_held, self.portions))
+
+
+def _held(portion: Portion) -> int:
+    """Return the bytes of a portion in memory, where a character that is wide makes all of a text wide."""
+    if portion.size <= LARGE:
+        return portion.size
+    return max(portion.size, sum(getsizeof(each) for entry in portion.entries for each in entry.values()))
 
 
 class HistoryCache:
@@ -86,11 +99,11 @@ class HistoryCache:
                 return cached
             portions = ()
         elif cached.n != after:
-            self._bytes -= known.pop(place).size
+            self._bytes -= known.pop(place).held
             return None
-        before = cached.size
+        before = cached.held
         cached.extend(n, portions, cut)
-        self._bytes += cached.size - before
+        self._bytes += cached.held - before
         while self._bytes > self._max_bytes:
-            self._bytes -= known.popitem(last=False)[1].size
+            self._bytes -= known.popitem(last=False)[1].held
         return cached

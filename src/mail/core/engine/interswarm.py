@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from mail.core.decisions.interswarm import (
@@ -134,11 +135,11 @@ class PeerTurn(_OutboundTurn):
                 files = await self._files.link(turn.task.instance, files, self._swarm.name)
             message = wrap_entry(turn.task, self._swarm, turn.entry, now, traceparent, files)
             return await peers.deliver(
-                message, back=goes_back(turn.task, message.target_swarm), known=known, read=self._read
+                message,
+                back=goes_back(turn.task, message.target_swarm),
+                known=known,
+                read=partial(self._files.read, turn.task.instance),
             )
-
-    async def _read(self, file_id: str) -> bytes | None:
-        return await self._files.read(self.turn.task.instance, file_id)
 
     async def _return(self, reason: str, attempts: int = 1) -> TaskChange | None:
         self._end = OutboundResult.RETURNED

@@ -236,11 +236,8 @@ class Schedules:
             if (cursor := page.cursor) is None:
                 return sorted(tasks, key=lambda task: task.task_id)
 
-    def _key(self, name: str) -> TaskKey:
-        return TaskKey(owner_of_schedules(self._wiring.swarm.name), name)
-
     async def _load(self, name: str) -> Task:
-        task = await self._wiring.store.load(self._key(name))
+        task = await self._wiring.store.load(TaskKey(owner_of_schedules(self._wiring.swarm.name), name))
         if task is None:
             raise ScheduleNotFound(f"there is no schedule {name[:64]!r}; GET /schedules lists them")
         return task

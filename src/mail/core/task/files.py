@@ -159,7 +159,8 @@ def make_reference(data: bytes, name: str = "", declared: str = "") -> FileRef:
     declared = declared.partition(";")[0].strip().lower()
     if declared and not _TYPE.fullmatch(declared):
         raise BadRequest(f"{declared[:40]!r} is not a media type such as image/png")
-    shown = next((kind for kind, begin, offset, there in _MAGIC if _begins(data, begin, offset, there)), "")
+    begun = (rest for rest in _MAGIC if data.startswith(rest[1]))
+    shown = next((kind for kind, _, offset, there in begun if data.startswith(there, offset)), "")
     if declared in _SHOWN and declared != shown:
         raise BadRequest(
             f"the file is declared as {declared}, but its first bytes show {shown or 'something else'}"
@@ -264,10 +265,6 @@ def in_words(entry: Mapping[str, Any]) -> dict[str, Any]:
 def with_files(holder: Mapping[str, Any], files: Sequence[FileRef]) -> dict[str, Any]:
     """Return a `routing_info`, or an entry of a history, with references."""
     return {**holder, FILES: [each.as_json() for each in files]} if files else dict(holder)
-
-
-def _begins(data: bytes, begin: bytes, offset: int, there: bytes) -> bool:
-    return data.startswith(begin) and data[offset : offset + len(there)] == there
 
 
 def _is_text(data: bytes) -> bool:

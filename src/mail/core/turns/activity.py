@@ -89,7 +89,8 @@ class TurnActivity:
         self.begin = time()
         self.spans: list[Span] = []
         self.agent = turn.mailbox
-        self._turn = turn
+        # not the turn: a cancelled timer holds its context, and so the activity, until the time that it was set to
+        self._key, self._lease, self._replaced = turn.task.key, turn.lease, turn.replaced
         self._clock = clock
         self._publisher = publisher
         self._earlier = earlier
@@ -98,7 +99,11 @@ class TurnActivity:
     @property
     def task_id(self) -> str:
         """The id of the turn's task."""
-        return self._turn.task.task_id
+        return self._key.task_id
+
+    def release(self) -> None:
+        """Let go of the turn, which has ended."""
+        self._find_text_recipient = None
 
     @cached_property
     def text_recipient(self) -> str:
@@ -185,7 +190,7 @@ class TurnActivity:
         """Publish the start of the turn, and before it the end of an earlier attempt, whose worker is gone."""
         if not self.is_watched:
             return
-        replaced = self._turn.replaced
+        replaced = self._replaced
         if replaced is not None and replaced.park is None:
             text = f"the turn of agent {self.agent} was interrupted; it is run again"
             extra = {"agent": self.agent, "outcome": "taken_over"}
@@ -204,7 +209,7 @@ class TurnActivity:
         self.publish(self.event(LiveKind.TURN_ENDED, self.next(), now, text, extra))
 
     def _started(self) -> LiveEvent:
-        attempt = self._turn.lease.attempt
+        attempt = self._lease.attempt
         extra = {"attempt": attempt} if attempt > 1 else {}
         return self.event(LiveKind.TURN_STARTED, 1, self.begin, f"agent {self.agent} has begun a turn", extra)
 
@@ -220,21 +225,21 @@ class TurnActivity:
 
     def event(self, kind: LiveKind, n: int, at: float, text: str, extra: dict[str, Any]) -> LiveEvent:
         """Return an event of the turn."""
-        return LiveEvent(kind, self._turn.lease.token, n, self.iso(at), text, {"agent": self.agent, **extra})
+        return LiveEvent(kind, self._lease.token, n, self.iso(at), text, {"agent": self.agent, **extra})
 
     def publish(self, event: LiveEvent) -> None:
         """Publish an event."""
-        self._publisher.publish(self._turn.task.key, event)
+        self._publisher.publish(self._key, event)
 
     @property
     def is_watched(self) -> bool:
         """Whether somebody watches the task."""
-        return self._turn.task.key in self._publisher.watched
+        return self._key in self._publisher.watched
 
     @property
     def wants_deltas(self) -> bool:
         """Whether somebody wants the pieces of models' replies."""
-        return self.is_watched and self._publisher.wants_deltas(self._turn.task.key)
+        return self.is_watched and self._publisher.wants_deltas(self._key)
 
 
 class Span:

@@ -142,7 +142,7 @@ class Writer:
                 if source != self._source:
                     self._end_draft()
                     self._source = source
-                    self._begin_draft(f"{OURS}{event.turn[:8]}-{source[1]}", event.agent)
+                    self._begin_draft(f"{OURS}{event.turn}-{source[1]}", event.agent)
                 self._extend(event.delta)
 
     def end(self, told: Sequence[Item], status: TaskStatus, *, is_typed: bool) -> None:
