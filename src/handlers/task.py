@@ -1,6 +1,6 @@
-"""`GET /task`, `/task/turn`, `/task/stream`: a task, one of its turns, its events until the function's timeout."""
+"""`GET /task`, `/task/turn`, `/task/export`, `/task/stream`: a task, a turn, its events until the timeout."""
 
 from handlers.http_api import serve
-from mail.http.routes import tasks, turns
+from mail.http.routes import export, tasks, turns
 
-handler = serve(tasks.router, turns.router)
+handler = serve(tasks.router, turns.router, export.router)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.message import Tier
 from mail.core.task.callbacks import LATER, CallResult, Later
 from mail.core.task.change import Turn
+from mail.core.task.deletion import LegalHold
 from mail.core.task.documents import Document, Kind
 from mail.core.task.files import FileRef
 from mail.core.task.ports import Idle, TaskPage, WakeUp, read_history
@@ -28,7 +30,7 @@ from mail.core.task.task import Task, TaskKey, TaskStatus, Transition
 from mail.core.turns.context import current_context
 from mail.errors import LeaseLost, TaskNotFound, VersionConflict
 from mail.testing.agents import Call, View, build_swarm, call, complete
-from mail.testing.changes import ANN, SWARM, Mail, Maker, checkpoint
+from mail.testing.changes import ANN, BOB, SWARM, Mail, Maker, checkpoint
 from mail.testing.clock import FakeClock
 from mail.testing.contracts import committed, due_tasks, everything
 from mail.testing.rig import Rig
@@ -440,3 +442,29 @@ async def test_a_call_and_an_approval_may_wait_for_longer_than_data_is_stored(
         )
         outcome = await rig.outcome(resumed)
     assert outcome.answer == "SUCCESS: paid after the contract"
+
+
+@pytest.mark.parametrize("task_id", [KEY.task_id, None])
+async def test_what_is_on_hold_does_not_expire(table: DynamoDBAdapter, task_id: str | None) -> None:
+    """A task that has ended, with a message in the bucket; one of another caller expires.
+
+    It begins now: ministack deletes what has expired by the system's time.
+    """
+    clock = Clock(start=datetime.now(UTC))
+    make, store = Maker(clock), table.another(retention_days=3, clock=clock)
+    other = TaskKey(BOB, KEY.task_id)
+    for key in (KEY, other):
+        begun = await committed(store, make.begin(key, Mail("alpha", body="x" * 400_000)))
+        await store.commit(make.change(begun.task, transition=Transition.CANCEL))
+    hold = LegalHold(caller=ANN, task_id=task_id, reason="a lawsuit", by="admin:root", since="2026-01-01")
+    await table.records.set_hold(hold)
+    before = await everything(store, KEY)
+    for _ in range(10):
+        clock.advance(DAY)
+        await sweep(store, clock)
+    assert await everything(store, KEY) == before
+    assert await store.load(other) is None
+    await table.records.lift_hold(hold.name)
+    clock.advance(4 * DAY)
+    await sweep(store, clock)
+    assert await store.load(KEY) is None

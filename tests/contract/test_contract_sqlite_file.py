@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from mail.core.task.documents import IN_MEMORY, StoredToken
 from mail.core.task.ports import Busy
 from mail.core.task.task import TaskKey, Transition
 from mail.errors import ConfigurationError, StoreUnavailable, VersionConflict
-from mail.testing.changes import ANN, NOW, Mail, Maker, checkpoint
+from mail.testing.changes import ANN, BOB, NOW, Mail, Maker, checkpoint
 from mail.testing.contracts import committed, everything, first_turn, open_turn
 
 KEY = TaskKey(ANN, "task-1")
@@ -520,6 +521,42 @@ class TestDeletion:
             store.close()
         with SQLiteDatabase(path) as database:
             assert (await open_turn(SQLiteStore(database), KEY, "alpha", make)).replaced is None
+
+    @pytest.mark.parametrize("is_small", [True, False])
+    async def test_no_byte_of_the_text_is_left(
+        self, path: Path, make: Maker, monkeypatch: pytest.MonkeyPatch, is_small: bool
+    ) -> None:
+        """Rows of many tasks share pages, from which SQLite moves some; the process ends after the deletion."""
+        marker, random = "5vN2rQ8xTz0LkWc7", Random(7)
+        keys = [TaskKey(ANN if n % 4 else BOB, f"task-{n}") for n in range(60)]
+
+        def text(key: TaskKey) -> Mail:
+            body = f"{marker if key.instance == ANN else 'x' * 16} {random.randbytes(random.choice((100, 900))).hex()}"
+            return Mail("alpha", body=body)
+
+        def left() -> int:
+            return sum(file.read_bytes().count(marker.encode()) for file in path.parent.iterdir())
+
+        if not is_small:
+            monkeypatch.setattr("mail.adapters.sqlite.store.REWRITTEN_AT_ONCE", 0)
+        with SQLiteDatabase(path) as database:
+            store = SQLiteStore(database)
+            tasks = {key: (await committed(store, make.begin(key, text(key)))).task for key in keys}
+            for _ in range(300):
+                key = random.choice(keys)
+                tasks[key] = (await committed(store, make.change(tasks[key], text(key)))).task
+            assert left() > 200
+            doomed = [task for key, task in tasks.items() if key.instance == ANN]
+            await asyncio.gather(*map(store.delete, doomed))
+        size = path.stat().st_size
+        with SQLiteDatabase(path) as database:
+            store = SQLiteStore(database)
+            await store.scrub(is_quiet=False)
+            assert left() <= (0 if is_small else 20), "SQLite's own copies of some rows"
+            await store.scrub(is_quiet=True)
+            assert left() == 0
+            assert path.stat().st_size < size / 2
+            assert len((await store.list_tasks(BOB)).tasks) == 15
 
     async def test_a_file_that_can_give_no_space_back(self, path: Path, make: Maker) -> None:
         with closing(sqlite3.connect(path)) as made:

@@ -84,7 +84,7 @@ READERS = {
 }
 LISTERS = {
     Kind.TOKEN: ISSUERS | {"SweeperRole"},
-    Kind.HOLD: {"TasksRole", "StreamRole"},
+    Kind.HOLD: {"TasksRole", "StreamRole", "SweeperRole"},
     Kind.CALLER_DELETION: {"SweeperRole", "StreamRole"},
     Kind.PEER: READERS[Kind.PEER],
     Kind.FOUND_PEER: READERS[Kind.FOUND_PEER] | {"TurnRole"},

@@ -16,10 +16,10 @@ def show_caller(answer: Mapping[str, Any], output: Output) -> None:
     if deletion is None:
         output.text(f"{caller} is not being deleted")
     elif deletion["ended"]:
-        output.text(f"everything of {caller} was deleted at {deletion['ended']}: {deletion['tasks']} tasks")
+        output.text(f"everything of {caller} was deleted at {deletion['ended']}; tasks: {deletion['tasks']}")
     else:
-        left = f", {deletion['left']} are left: {deletion['problem']}" if deletion["left"] else ""
-        output.text(one_line(f"{caller} is being deleted: {deletion['tasks']} tasks are{left}"))
+        left = f"; left: {deletion['left']}, such as: {deletion['problem']}" if deletion["left"] else ""
+        output.text(one_line(f"{caller} is being deleted; tasks so far: {deletion['tasks']}{left}"))
     if answer["holds"]:
         show_holds(answer["holds"], output)
 

@@ -28,16 +28,23 @@ async def _upload(session: "Session", given: Namespace) -> None:
 
 
 async def _get(session: "Session", given: Namespace) -> None:
-    data = await session.client.get_file(given.file_id)
-    if given.output is None:
+    write_bytes(session, await session.client.get_file(given.file_id), given.output)
+
+
+def write_bytes(session: "Session", data: bytes, path: Path | None) -> None:
+    """Write bytes to a file; without one, to the standard output."""
+    if path is None:
         click.echo(data, nl=False)
         return
-    given.output.write_bytes(data)
+    path.write_bytes(data)
     session.output.result(
-        {"file": str(given.output), "bytes": len(data)},
-        lambda: session.output.text(f"{len(data)} bytes in {given.output}"),
+        {"file": str(path), "bytes": len(data)}, lambda: session.output.text(f"{len(data)} bytes in {path}")
     )
 
+
+OUTPUT = option(
+    "--output", "-o", metavar="PATH", type=PATH, help="Where to write it. [default: standard output]"
+)
 
 COMMANDS = (
     Command(
@@ -59,13 +66,7 @@ COMMANDS = (
         handler=_get,
         arguments=(
             positional("file_id", "Its id, as messages have it.", metavar="ID"),
-            option(
-                "--output",
-                "-o",
-                metavar="PATH",
-                type=PATH,
-                help="Where to write it. [default: standard output]",
-            ),
+            OUTPUT,
         ),
     ),
 )

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from mail.cli.command import Command, Namespace, option, positional, switch
+from mail.cli.files import OUTPUT, write_bytes
 from mail.cli.output import Output, one_line
 from mail.cli.session import Session, Status, UsageError
 from mail.cli.values import JSON, Integer, Number, Task, json_object
@@ -200,6 +201,10 @@ _FORK_ACTIONS = {
 }
 
 
+async def _export(session: Session, given: Namespace) -> None:
+    write_bytes(session, await session.client.export_task(given.task_id, files=given.files), given.output)
+
+
 COMMANDS = (
     Command(
         name="tasks",
@@ -292,6 +297,18 @@ COMMANDS = (
         arguments=(
             TASK,
             OWNER,
+        ),
+    ),
+    Command(
+        name="task-export",
+        shell_name="task export",
+        summary="Write everything that is stored of a task, as lines of JSON.",
+        details="Files are lines without their bytes, unless you ask for them.",
+        handler=_export,
+        arguments=(
+            TASK,
+            switch("--files", help="With the bytes of files, in base64."),
+            OUTPUT,
         ),
     ),
     Command(

@@ -290,6 +290,10 @@ class MAILClient(Messaging):
         """
         return await self._ask("delete_task", task_id=task_id, caller=caller)
 
+    async def export_task(self, task_id: str, *, files: bool = False) -> bytes:
+        """Return everything that is stored of a task, as lines of JSON; with `files`, also the bytes of its files."""
+        return await self._bytes_of("export_task", task_id=task_id, files=files)
+
     async def cancel_call(self, task_id: str, call_id: str) -> JSONObject:
         """Cancel a call of an action that finishes later; its agent reads an error.
 
@@ -334,7 +338,7 @@ class MAILClient(Messaging):
         """Return the bytes of a file of a message to another swarm, by the link that the message has; needs no key."""
         return await self._bytes_of("get_shared_file", link=link)
 
-    async def _bytes_of(self, operation: str, **parameters: str) -> bytes:
+    async def _bytes_of(self, operation: str, **parameters: str | bool) -> bytes:
         async with self._deadline(str(OPERATIONS[operation])):
             response = await self._request(operation, parameters)
         if not response.is_success:

@@ -112,6 +112,7 @@ OPERATIONS = {
         Operation("get_turn", "GET", "/task/turn"),
         Operation("get_turns", "GET", "/task/turns", cursor="x-next-cursor"),
         Operation("watch_task", "GET", "/task/stream"),
+        Operation("export_task", "GET", "/task/export"),
         Operation("fork_task", "POST", "/task/fork"),
         Operation("cancel_task", "POST", "/task/cancel"),
         Operation("post_callback", "POST", "/callbacks/{token}"),

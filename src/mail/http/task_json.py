@@ -348,7 +348,7 @@ async def task_pieces(
     store = service.runtime.store
     events = read_timeline(store, task.key, pacer, upto=task.seq)
     more = {**more, "working": await service.runtime.working(task)}
-    async for piece in _record_pieces(task, events, _read_mail(store, task, pacer), more, pacer):
+    async for piece in _record_pieces(task, events, read_mail(store, task, pacer), more, pacer):
         yield piece
 
 
@@ -482,7 +482,7 @@ async def _event_entries(
     async for event in events:
         size = event_size(event)
         await pacer.pause(size)
-        entry = _event_entry(event, task_id)
+        entry = event_entry(event, task_id)
         if size > PIECE_BYTES:
             await pacer.pause(size)
         if as_text:
@@ -492,7 +492,7 @@ async def _event_entries(
         yield to_json(entry)
 
 
-def _event_entry(event: Event, task_id: str) -> dict[str, Any]:
+def event_entry(event: Event, task_id: str) -> dict[str, Any]:
     return {
         "event": event.kind.value,
         "id": str(event.seq),
@@ -517,7 +517,7 @@ async def _queued_messages(pacer: Paced, mail: AsyncIterable[InboxEntry]) -> Asy
         yield to_json(queued_message(entry))
 
 
-async def _read_mail(store: Store, task: Task, pacer: Paced) -> AsyncGenerator[InboxEntry]:
+async def read_mail(store: Store, task: Task, pacer: Paced) -> AsyncGenerator[InboxEntry]:
     """Yield the waiting mail of a task, and read it in slices."""
     after: InboxEntry | None = None
     left = sum(map(sum, task.pending.values()))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 
 from mail.adapters.aws.client import AwsClient
-from mail.adapters.aws.items import Item, number, size_in_bytes, string
+from mail.adapters.aws.items import HOLDS, Item, number, size_in_bytes, string
 from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, Key
 from mail.core.task.documents import Document, Kind, PutIf
 from mail.errors import PayloadTooLarge
@@ -33,7 +33,7 @@ _LISTED = {
     Kind.PEER: PEERS,
     Kind.FOUND_PEER: FOUND_PEERS,
     Kind.AUDIT: AUDIT,
-    Kind.HOLD: "HOLD",
+    Kind.HOLD: HOLDS,
     Kind.CALLER_DELETION: "CALLER_DELETION",
 }
 """The partitions whose sort keys are the keys of documents."""

@@ -14,6 +14,7 @@ from typing import Any
 from mail.adapters.aws.items import (
     DEAD,
     DELETING,
+    HOLDS,
     META,
     PAUSED,
     SHARDS,
@@ -34,6 +35,7 @@ from mail.adapters.aws.schema import DEAD_INDEX, RUNNING_INDEX, TASKS_INDEX
 from mail.adapters.aws.table import DynamoDBTable, key_of
 from mail.adapters.shared.cursors import foreign_cursor
 from mail.core.task.approvals import Ask
+from mail.core.task.deletion import LegalHold
 from mail.core.task.leases import DueTask
 from mail.core.task.ports import CallerUsage, TaskPage, WakeUp, wake_ups
 from mail.core.task.task import ASLEEP, Task, TaskKey, TaskStatus, listings_of
@@ -140,6 +142,21 @@ class TaskIndex:
         tasks = await self._read(item for item in items if not self._reader.is_gone(item))
         due = [(task, item) for task, item in tasks if float(item["due"]["N"]) <= until]
         return due, [item["PK"]["S"] for item in items if DELETING in item]
+
+    async def held(self) -> AsyncGenerator[list[tuple[Task, Item]]]:
+        """Yield the tasks that are on hold, with their items, in portions."""
+        async for page in self._table.pages(HOLDS, "0", "g"):
+            for item in page:
+                hold = LegalHold.model_validate_json(item["record"]["S"], extra="ignore")
+                if hold.task_id is not None:
+                    yield await self._with_items([partition(TaskKey(hold.caller, hold.task_id))])
+                    continue
+                async for rows in self._rows(hold.caller, None, None, DUE_ROWS):
+                    yield await self._with_items([row["PK"]["S"] for row in rows])
+
+    async def _with_items(self, partitions: list[str]) -> list[tuple[Task, Item]]:
+        items = (await self._current(partitions)).values()
+        return [(await self._reader.task(item), item) for item in items]
 
     async def list_oldest(self, *, limit: int, cursor: str | None = None) -> TaskPage:
         """Return none: no index has all tasks in order, and what nobody needs here expires."""

@@ -71,6 +71,9 @@ PAUSED = "paused-"
 DEAD = "1"
 """The only partition of the index of tasks with dead letters, as these are few."""
 
+HOLDS = "HOLD"
+"""The partition of holds, by hex digests of the names of what they are on."""
+
 NEVER = 9e15
 """The deadline in the index of a task without one."""
 

@@ -48,6 +48,11 @@ class Retention:
         self._clock = clock
         self._seconds = seconds
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether anything expires."""
+        return self._seconds is not None
+
     def expiry(self) -> Item:
         """Return the attribute of an item that is written now."""
         return {} if self._seconds is None else {"expires_at": number(self._from_now(self._seconds))}

@@ -77,6 +77,9 @@ write units as one that goes through."""
 SECONDS_PER_COMMIT, LONGEST_WAIT = 0.015, 2.0
 """The least that a commit is expected to take, and the most that one waits before it is retried."""
 
+HELD_SECONDS = 3600.0
+"""Seconds between two looks at what is on hold, which must not expire."""
+
 FIRST_POLL = 0.05
 LONGEST_POLL = 1.0
 POLL_GROWTH = 1.5
@@ -112,6 +115,7 @@ class DynamoDBStore:
         self.live = DynamoDBLive(self._table, clock)
         self._turns = Leases(self._table, self._reader, blobs, clock, self.live, self._retention)
         self._index = TaskIndex(self._table, self._reader)
+        self._held_at = 0.0
         self._changes = Waiters()
         self._endings = Waiters()
         reader, index = self._reader, self._index  # they have methods of the port
@@ -274,6 +278,11 @@ class DynamoDBStore:
                     await self._delete_asks(await self._reader.task(item))
             await self._delete_items(name)
         await self._retention.keep(due, until)
+        now = self._reader.now()
+        if self._retention.is_limited and now >= self._held_at + HELD_SECONDS:
+            self._held_at = now
+            async for held in self._index.held():
+                await self._retention.keep(held, until)
         return [DueTask(task, decode_leases(item)) for task, item in due]
 
     async def delete(self, task: Task) -> None:

@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Iterable
 from dataclasses import astuple
 from math import inf
-from time import monotonic
+from time import thread_time
 
 from pydantic_core import to_json
 
@@ -156,7 +156,7 @@ def delete_rows(sql: sqlite3.Connection, rows: Iterable[int], *, seconds: float 
     What this leaves in unused space is noted, as it must be overwritten, too.
     """
     sql.execute("BEGIN IMMEDIATE")
-    end, deleted = monotonic() + seconds, 0
+    end, deleted = thread_time() + seconds, 0
     try:
         sql.execute("INSERT OR IGNORE INTO settings (name, value) VALUES (?, '')", (UNSCRUBBED,))
         for row in rows:
@@ -165,7 +165,7 @@ def delete_rows(sql: sqlite3.Connection, rows: Iterable[int], *, seconds: float 
                 sql.execute(f"DELETE FROM {table} WHERE task = ?", (row,))  # noqa: S608
             sql.execute("DELETE FROM tasks WHERE id = ?", (row,))
             deleted += 1
-            if monotonic() > end:
+            if thread_time() > end:
                 break
         sql.execute("COMMIT")
     except BaseException:

@@ -21,7 +21,7 @@ from itertools import islice
 from math import inf
 from typing import Any
 
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from mail.adapters.shared.codec import decode_events, decode_portion, decoding, read_tasks, upto_bytes
 from mail.adapters.shared.cursors import LAST_NUMBER, make_page, read_cursor
@@ -668,11 +668,15 @@ class SQLiteStore:
         doomed: dict[int, tuple[TaskKey, asyncio.Future[None]]] = {}
         is_large = False
         for done, task in list(islice(self._doomed.items(), DELETED_AT_ONCE)):
-            current, row = await self.load(task.key), self._row(task.key)
-            if done.done():
-                continue
-            if row is None or current is None or current.version != task.version:
-                done.set_exception(VersionConflict(current))
+            row, cached = self._row(task.key), self._cache.get(task.key)
+            current = cached and cached.task.version
+            if cached is None and row is not None:
+                ((state,),) = self._newest_state(row)
+                current = from_json(state)["version"]
+            if row is None or current != task.version:
+                cached = self._find(task.key)
+                del self._doomed[done]
+                done.set_exception(VersionConflict(cached and cached.task))
             else:
                 doomed[row] = task.key, done
                 is_large |= task.stored_bytes > LARGE_COMMIT
@@ -686,6 +690,7 @@ class SQLiteStore:
                         self._open_turns.end(cached, mailbox)
                     self._cached_bytes -= cached.size
                 self._changes.notify(key)
+                self._doomed.pop(done, None)
                 done.set_result(None)
 
         if not doomed:

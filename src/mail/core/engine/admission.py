@@ -282,13 +282,13 @@ class Admission:
         )
         return await load_task(wiring.store, key) if change is None else change.task
 
-    async def delete(self, key: TaskKey) -> Task:
-        """Delete a task, and return it as it was; see `Runtime.delete`."""
+    async def delete(self, key: TaskKey, task: Task | None = None) -> Task:
+        """Delete a task, which may have been read before, and return it as it was; see `Runtime.delete`."""
         wiring = self._wiring
         CURRENT_TASK.set(key.task_id)
         while True:
             try:
-                task = await load_task(wiring.store, key)
+                task = task or await load_task(wiring.store, key)
             except TaskNotFound:
                 await self._drop_files(key)  # in case that a process died between these two deletions
                 raise
@@ -301,6 +301,7 @@ class Admission:
                 await self._drop_files(key)
                 self._limit_guard.freed(key.instance)
                 return task
+            task = None
 
     async def add_push(self, task: Task, hook_id: str, url: str, push: Push) -> None:
         """Add a webhook that follows a run of a task. Raises BadRequest for a URL that may not be called."""
@@ -451,8 +452,9 @@ class Admission:
 
     async def _drop_files(self, key: TaskKey) -> None:
         """Forget the files of a task that is deleted or was never committed, unless there is a new one of its id."""
-        if await self._wiring.store.load(key) is None:
-            await self._wiring.caller_files.drop(key)
+        wiring = self._wiring
+        if await wiring.caller_files.of_task(key) and await wiring.store.load(key) is None:
+            await wiring.caller_files.drop(key)
 
     def _preparing[T: Task | None](self, load: Callable[[], Awaitable[T]]) -> Callable[[], Awaitable[T]]:
         """Return what loads a task and then reads the version on which it finishes its run."""

@@ -226,14 +226,15 @@ class Deletions:
     async def _delete_one(self, task: Task, cancelled_by: Principal | None) -> None:
         if cancelled_by is not None and task.status not in ENDED:
             with suppress(NotCancellable):
-                self._turns.interrupt(await self._admission.cancel(cancelled_by, task.key, REASON))
-        await self._admission.delete(task.key)
+                task = await self._admission.cancel(cancelled_by, task.key, REASON)
+                self._turns.interrupt(task)
+        await self._admission.delete(task.key, task)
 
     async def _paced[T](self, step: Awaitable[T]) -> T:
         """Take a step, and rest after it while agents take turns here."""
-        begun = self._time()
+        begun, leases = self._time(), self._turns.leases
         result = await step
-        if not self._turns.is_quiet():
+        if leases != self._turns.leases or not self._turns.is_quiet():
             await asyncio.sleep(BESIDE * (self._time() - begun))
         return result
 

@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
-from itertools import count
 
 from mail.core.decisions.cancel import is_discarded
 from mail.core.decisions.turn import end_unreadable
@@ -67,6 +66,7 @@ class Turns:
 
     Attributes:
         live: passes live events to those who watch a task.
+        leases: how many this process has made.
     """
 
     def __init__(self, wiring: Wiring) -> None:
@@ -74,7 +74,7 @@ class Turns:
         self._wiring = wiring
         self._suspects = Suspects(self.is_quiet)
         self._name = wiring.clock.new_id()
-        self._leases = count()
+        self.leases = 0
         self._heartbeat = Heartbeat(wiring.store, wiring.clock, wiring.lease_seconds)
         self._running: defaultdict[TaskKey, set[LeasedTurn]] = defaultdict(set)
 
@@ -182,7 +182,8 @@ class Turns:
         return self._lease(self._wiring.now(), self._wiring.lease_seconds, 0)
 
     def _lease(self, now: float, seconds: float, attempt: int, seq: int = 0) -> Lease:
-        return Lease(f"{self._name}/{next(self._leases)}/{now:.3f}", now + seconds, attempt, seq)
+        self.leases += 1
+        return Lease(f"{self._name}/{self.leases}/{now:.3f}", now + seconds, attempt, seq)
 
     async def _not_leased(self, mailbox: str, opened: Busy | Idle) -> TurnReport.Outcome:
         """Return why there is no claim on a mailbox; wake the other mailboxes of an idle task."""

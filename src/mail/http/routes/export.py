@@ -1,0 +1,106 @@
+"""Export a task: everything that the server stores of it, as lines of JSON."""
+
+import re
+from base64 import b64encode
+from collections.abc import AsyncGenerator
+from typing import Annotated
+
+from fastapi import Query, Request
+from fastapi.responses import Response
+from pydantic_core import to_json
+
+from mail.core.engine.pacing import PIECE_BYTES, Paced
+from mail.core.engine.watch import SLICE_BYTES, read_timeline
+from mail.core.task.size import event_size
+from mail.core.task.task import Task
+from mail.http.access import AdminOrUser, GivenTask
+from mail.http.answers import answer
+from mail.http.openapi import make_router, problems
+from mail.http.service import Service, service_of
+from mail.http.task_json import event_entry, load_task, queued_message, read_mail, reading, task_summary
+
+LINES = "application/x-ndjson"
+
+_REFERENCE = re.compile(rb"read_more\(ref='([0-9a-f]{32})'")
+"""How the reference of a long text stands in a history (`mail.core.task.context.shorten`)."""
+
+Line = tuple[str, dict[str, object]]
+
+router = make_router("tasks")
+
+
+@router.get(
+    "/task/export",
+    summary="Export a task",
+    response_class=Response,
+    responses={200: {"description": "The lines.", "content": {LINES: {}}}, **problems(404, 413)},
+)
+async def export_task(
+    request: Request,
+    caller: AdminOrUser,
+    task_id: GivenTask,
+    files: Annotated[bool, Query(description="Whether lines of files have their bytes, in base64.")] = False,
+) -> Response:
+    """Return all that is stored of one of the caller's tasks, as lines of JSON.
+
+    Each line has a `type`: the `task`, as `GET /task?fields=summary` shows it, its `event`s, waiting `mail`, portions
+    of the agents' `history`, the `text`s to which these refer, and `file`s.
+    """
+    service = service_of(request)
+    task = await load_task(service, caller, task_id)
+    pieces = _pieces(_lines(service, task, reading(service, request, task), embeds=files))
+    advice = "export it from the address that streams, or without its files"
+    return await answer(request, pieces, {"Content-Type": LINES}, advice=advice)
+
+
+async def _pieces(lines: AsyncGenerator[Line]) -> AsyncGenerator[bytes]:
+    text = bytearray()
+    async for kind, fields in lines:
+        text += to_json({"type": kind, **fields}) + b"\n"
+        if len(text) > PIECE_BYTES:
+            yield bytes(text)
+            text = bytearray()
+    yield bytes(text)
+
+
+async def _lines(service: Service, task: Task, pacer: Paced, *, embeds: bool) -> AsyncGenerator[Line]:
+    store, files = service.runtime.store, service.runtime.caller_files
+    yield "task", task_summary(task)
+    async for event in read_timeline(store, task.key, pacer, upto=task.seq):
+        await pacer.pause(event_size(event))
+        yield "event", event_entry(event, task.task_id)
+    async for entry in read_mail(store, task, pacer):
+        await pacer.pause(entry.size)
+        yield "mail", queued_message(entry)
+    refs: dict[bytes, None] = {}
+    async for fields in _histories(service, task, pacer):
+        refs |= dict.fromkeys(_REFERENCE.findall(to_json(fields)))
+        yield "history", fields
+    for ref in map(bytes.decode, refs):
+        parts, found = [], await store.read_content(task.key, ref, offset=0, length=SLICE_BYTES)
+        while found is not None and found[0]:
+            parts.append(found[0])
+            offset = sum(map(len, parts))
+            await pacer.pause(SLICE_BYTES)
+            found = await store.read_content(task.key, ref, offset=offset, length=SLICE_BYTES)
+        if parts:
+            yield "text", {"ref": ref, "text": "".join(parts)}
+    for file in (await files.of_task(task.key)).values():
+        fields = file.as_json()
+        fields["media_type"] = fields.pop("type")
+        if embeds:
+            await pacer.pause(file.size)
+            data = await files.read(task.instance, file.id)
+            fields["data"] = None if data is None else b64encode(data).decode()
+        yield "file", fields
+
+
+async def _histories(service: Service, task: Task, pacer: Paced) -> AsyncGenerator[dict[str, object]]:
+    """Yield the histories of a task by portions, of which about as many are read at once as make a slice."""
+    at_once = max(1, SLICE_BYTES * sum(task.histories.values()) // (task.history_bytes + 1))
+    for agent, count in task.histories.items():
+        for after in range(0, count, at_once):
+            upto = min(after + at_once, count)
+            await pacer.pause(SLICE_BYTES)
+            for portion in await service.runtime.store.read_portions(task.key, agent, after=after, upto=upto):
+                yield {"agent": agent, "n": portion.n, "entries": portion.entries}
