@@ -29,7 +29,6 @@ async def _sweep() -> dict[str, int]:
     await _system.declare_schedules()
     swept = await _system.runtime.sweep(ahead=AHEAD_SECONDS, quiet_for=QUIET_SECONDS)
     await _system.runtime.deletions.work(seconds=DELETION_SECONDS)
-    await _system.resume_mail()
     if swept.waiting:
         logger.warning("published %d lost wake-ups again: mail had been waiting", swept.waiting)
     return {"wake_ups": swept.waiting, "taken_over": swept.taken_over}

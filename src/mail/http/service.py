@@ -216,7 +216,7 @@ class Service:
         stream_permits: counts the streams and long waits in all processes, where each knows a few only.
         conversations: the readers of conversations.
         rates: the limiter of request rates, if they are limited.
-        mail_host: returns the host of MAIL 2.0; made by the first call, as few swarms need it.
+        mail_host: returns the host of MAIL 2.0, made by the first call; None for a process that doesn't serve it.
         observers: measure requests.
         tracer: traces requests.
         metrics: the server's metrics, if it collects them.

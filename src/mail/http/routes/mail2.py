@@ -4,10 +4,11 @@ Everything but this route is in `mail.http.mail2`, imported by the first request
 """
 
 import asyncio
+from http import HTTPStatus
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from fastapi import APIRouter
+from fastapi import APIRouter, HTTPException
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -20,6 +21,10 @@ class _MAIL2:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = scope["app"]
+        if app.service.mail_host is None:
+            raise HTTPException(
+                HTTPStatus.NOT_FOUND, "MAIL 2.0 is served by mail server, not by this function"
+            )
         if not hasattr(app.state, "mail2"):
             app.state.mail2 = asyncio.ensure_future(_build(app.service))
         await (await app.state.mail2)(scope, receive, send)
