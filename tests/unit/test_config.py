@@ -111,7 +111,7 @@ class TestDefaults:
                     "entrypoints_only": False,
                     "unreachable_seconds": 30.0,
                 },
-                "auth": {"jwt": JWTSettings().model_dump()},
+                "auth": {"jwt": JWTSettings().model_dump(), "break_glass": False},
                 "models": {},
                 "schedules": [],
                 "budgets": {},

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from mail.adapters.local.workers import LocalWorkers
     from mail.auth.caller_tokens import CallerTokens, Seal
     from mail.auth.oidc import JWTAuthenticator
+    from mail.core.task.rows import Rows
     from mail.mail2.host import MailHost
 
 type LocalSystem = System[WorkQueue]
@@ -191,20 +192,21 @@ class System[Q: TurnQueue]:
         """The host of MAIL 2.0, which works in the background while workers run; only with a router."""
         from mail.mail2.host import MailHost
 
-        rows, sender = self._backend.rows, self.webhooks
-        assert rows is not None
+        sender, host_name, works = self.webhooks, self.config.mail_host, self.is_working
+        assert self._rows is not None
         assert sender is not None
-        host = MailHost(
-            rows, self.documents, self.clock, sender, self.config.mail_host, in_background=self.is_working
-        )
+        host = MailHost(self._rows, self.documents, self.clock, sender, host_name, in_background=works)
         self._resources.push_async_callback(host.stop)
         return host
 
     async def resume_mail(self) -> None:
         """Resume what other processes have left of the delivery of MAIL 2.0, if there is any."""
-        rows = self._backend.rows
-        if rows is not None and await rows.find(WORK, "", limit=1):
+        if self._rows is not None and await self._rows.find(WORK, "", limit=1):
             await self.mail_host.resume()
+
+    @cached_property
+    def _rows(self) -> "Rows | None":
+        return None if self._backend.rows is None else self._backend.rows()
 
     @property
     def registry(self) -> Registry:

@@ -10,7 +10,6 @@ from mail.adapters.aws.client import Aws, AwsClient
 from mail.adapters.aws.documents import DynamoDBDocuments
 from mail.adapters.aws.files import DynamoDBFiles
 from mail.adapters.aws.queue import SQSQueue
-from mail.adapters.aws.rows import DynamoDBRows
 from mail.adapters.aws.store import DynamoDBStore
 from mail.adapters.shared.backend import Backend, Database, WorkQueue
 from mail.adapters.shared.codec import build_validators
@@ -20,6 +19,7 @@ from mail.core.task.ports import Documents
 from mail.errors import ConfigurationError, StoreUnavailable
 
 if TYPE_CHECKING:
+    from mail.adapters.aws.rows import DynamoDBRows
     from mail.core.task.rows import Rows
 
 SCHEME = "dynamodb://"
@@ -63,7 +63,8 @@ class DynamoDB(Database):
         endpoint_url = options.get("endpoint_url", "")
         if endpoint_url and urlsplit(endpoint_url).scheme not in ("http", "https"):
             raise ConfigurationError(f"{self.place}: endpoint_url is not an http or https URL")
-        rows = DynamoDBRows(Aws(options.get("region", ""), endpoint_url).client("dynamodb"), self.table)
+        client = Aws(options.get("region", ""), endpoint_url).client("dynamodb")
+        rows = _rows(client, self.table)
         try:
             await rows.open()
         except (StoreUnavailable, ImportError) as error:
@@ -117,11 +118,17 @@ def open_functions(
         live=store.live,
         documents=DynamoDBDocuments(dynamodb, table),
         files=DynamoDBFiles(dynamodb, table, blobs, clock, retention_days and retention_days * 86_400),
-        rows=DynamoDBRows(dynamodb, table),
+        rows=lambda: _rows(dynamodb, table),
         queue=SQSQueue(sqs, turn_queues, outbound_queue, store=store),
         before_snapshot=before_snapshot,
         after_restore=account.close_connections,
     )
+
+
+def _rows(client: AwsClient, table: str) -> "DynamoDBRows":
+    from mail.adapters.aws.rows import DynamoDBRows
+
+    return DynamoDBRows(client, table)
 
 
 def _calls_of_dynamodb(table: str) -> dict[str, dict[str, Any]]:

@@ -5,7 +5,6 @@ PLACE#entered  time#name   where it stands among those of its place, if it has t
 PLACE#total    total       the number of these rows
 """
 
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any, get_args
@@ -15,7 +14,7 @@ from mail.adapters.aws.client import AwsClient
 from mail.adapters.aws.items import Item, names, number, size_in_bytes, string
 from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, Key, key_of
 from mail.core.task.documents import PutIf
-from mail.core.task.rows import Order, Page, RowKey, Write
+from mail.core.task.rows import Order, Page, RowKey, Write, changes_of_totals, total_row
 from mail.errors import PayloadTooLarge
 
 ROW_BYTES = 350_000
@@ -82,8 +81,8 @@ class DynamoDBRows:
         start = key_of(before[-1]) if before else None
         found = [] if len(before) < offset else await self._first(limit, start, order)
         keys = [(place, position.partition("#")[2]) for _, position in found]
-        items = {key: item async for key, item in self._items(*keys, (f"{place}#{TOTAL}", TOTAL))}
-        total = items.get((f"{place}#{TOTAL}", TOTAL), {TOTAL: number(0)})[TOTAL]
+        items = {key: item async for key, item in self._items(*keys, total_row(place))}
+        total = items.get(total_row(place), {TOTAL: number(0)})[TOTAL]
         rows = [(key[1], items[key]["text"]["S"]) for key in keys if key in items]
         return Page(rows, int(total["N"]))
 
@@ -133,19 +132,17 @@ def _action(write: Write) -> dict[str, Any]:
 
 def _actions_for_pages(writes: Sequence[Write]) -> Iterator[dict[str, Any]]:
     """Yield what the rows with times change besides themselves; the text of such a row changes nothing."""
-    totals: Counter[str] = Counter()
     for write in writes:
         times, (place, name) = write.times, write.key
         if times is None or (write.text is not None and write.when is not PutIf.ABSENT):
             continue
-        verb, change = ("Delete", -1) if write.text is None else ("Put", 1)
-        totals[place] += change
+        verb = "Delete" if write.text is None else "Put"
         for order in ORDERS:
             key = key_of((f"{place}#{order}", f"{getattr(times, order)}#{name}"))
             yield {verb: {"Key": key} if write.text is None else {"Item": key}}
-    for place, change in totals.items():
+    for place, change in changes_of_totals(writes).items():
         update = {
-            "Key": key_of((f"{place}#{TOTAL}", TOTAL)),
+            "Key": key_of(total_row(place)),
             "UpdateExpression": "ADD #total :change",
             "ExpressionAttributeNames": names("#total"),
             "ExpressionAttributeValues": {":change": number(change)},

@@ -75,7 +75,7 @@ class PostgreSQL(Database):
             store=store,
             documents=PostgresDocuments(postgres),
             files=PostgresFiles(postgres, clock),
-            rows=PostgresRows(postgres),
+            rows=lambda: PostgresRows(postgres),
             queue=queue,
             live=live,
             start=start,

@@ -71,7 +71,7 @@ class Backend[Q: TurnQueue]:
 
     Attributes:
         files: stores files; None if the database can't.
-        rows: stores rows of text; None if the database can't.
+        rows: returns the store of rows of text, which few swarms need; None if the database has none.
         live: carries live events to other processes; None if only one process works on the database.
         depths: the lengths of the queues of this process, for metrics, by queue.
         start: begins background work, before workers start.
@@ -86,7 +86,7 @@ class Backend[Q: TurnQueue]:
     documents: Documents
     queue: Q
     files: Files | None = None
-    rows: "Rows | None" = None
+    rows: "Callable[[], Rows] | None" = None
     live: LiveLink | None = None
     depths: Mapping[str, Callable[[], float]] = field(default_factory=dict)
     start: Callable[[Recover], Awaitable[None]] = _nothing

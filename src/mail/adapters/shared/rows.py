@@ -7,7 +7,7 @@ from typing import Any, LiteralString
 from pydantic_core import to_json
 
 from mail.core.task.documents import PutIf
-from mail.core.task.rows import Order, Page, RowKey, Write
+from mail.core.task.rows import Order, Page, RowKey, Write, changes_of_totals, total_row
 
 LAST = "\U0010ffff"
 """A character that comes after all those of a name."""
@@ -20,7 +20,10 @@ _FIND: LiteralString = """
     SELECT name, text FROM {table} WHERE place = {place} AND name > {after} AND name < {before}
     ORDER BY name LIMIT {limit}
 """
-_COUNT: LiteralString = "SELECT count(*) FROM {table} WHERE place = {place} AND entered IS NOT NULL"
+_ADD: LiteralString = """
+    INSERT INTO {table} (place, name, text) VALUES ({place}, {name}, {text}) ON CONFLICT (place, name)
+    DO UPDATE SET text = CAST(CAST(rows.text AS INTEGER) + CAST(excluded.text AS INTEGER) AS TEXT)
+"""
 _PAGE: LiteralString = """
     SELECT name, text FROM {table} WHERE place = {place} AND $order IS NOT NULL
     ORDER BY $order $direction, name $direction LIMIT {limit} OFFSET {offset}
@@ -76,16 +79,16 @@ class SQLRows:
     async def page(
         self, place: str, *, by: Order = "entered", newest_first: bool = False, limit: int, offset: int = 0
     ) -> Page:
-        ((total,),) = await self._run(_COUNT, place=place)
+        total = (await self.read(total_row(place))).get(total_row(place), "0")
         statement = _PAGE.replace("$order", by).replace("$direction", "DESC" if newest_first else "ASC")
         found = await self._run(statement, place=place, limit=limit, offset=offset)
-        return Page([(name, text) for name, text in found], total)
+        return Page([(name, text) for name, text in found], int(total))
 
     def batches(self, writes: Sequence[Write]) -> Iterator[Batch]:
         """Yield the statements of a write, ordered by keys, so that two writes seldom wait for each other."""
-        in_order = sorted(
-            map(_statement, writes), key=lambda each: (each[0], each[1]["place"], each[1]["name"])
-        )
+        totals = [_total(place, change) for place, change in changes_of_totals(writes).items()]
+        statements = [*map(_statement, writes), *totals]
+        in_order = sorted(statements, key=lambda each: (each[0], each[1]["place"], each[1]["name"]))
         for (statement, is_conditional), group in groupby(in_order, key=lambda each: (each[0], each[2])):
             values = [values for _, values, _ in group]
             yield self._written(statement, values[0]), values, is_conditional
@@ -97,6 +100,12 @@ class SQLRows:
         """Return a statement as the database reads it."""
         parameters: dict[str, LiteralString] = {name: self._parameter.format(name) for name in values}
         return statement.format(**self._names, **parameters)
+
+
+def _total(place: str, change: int) -> tuple[LiteralString, dict[str, object], bool]:
+    """Return what changes the number of rows with times; see `_statement`."""
+    place, name = total_row(place)
+    return _ADD, {"place": place, "name": name, "text": str(change)}, False
 
 
 def _statement(write: Write) -> tuple[LiteralString, dict[str, object], bool]:

@@ -11,7 +11,6 @@ from mail.adapters.sqlite.backups import back_up, restore
 from mail.adapters.sqlite.database import TABLES, SQLiteDatabase
 from mail.adapters.sqlite.default_file import AUTO, find_default_file, open_default_file, record_swarm
 from mail.adapters.sqlite.files import SQLiteFiles
-from mail.adapters.sqlite.rows import SQLiteRows
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.protocol.clock import Clock
 from mail.core.task.documents import IN_MEMORY
@@ -31,6 +30,12 @@ class SQLiteDocuments(SQLDocuments):
         if statement.startswith("SELECT"):  # another process's lock is for writing only
             return self._database.execute(statement, values)
         return await self._database.write(lambda: self._database.execute(statement, values))
+
+
+def _rows(database: SQLiteDatabase) -> Rows:
+    from mail.adapters.sqlite.rows import SQLiteRows
+
+    return SQLiteRows(database)
 
 
 class SQLite(Database):
@@ -60,7 +65,7 @@ class SQLite(Database):
             store=store,
             documents=SQLiteDocuments(database),
             files=SQLiteFiles(database, clock),
-            rows=SQLiteRows(database),
+            rows=lambda: _rows(database),
             queue=local,
             close=close,
             abandon=abandon,
@@ -87,7 +92,7 @@ class SQLite(Database):
             yield SQLiteDocuments(database)
 
     async def open_rows(self, options: Mapping[str, str]) -> Rows:
-        return SQLiteRows(self._open(own=False))
+        return _rows(self._open(own=False))
 
     def _open(self, *, own: bool) -> SQLiteDatabase:
         try:

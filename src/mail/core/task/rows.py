@@ -1,6 +1,7 @@
 """Port of rows of text, which change together or not at all: what exchanges and the boxes of MAIL 2.0 are made of."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 from mail.core.protocol.values import value
@@ -35,6 +36,20 @@ class Write:
     text: str | None
     when: PutIf | str = PutIf.ALWAYS
     times: Times | None = None
+
+
+def total_row(place: str) -> RowKey:
+    """Return the row that counts the rows of a place that have times; to count them would take long."""
+    return f"{place}#total", "total"
+
+
+def changes_of_totals(writes: Sequence[Write]) -> Mapping[str, int]:
+    """Return by how much writes change the number of rows that have times, by place."""
+    changes: Counter[str] = Counter()
+    for write in writes:
+        if write.times is not None:
+            changes[write.key[0]] += -1 if write.text is None else write.when is PutIf.ABSENT
+    return {place: change for place, change in changes.items() if change}
 
 
 @value
