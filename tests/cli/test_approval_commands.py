@@ -117,6 +117,9 @@ def test_a_reviewer_lists_shows_and_decides(bank: Bank) -> None:
     refused = approvals("user", "approve", seen["id"])
     assert refused.returncode == 1
     assert "may decide on it" in refused.stderr
+    env = {"MAIL_API_KEY": bank.tokens["admin"]}
+    at_prompt = run_mail("client", bank.url, "-c", "approvals", cwd=bank.folder, env=env)
+    assert seen["id"] in at_prompt.stdout
     shown = approvals("admin", "show", seen["id"]).stdout
     assert '{"to": "bob", "amount": 500}' in shown
     assert seen["arguments_sha256"] in shown

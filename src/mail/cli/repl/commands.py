@@ -8,6 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from mail.cli import (
+    approvals,
     audit,
     callbacks,
     callers,
@@ -161,6 +162,7 @@ SECTIONS: dict[str, tuple[Command, ...]] = {
     "The server and its swarms": swarms.COMMANDS,
     "Dead letters and webhooks": (*dead_letters.COMMANDS, *webhooks.COMMANDS),
     "Audit": audit.COMMANDS,
+    "Approvals": approvals.COMMANDS,
     "Schedules": schedules.COMMANDS,
     "Calls of actions": callbacks.COMMANDS,
     "Callers": callers.COMMANDS,
