@@ -29,6 +29,7 @@ EXAMPLES = {
     "JwtIssuer": ["https://login.example.com/team", "https://login.example.com/other"],
     "JwtAudience": ["mail", "api://other"],
     "JwtClientId": ["mail-page", "other-page"],
+    "SealingPublicKey": ["j0DFrbaPJWJK5bIU6nZ6bslNgp09e15a0bpvPiE4KF8=", "x" * 43 + "="],
     "SecretsPath": ["/mail/secrets", "/mail/new"],
     "SecretsKeyArn": ["arn:aws:kms:us-east-1:111122223333:key/1a2b"],
     "BedrockModels": ["arn:aws:bedrock:*::foundation-model/anthropic.claude-x"],
