@@ -51,7 +51,8 @@ class AnswerMatcher:
         `target` is the number of the message in `reply_to`, if it has been read.
         """
         found: list[int] = [] if target is None else [target]
-        if message.type is MessageType.HELP_RESPONSE and not self._is_help_request(target):
+        asked = target is not None and self._types[target] is MessageType.HELP_REQUEST
+        if message.type is MessageType.HELP_RESPONSE and not asked:
             waiting = self._help_in_thread.get(thread_id, {})
             of_bead = (number for number, bead_id in waiting.items() if message.bead_id in ("", bead_id))
             found += [number for number in [next(of_bead, None)] if number is not None]
@@ -71,9 +72,6 @@ class AnswerMatcher:
         """Mark the message with this number as answered."""
         for open_ones in self._open.pop(number, ()):
             open_ones.pop(number)
-
-    def _is_help_request(self, number: int | None) -> bool:
-        return number is not None and self._types[number] is MessageType.HELP_REQUEST
 
     def _note(self, message: AgentMailMessage, thread_id: str) -> None:
         number = len(self._types)

@@ -255,10 +255,6 @@ async def _new(session: Session, given: Namespace) -> None:
     )
 
 
-async def _open(session: Session, given: Namespace) -> None:
-    await open_task(session, given.task_id)
-
-
 TASK = positional("task_id", "The task: its id, the beginning of it, or last.", metavar="TASK", type=Task())
 TEXT = positional("body", "The text.", metavar="TEXT...", nargs=-1, required=True, callback=joined)
 
@@ -268,7 +264,7 @@ COMMANDS = (
         name="open",
         needs_slash=True,
         summary="Continue another task: the next message goes to it.",
-        handler=_open,
+        handler=lambda session, given: open_task(session, given.task_id),
         arguments=(TASK,),
     ),
     Command(

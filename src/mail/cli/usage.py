@@ -72,7 +72,7 @@ def show_usage(answer: Mapping[str, Any], by: By, output: Output) -> None:
     total = answer["total"]
     lines = sorted(_lines(answer, by), key=lambda line: line[0])
     if by is not By.DAY:
-        lines.sort(key=lambda line: (-line[1]["cost"], -_tokens(line[1])))
+        lines.sort(key=lambda line: (-line[1]["cost"], -line[1]["input_tokens"] - line[1]["output_tokens"]))
     if not lines and output.is_terminal:
         output.text(f"{_count(answer['tasks'], 'task')}, and no calls of models")
         return
@@ -94,10 +94,6 @@ def _cells(name: str, usage: Mapping[str, Any]) -> tuple[str, ...]:
     counts = [str(usage[count]) for count in _COUNTS.values()]
     hit_rate = usage["cached_tokens"] / (usage["input_tokens"] or 1)
     return (name, *counts, f"{hit_rate:.0%}", f"{usage['cost']:.4f}", str(usage["unpriced_calls"]))
-
-
-def _tokens(usage: Mapping[str, Any]) -> int:
-    return int(usage["input_tokens"] + usage["output_tokens"])
 
 
 def _count(number: int, noun: str) -> str:

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import click
-
 from mail.cli.command import Command, option, positional, switch
 from mail.cli.output import Output
 from mail.cli.values import Task
@@ -34,10 +32,6 @@ def _state(webhook: Mapping[str, Any]) -> str:
     return f"waits to {webhook['waits_to']}{retry}"
 
 
-def _if_given(context: click.Context, parameter: click.Parameter, kinds: tuple[str, ...]) -> list[str] | None:
-    return list(kinds) or None
-
-
 COMMANDS = (
     Command(
         name="webhooks",
@@ -65,7 +59,7 @@ COMMANDS = (
                 "events",
                 metavar="KIND",
                 multiple=True,
-                callback=_if_given,
+                callback=lambda _context, _parameter, kinds: list(kinds) or None,
                 help="A kind of event, or * for all; may be repeated. [default: what ends or pauses a task]",
             ),
         ),

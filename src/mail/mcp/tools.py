@@ -184,8 +184,9 @@ class MCPTools:
             actions[name] = self._action(name, server, tool)
         if not any(listing.problem for listing in listings):
             self._warn_of_unknown_names(offered)
+        lost = "Its tools may be missing or fail for now; they are looked for in each turn."
         return ProvidedTools(
-            actions, tuple(_note(listing.problem) for listing in listings if listing.problem)
+            actions, tuple(f"Note: {each.problem}. {lost}" for each in listings if each.problem)
         )
 
     def _warn_of_unknown_names(self, offered: Sequence[tuple[ToolServer, "Tool"]]) -> None:
@@ -281,7 +282,3 @@ def valid_name(name: str, *, is_marked: bool = False) -> str:
     if len(valid) <= MAX_NAME and not is_marked:
         return valid
     return f"{valid[: MAX_NAME - 7]}_{sha256(name.encode()).hexdigest()[:6]}"
-
-
-def _note(problem: str) -> str:
-    return f"Note: {problem}. Its tools may be missing or fail for now; they are looked for in each turn."

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from mail.core.protocol.error_text import describe, problems
 from mail.core.protocol.mail_tools import MAIL_TOOLS
-from mail.core.task.swarm import ActionCore, AgentOutput, History, ToolChoice
+from mail.core.task.swarm import ActionCore
 from mail.errors import SwarmInvalid
 from mail.swarms_json.build import assemble
 from mail.swarms_json.specs import SwarmSpec
@@ -29,27 +29,22 @@ def validate_swarm_from_swarms_json(swarm: Any) -> SwarmSpec:
         raise SwarmInvalid(f"{entry.where}: output_type: {problem}", [("output_type", problem)])
     check_swarm(
         entry if entry.output_type is None else entry.but(output_type=_NotImported),
-        [ActionCore(name, _not_imported) for name in _action_names(entry)],
+        [ActionCore(name, _stand_in) for name in _action_names(entry)],
     )
     return entry
 
 
 def check_swarm(spec: SwarmSpec, actions: Sequence[ActionCore]) -> None:
     """Raise ConfigurationError if agents and actions don't fit together, with a hint at mistyped names."""
-    assemble(spec, actions, {agent.name: _not_built for agent in spec.agents})
+    assemble(spec, actions, {agent.name: _stand_in for agent in spec.agents})
 
 
 class _NotImported(TypedDict):
     """Stands in for the type of answers."""
 
 
-async def _not_built(_history: History, _choice: ToolChoice) -> AgentOutput:
-    """Stand in for an agent's function."""
-    raise NotImplementedError
-
-
-async def _not_imported(_arguments: dict[str, Any]) -> str:
-    """Stand in for an action's function."""
+async def _stand_in(*_: Any) -> Any:
+    """Stand in for the function of an agent or an action."""
     raise NotImplementedError
 
 

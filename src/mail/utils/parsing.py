@@ -46,7 +46,8 @@ def read_python_string(string: str, *, allowed_prefixes: Collection[str] | None 
             f"{string!r} is not of the form 'package.module:attribute'; in swarms.json write "
             f"'python::{_guess(string)}'"
         )
-    special = next(filter(_is_special, (*module_name.split("."), *path.split("."))), None)
+    names = (*module_name.split("."), *path.split("."))
+    special = next((name for name in names if name.startswith("__") and name.endswith("__")), None)
     if special is not None and allowed_prefixes is not None:
         raise ConfigurationError(f"{string!r} may not be imported: {special} is a special name of Python")
     if not _is_allowed(module_name, allowed_prefixes):
@@ -167,10 +168,6 @@ def target_address_is_interswarm(address: str) -> bool:
 
 def _is_dotted_name(text: str) -> bool:
     return all(name.isidentifier() for name in text.split("."))
-
-
-def _is_special(name: str) -> bool:
-    return name.startswith("__") and name.endswith("__")
 
 
 def _is_allowed(module_name: str | None, prefixes: Collection[str] | None) -> bool:

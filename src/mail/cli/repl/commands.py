@@ -106,13 +106,8 @@ async def _logout(session: Session, given: Namespace) -> None:
 
 
 def _title(command: Command, slash: str) -> str:
-    before = _slash(command, slash)
+    before = "/" if command.needs_slash else slash
     return ", ".join(before + name for name in (command.name, *command.also))
-
-
-def _slash(command: Command, slash: str) -> str:
-    """Return what stands before a command's name."""
-    return "/" if command.needs_slash else slash
 
 
 class _CommandName(Reference):

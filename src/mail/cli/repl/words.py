@@ -74,7 +74,7 @@ def split(typed: str) -> list[str]:
             case "double_end":
                 if piece["double_end"] != '"':
                     raise ValueError("No closing quotation")
-                chunk = _ESCAPED_IN_QUOTES.sub(_unescape, piece["double"])
+                chunk = _ESCAPED_IN_QUOTES.sub(lambda escape: escape[1].removesuffix("\n"), piece["double"])
             case _:
                 if not piece["escaped"]:
                     raise ValueError("No escaped character")
@@ -86,7 +86,3 @@ def split(typed: str) -> list[str]:
     if word is not None:
         words.append("".join(word))
     return words
-
-
-def _unescape(escape: re.Match[str]) -> str:
-    return "" if escape[1] == "\n" else escape[1]

@@ -124,18 +124,13 @@ def decide_cut(
         size += int(window * (SUMMARY + PINS) / rate)
         for index, portion in enumerate(portions[1:], 1):
             size -= sizes[index - 1]
-            if _begins_turn(portion):
+            if not portion.entries or not is_tool_result(portion.entries[0]):  # of an earlier call
                 cut = replace(cut, begin=portion.n, carries=last + 1)
                 if size <= allowed:
                     break
         if size * rate > most or (harder and cut.begin == before.begin):
             cut = replace(cut, references=last + 1, long=characters(window, MESSAGE))
     return None if cut == before else cut
-
-
-def _begins_turn(portion: Portion) -> bool:
-    """Return whether a history may begin with this portion: no result in it belongs to an earlier call."""
-    return not portion.entries or not is_tool_result(portion.entries[0])
 
 
 def carry(

@@ -139,10 +139,11 @@ def redrive(
         resume(draft)
         draft.limits = draft.limits.within(draft.limits.budget, clock.now().timestamp())
     seqs = {letter.seq: _send_again(draft, letter) for letter in again if letter.message is not None}
+    rests = draft.before.manual or not draft.is_running
     outcomes = [
         Redriven(letter, refusal=refusals[letter.seq])
         if letter.seq in refusals
-        else Redriven(letter, seqs.get(letter.seq), waits=_rests(draft, letter))
+        else Redriven(letter, seqs.get(letter.seq), waits=rests and not goes_out(letter.mailbox))
         for letter in left
     ]
     if not again:
@@ -174,10 +175,6 @@ def _needs_turns(letter: DeadLetter) -> bool:
     if letter.message is None:
         return False
     return peer_of(letter.mailbox) is None or letter.message.msg_type != "response"
-
-
-def _rests(draft: Draft, letter: DeadLetter) -> bool:
-    return not goes_out(letter.mailbox) and (draft.before.manual or not draft.is_running)
 
 
 def _send_again(draft: Draft, letter: DeadLetter) -> int:

@@ -47,7 +47,7 @@ def fall_due(
     if waits is None or not task.waits.is_due(now):
         return None
     due = [wait for wait in waits if wait.due <= now][:MOST_ENDED]
-    ends = [*takewhile(lambda wait: not _is_message(wait), due)]
+    ends = [*takewhile(lambda wait: not (isinstance(wait, Timer) and wait.is_of_caller), due)]
     if not ends and due and isinstance(first := due[0], Timer):
         ends, draft = [first], post(task, swarm, first, clock)
     else:
@@ -64,10 +64,6 @@ def _look_at(wait: Wait, now: float) -> float:
     if isinstance(wait, LaterCall) and wait.due > now:
         return min(wait.finish_by, max(wait.due, now + CHECK_SECONDS))
     return wait.due
-
-
-def _is_message(wait: Wait) -> bool:
-    return isinstance(wait, Timer) and wait.is_of_caller
 
 
 def _end(draft: Draft, ends: Sequence[Wait]) -> None:

@@ -31,7 +31,7 @@ class Orchestrator(RuleBasedAgent):
 
     def decide(self, message: ReceivedMessage, earlier: Iterator[Entry]) -> list[ToolUse]:
         """React to a message; then wait for the next one, or report."""
-        _, entries = back_to(earlier, _is_completion)
+        _, entries = back_to(earlier, lambda each: isinstance(each, Call) and each.tool == "task_complete")
         this_round = [*entries, message]
         form = read(message)
         if message.is_from_person:
@@ -144,7 +144,3 @@ def _ends(this_round: list[Entry]) -> dict[str, str]:
             case Failed(bead_id=bead_id, reason=reason):
                 ends[bead_id] = f"{bead_id}: {sender} has failed, as {reason}."
     return ends
-
-
-def _is_completion(entry: Entry) -> bool:
-    return isinstance(entry, Call) and entry.tool == "task_complete"

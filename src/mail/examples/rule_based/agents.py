@@ -159,7 +159,7 @@ class Supervisor(RuleBasedAgent):
 
     def decide(self, message: ReceivedMessage, earlier: Iterator[Entry]) -> list[ToolUse]:
         """Delegate a user's question, wait for the workers, and complete the task when all have answered."""
-        _, entries = back_to(earlier, _is_completion)
+        _, entries = back_to(earlier, lambda each: isinstance(each, Call) and each.tool == "task_complete")
         this_round = [*entries, message]
         is_question = message.is_from_person or (
             message.is_from_agent and message.sender not in self.comm_targets
@@ -230,10 +230,6 @@ def _can_do(worker: str, text: str) -> bool:
     return skill is not None and bool(skill(text))
 
 
-def _is_completion(entry: Entry) -> bool:
-    return isinstance(entry, Call) and entry.tool == "task_complete"
-
-
 def _answers_of_human(this_round: list[Entry]) -> list[str]:
     asked = {entry.id for entry in this_round if isinstance(entry, Call) and entry.tool == "ask_human"}
     return [
@@ -278,8 +274,12 @@ class Worker(RuleBasedAgent):
 
     def _after_actions(self, message: ReceivedMessage, earlier: Iterator[Entry]) -> list[ToolUse]:
         """Answer the request after a message of the system: the actions are done, or something is wrong."""
-        request, since = back_to(earlier, _is_request)
-        if not isinstance(request, ReceivedMessage) or any(_is_reply(entry) for entry in since):
+        request, since = back_to(
+            earlier, lambda each: isinstance(each, ReceivedMessage) and not each.is_from_system
+        )
+        if not isinstance(request, ReceivedMessage) or any(
+            isinstance(each, Call) and each.tool == "send_response" for each in since
+        ):
             return [("await_message", {"reason": brief(message.body)})]
         results = {entry.call_id: entry.content for entry in since if isinstance(entry, Result)}
         reports = [
@@ -342,11 +342,3 @@ def _reply(message: ReceivedMessage, body: str) -> ToolUse:
         "send_response",
         {"target": message.sender, "subject": reply_subject(message.subject), "body": body},
     )
-
-
-def _is_request(entry: Entry) -> bool:
-    return isinstance(entry, ReceivedMessage) and not entry.is_from_system
-
-
-def _is_reply(entry: Entry) -> bool:
-    return isinstance(entry, Call) and entry.tool == "send_response"

@@ -3,7 +3,6 @@
 What a receiver checks, a token and credentials, is stored with the task and sent to its URL, but never returned.
 """
 
-from collections.abc import Iterator
 from hashlib import sha256
 
 from a2a.types import AuthenticationInfo, TaskPushNotificationConfig
@@ -54,7 +53,8 @@ async def find(call: Call, task_id: str, config_id: str) -> TaskPushNotification
 async def list_all(call: Call, task_id: str) -> list[TaskPushNotificationConfig]:
     """Return all configs of a run. Raises TaskNotFound."""
     run_id, task = await _load(call, task_id)
-    return [*_of(task, run_id)]
+    hooks = task.webhooks.values()
+    return [_shown(each.url, each.push) for each in hooks if each.push and each.push.run_id == str(run_id)]
 
 
 async def delete(call: Call, task_id: str, config_id: str) -> None:
@@ -85,12 +85,6 @@ async def _load(call: Call, task_id: str) -> tuple[RunId, Task]:
     _webhooks_of(call)
     run_id = RunId.parse(task_id)
     return run_id, await call.load(run_id.task_id)
-
-
-def _of(task: Task, run_id: RunId) -> Iterator[TaskPushNotificationConfig]:
-    for hook in task.webhooks.values():
-        if hook.push is not None and hook.push.run_id == str(run_id):
-            yield _shown(hook.url, hook.push)
 
 
 def _shown(url: str, push: Push) -> TaskPushNotificationConfig:

@@ -129,10 +129,6 @@ class MessageItem(Given):
     role: Literal["user", "assistant", "system", "developer"]
     content: Content
 
-    def entries(self) -> tuple[Entry, ...]:
-        content = (part.given() if isinstance(part, FilePart) else part.text for part in self.content)
-        return (Said(self.role, tuple(content)),)
-
 
 class FunctionCall(Given):
     """An earlier call of one of the caller's tools."""
@@ -142,9 +138,6 @@ class FunctionCall(Given):
     name: str
     arguments: str
 
-    def entries(self) -> tuple[Entry, ...]:
-        return (Called(self.call_id, self.name, self.arguments),)
-
 
 class FunctionCallOutput(Given):
     """The output of such a call."""
@@ -153,17 +146,11 @@ class FunctionCallOutput(Given):
     call_id: str
     output: TextContent
 
-    def entries(self) -> tuple[Entry, ...]:
-        return (Returned(self.call_id, text_of(self.output)),)
-
 
 class Reasoning(Given):
     """A model's reasoning, which is ignored."""
 
     type: Literal["reasoning"] = "reasoning"
-
-    def entries(self) -> tuple[Entry, ...]:
-        return ()
 
 
 def _type_of_item(item: Any) -> str:
@@ -293,7 +280,19 @@ class PostResponses(Given):
 
     def entries(self) -> list[Entry]:
         """Return the conversation. Raises BadFile."""
-        return [entry for item in self.input for entry in item.entries()]
+        entries: list[Entry] = []
+        for item in self.input:
+            match item:
+                case MessageItem():
+                    content = (
+                        each.given() if isinstance(each, FilePart) else each.text for each in item.content
+                    )
+                    entries.append(Said(item.role, tuple(content)))
+                case FunctionCall():
+                    entries.append(Called(item.call_id, item.name, item.arguments))
+                case FunctionCallOutput():
+                    entries.append(Returned(item.call_id, text_of(item.output)))
+        return entries
 
     def output_schema(self) -> OutputSchema | None:
         """Return the schema that the answer must fit; None for that of the swarm. Raises RefusedRequest."""

@@ -22,11 +22,9 @@ MAX_SHOWN = 2000
 """Characters of a text from another server that an agent sees."""
 
 
-def _shortened(value: Any) -> Any:
-    return cut(value, MAX_SHOWN) if isinstance(value, str) else value
-
-
-Text = Annotated[str, BeforeValidator(_shortened)]
+Text = Annotated[
+    str, BeforeValidator(lambda given: cut(given, MAX_SHOWN) if isinstance(given, str) else given)
+]
 Name = Annotated[str, StringConstraints(max_length=256)]
 Keywords = Annotated[list[Name], Field(max_length=100)]
 
