@@ -77,14 +77,14 @@ async def _lines(service: Service, task: Task, pacer: Paced, *, embeds: bool) ->
         refs |= dict.fromkeys(_REFERENCE.findall(to_json(fields)))
         yield "history", fields
     for ref in map(bytes.decode, refs):
-        parts, found = [], await store.read_content(task.key, ref, offset=0, length=SLICE_BYTES)
+        pieces, found = [], await store.read_content(task.key, ref, offset=0, length=SLICE_BYTES)
         while found is not None and found[0]:
-            parts.append(found[0])
-            offset = sum(map(len, parts))
+            pieces.append(found[0])
+            offset = sum(map(len, pieces))
             await pacer.pause(SLICE_BYTES)
             found = await store.read_content(task.key, ref, offset=offset, length=SLICE_BYTES)
-        if parts:
-            yield "text", {"ref": ref, "text": "".join(parts)}
+        if pieces:
+            yield "text", {"ref": ref, "text": "".join(pieces)}
     for file in (await files.of_task(task.key)).values():
         fields = file.as_json()
         fields["media_type"] = fields.pop("type")
