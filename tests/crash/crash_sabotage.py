@@ -240,9 +240,9 @@ def forgotten_cancellations() -> Iterator[None]:
     """That an action knows of its cancelled call is stored before it does."""
 
     async def settle_first(self: CancelledCalls, seconds: float) -> TaskChange | None:
-        calls, polled, rest = await self._read(self.turn.task)
-        due = self._due(calls, CALLS_AT_ONCE)
-        change = await self._settle(calls, due, [""] * len(due), rest, polled, {})
+        calls = await self._read(self.turn.task)
+        due, _ = self._due(calls, CALLS_AT_ONCE)
+        change = await self._settle(replace(calls, problems={call.digest: "" for call in due}))
         for each in due:
             await self._cancel(each, seconds)
         return change
