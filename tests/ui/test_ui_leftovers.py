@@ -226,6 +226,7 @@ def test_an_admin_stops_and_measures_anothers_task_by_keyboard(
     assert violations(page, axe) == []
     shoot("admin-turns")
     press(page, "Escape", "button Turns of ask a secret")
+    press(page, "Tab", "button Read ask a secret")
     press(page, "Tab", "button Cancel ask a secret")
     press(page, "Enter")
     page.get_by_role("button", name="Cancel the task").focus()

@@ -56,8 +56,15 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "audit": (
         "mail audit --caller admin:root --since 7d",
         "mail audit --act 'create token' --json",
-        "mail audit --since 2026-01-01 --lines > audit.jsonl",
+        "mail audit --since 2026-01-01 --lines",
     ),
+    "approvals list": ("mail approvals list", "mail approvals list --json"),
+    "approvals show": ("mail approvals show 4f2a9c1e5b7d",),
+    "approvals approve": (
+        "mail approvals approve 4f2a9c1e5b7d",
+        """mail approvals approve 4f2a9c1e5b7d --arguments '{"amount": 5}' --reason "within budget\"""",
+    ),
+    "approvals reject": ('mail approvals reject 4f2a9c1e5b7d --reason "too expensive"',),
     "inbox": ("mail inbox", "mail inbox --pending --overdue"),
     "thread": ("mail thread ol-1", 'mail thread ol-1 --reply "in euros"'),
     "token create": (
