@@ -59,12 +59,14 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "mail audit --since 2026-01-01 --lines",
     ),
     "approvals list": ("mail approvals list", "mail approvals list --json"),
-    "approvals show": ("mail approvals show 4f2a9c1e5b7d",),
+    "approvals show": ("mail approvals show 019c1310e400-0f2c5b0e-6a53-4c0e-9d6e-5f1f6a1e8a11.0",),
     "approvals approve": (
-        "mail approvals approve 4f2a9c1e5b7d",
-        """mail approvals approve 4f2a9c1e5b7d --arguments '{"amount": 5}' --reason "within budget\"""",
+        "mail approvals approve 019c1310e400-0f2c5b0e-6a53-4c0e-9d6e-5f1f6a1e8a11.0",
+        "mail approvals approve 019c1310e400-0f2c5b0e-6a53-4c0e-9d6e-5f1f6a1e8a11.0 --arguments '{\"amount\": 5}'",
     ),
-    "approvals reject": ('mail approvals reject 4f2a9c1e5b7d --reason "too expensive"',),
+    "approvals reject": (
+        'mail approvals reject 019c1310e400-0f2c5b0e-6a53-4c0e-9d6e-5f1f6a1e8a11.0 --reason "too expensive"',
+    ),
     "inbox": ("mail inbox", "mail inbox --pending --overdue"),
     "thread": ("mail thread ol-1", 'mail thread ol-1 --reply "in euros"'),
     "token create": (
