@@ -25,7 +25,7 @@ def test_the_policy_and_the_entries(tmp_path: Path) -> None:
     ((_, text),) = blocks(DOCUMENT, "toml")
     (tmp_path / "policy.toml").write_text(text)
     assert policy(tmp_path / "policy.toml").name == "policy"
-    ((_, entry),) = blocks(DOCUMENT, "json")
+    ((_, entry),) = blocks(DOCUMENT, "jsonc")
     for each in json.loads(f"{{{entry}}}")["guards"][1:]:
         spec = GuardSpec.model_validate(each)
         assert hasattr(guards, spec.factory.rpartition(":")[2])
