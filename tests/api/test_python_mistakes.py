@@ -44,7 +44,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     "a list of agents": (lambda: Swarm([helper()]), ("takes its lead", "not [Agent('lead')]", "team")),  # type: ignore[call-overload]
     "a word for approval": (
         lambda: action(needs_approval="yes")(look_up),  # type: ignore[call-overload]
-        ("action 'look_up'", "must be True, False or a function, not 'yes'"),
+        ("action 'look_up'", "must be True, False, a function or an Approval, not 'yes'"),
     ),
     "the same of an action": (
         lambda: MAILAction("f", "F.", {"type": "object"}, look_up, needs_approval="no"),  # type: ignore[arg-type]

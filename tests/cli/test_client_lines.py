@@ -148,7 +148,8 @@ def test_arguments_of_a_message() -> None:
 
 
 def test_an_id_alone_is_of_a_turn_of_the_last_task() -> None:
-    assert given_by("task-turn", "5") == {"task_id": "", "seq": 5, "limit": None}
+    given = given_by("task-turn", "5")
+    assert (given["task_id"], given["seq"], given["limit"]) == ("", 5, None)
     assert given_by("task-turn", "trip", "5")["task_id"] == "trip"
 
 

@@ -92,6 +92,7 @@ def test_ping_takes_its_server_from_the_environment(server: ServerProcess, tmp_p
                 "watch",
                 "cancel",
                 "delete",
+                "export",
                 "cancel-timer",
                 "cancel-call",
                 "approve",

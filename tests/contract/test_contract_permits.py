@@ -9,7 +9,7 @@ import pytest
 from mail.core.decisions.fallback import closed, opened, tried
 from mail.core.decisions.permits import LEAST_HOLD
 from mail.core.engine.documents import ServerDocuments
-from mail.core.engine.permits import ModelPermits
+from mail.core.engine.permits import Gate, ModelPermits
 from mail.core.task.documents import Document, Kind
 from mail.core.task.fallback import Breaker, SwitchCause
 from mail.core.task.permits import NO_LIMITS, ModelLimits, PermitGate
@@ -186,7 +186,9 @@ async def test_functions_write_once_for_each_call_with_a_limit_of_tokens(documen
         else:
             waiting.append((processes.clock.now().timestamp() + reply.wait, ticket))
     assert (begun, counting.puts) == (12, 12)
-    permits, _ = await gates[0].read()
+    first = gates[0]
+    assert isinstance(first, Gate)
+    permits, _ = await first.read()
     assert permits.tokens > 1_000  # what they take is known all the same
 
 

@@ -516,6 +516,7 @@ LOADS: dict[str, Load] = {
     "GET /task/stream, items": reads("/task/stream?task_id=large&items=true"),
     "GET /task/stream, unread": streams_that_nobody_reads,
     "GET /task/stream, 4096": more_streams_than_connections,
+    "GET /task/export": reads("/task/export?task_id=large"),
     "GET /task/turn": reads("/task/turn?task_id=large&seq={turn}&limit=1000"),
     "GET /task/turns": reads("/task/turns?task_id=large"),
     "GET /tasks": reads("/tasks"),

@@ -52,7 +52,7 @@ ROUTES: dict[str, list[Route]] = {
     "Task": [
         *(("GET", "/task?task_id=later", None), ("GET", "/task/turns?task_id=later", None)),
         *(("GET", "/task/turn?task_id=later&agent=supervisor&turn=1", None),),
-        ("GET", "/task/stream?task_id=all", None),
+        *(("GET", "/task/stream?task_id=all", None), ("GET", "/task/export?task_id=later", None)),
     ],
     "Threads": [("GET", "/threads", None), ("GET", "/threads/agent/none", None)],
     "Tasks": [
@@ -76,6 +76,9 @@ ROUTES: dict[str, list[Route]] = {
         *(("GET", "/approvals", None), ("GET", "/approvals/unknown", None)),
         ("POST", "/approvals/unknown", {"decision": "approve"}),
         *(("GET", "/approvals/unknown/token", None), ("POST", "/approvals/unknown/token", {})),
+        *(("GET", "/holds", None), ("POST", "/holds", {"caller": "user:gone", "reason": "a law"})),
+        ("DELETE", "/holds?caller=user:gone", None),
+        *(("DELETE", "/callers/user:gone", None), ("GET", "/callers/user:gone", None)),
     ],
     "Swarms": [
         ("POST", "/swarms", {"name": "gamma", "base_url": "http://127.0.0.1:1"}),

@@ -67,6 +67,7 @@ MATRIX = {
     "GET /task/stream?task_id={task}&caller=user:ann&reason=why": "401 200 403 403 403 200",
     "GET /task/turn?task_id={task}&seq=2": "401 200 404 404 403 404",
     "GET /task/turn?task_id={task}&seq=2&caller=user:ann&reason=why": "401 200 403 403 403 200",
+    "GET /task/export?task_id={task}": "401 200 404 404 403 404",
     "GET /task/turns?task_id={task}": "401 200 404 404 403 404",
     "GET /task/turns?task_id={task}&caller=user:ann": "401 200 403 403 403 200",
     "POST /task/fork": "401 201 404 404 403 404",

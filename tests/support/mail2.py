@@ -40,6 +40,8 @@ class Receiver:
 class Stage:
     """A server, on the rows of a store."""
 
+    host: MailHost
+
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
         self.receiver = Receiver()

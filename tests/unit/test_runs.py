@@ -112,11 +112,12 @@ async def test_the_last_run_is_read_from_where_it_began() -> None:
             whole, last = Progress("t"), Progress("t", begin=task.generation)
             for event in events:
                 whole.read(event)
-            for event in events[last.after :]:
+            begin = last.after
+            for event in events[begin:]:
                 last.read(event)
             assert (last.run, last.began, last.last) == (whole.run, whole.began, whole.last)
             assert last.items == whole.items
-            assert last.after == whole.found.first - 1
-        assert last.after > 0
+            assert begin == whole.found.first - 1
+        assert begin > 0
         forked = await rig.runtime.fork(rig.user, "t", at=1)
         assert forked.task.generation.run_began is None, "it began in another task"

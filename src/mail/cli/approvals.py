@@ -64,7 +64,7 @@ COMMANDS = (
     Command(
         name="approvals",
         shell_name="approvals list",
-        summary="List the calls that wait for a decision: of your tasks, and those that you may review.",
+        summary="List the calls that wait for a decision, and who decides.",
         operation="get_approvals",
         view=show_approvals,
     ),

@@ -37,7 +37,7 @@ COMMANDS = (
     Command(
         name="caller",
         shell_name="caller show",
-        summary="Show how far the deletion of a caller has come, and the caller's holds.",
+        summary="Show how far the deletion of a caller has come, and holds.",
         operation="get_caller",
         view=show_caller,
         arguments=(_CALLER,),

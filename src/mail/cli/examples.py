@@ -56,7 +56,16 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "audit": (
         "mail audit --caller admin:root --since 7d",
         "mail audit --act 'create token' --json",
-        "mail audit --since 2026-01-01 --lines > audit.jsonl",
+        "mail audit --since 2026-01-01 --lines",
+    ),
+    "approvals list": ("mail approvals list", "mail approvals list --json"),
+    "approvals show": ("mail approvals show 019c1310e400-0f2c5b0e-6a53-4c0e-9d6e-5f1f6a1e8a11.0",),
+    "approvals approve": (
+        "mail approvals approve 019c1310e400-0f2c5b0e-6a53-4c0e-9d6e-5f1f6a1e8a11.0",
+        "mail approvals approve 019c1310e400-0f2c5b0e-6a53-4c0e-9d6e-5f1f6a1e8a11.0 --arguments '{\"amount\": 5}'",
+    ),
+    "approvals reject": (
+        'mail approvals reject 019c1310e400-0f2c5b0e-6a53-4c0e-9d6e-5f1f6a1e8a11.0 --reason "too expensive"',
     ),
     "inbox": ("mail inbox", "mail inbox --pending --overdue"),
     "thread": ("mail thread ol-1", 'mail thread ol-1 --reply "in euros"'),

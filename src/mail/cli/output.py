@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
-from mail.core.protocol.visible_text import printable
 from mail.errors import MAILError
 
 if TYPE_CHECKING:
@@ -40,19 +39,19 @@ class Output:
         elif self.is_terminal:
             from rich.json import JSON
 
-            text = printable(json.dumps(value, ensure_ascii=False))
+            text = _printable(json.dumps(value, ensure_ascii=False))
             self.console().print(JSON(text, ensure_ascii=False), soft_wrap=True)
         else:
-            self.write(printable(json.dumps(value, indent=2, ensure_ascii=False)))
+            self.write(_printable(json.dumps(value, indent=2, ensure_ascii=False)))
 
     def text(self, text: str, *, style: str = "") -> None:
         """Print text for humans."""
         if style and self.is_terminal:
             from rich.text import Text
 
-            self.console().print(Text(printable(text), style), soft_wrap=True)
+            self.console().print(Text(_printable(text), style), soft_wrap=True)
         else:
-            self.write(printable(text))
+            self.write(_printable(text))
 
     def table(self, headings: Sequence[str], rows: Sequence[Sequence[str]], *, none: str = "") -> None:
         """Print headings and rows: on a terminal in columns, cut to its width; else uncut, separated by tabs.
@@ -99,7 +98,13 @@ class Output:
 
 def one_line(text: Any) -> str:
     """Return text as one line, with what is hidden in it escaped."""
-    return printable(" ".join(str(text).split()))
+    return _printable(" ".join(str(text).split()))
+
+
+def _printable(text: str) -> str:
+    from mail.core.protocol.visible_text import printable  # takes 9 ms, which help doesn't need
+
+    return printable(text)
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:

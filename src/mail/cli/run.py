@@ -10,7 +10,6 @@ import click
 
 from mail.cli.app import ReaderGone, app
 from mail.cli.session import UsageError
-from mail.core.protocol.visible_text import printable
 from mail.errors import ConfigurationError, MAILError
 
 BROKEN_PIPE = 128 + 13
@@ -30,6 +29,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _read_dotenv(Path(".env"))
         return app.main(given, prog_name="mail", standalone_mode=False) or 0
     except MAILError as error:
+        from mail.core.protocol.visible_text import printable
+
         print(f"mail: {printable(error.detail)}", file=sys.stderr)  # noqa: T201
         return 2 if isinstance(error, (ConfigurationError, UsageError)) else 1
     except click.ClickException as error:

@@ -33,7 +33,7 @@ router = make_router("tasks")
     "/task/export",
     summary="Export a task",
     response_class=Response,
-    responses={200: {"description": "The lines.", "content": {LINES: {}}}, **problems(404, 413)},
+    responses={200: {"description": "The lines.", "content": {LINES: {}}}, **problems(400, 404, 413)},
 )
 async def export_task(
     request: Request,
