@@ -119,12 +119,12 @@ def test_the_audit_is_listed_and_filtered(
 ) -> None:
     headers = {"Authorization": f"Bearer {busy.tokens['admin']}"}
     made = httpx2.post(
-        f"{busy.url}/tokens", json={"role": "user", "id": "eve"}, headers=headers, timeout=TIMEOUT
+        f"{busy.url}/tokens", json={"role": "user", "id": "fay"}, headers=headers, timeout=TIMEOUT
     )
     assert made.status_code == 201
     admin("Audit")
     rows = page.get_by_role("table", name="Audit").get_by_role("row")
-    created = rows.filter(has_text="user:eve")
+    created = rows.filter(has_text="user:fay")
     expect(created).to_contain_text("create token")
     expect(created).to_contain_text("admin:root")
     expect(created).to_contain_text("done")

@@ -36,7 +36,8 @@ export class Problem extends Error {
 
 /**
  * The token of this tab; `isSession` if a sign-in link was exchanged for it. A link may bring a second one, of an
- * admin, for requests that say `bearer: token.ofAdmin()`: those of the view Admin, and for the prompts of agents.
+ * admin, for requests that say `bearer: token.ofAdmin()`: those of the views Admin and Approvals, and for the prompts
+ * of agents.
  */
 export const token = {
   get: () => sessionStorage.getItem(TOKEN),
