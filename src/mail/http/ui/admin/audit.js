@@ -11,7 +11,14 @@ const PAGE = 100;
 const MOST = 1000;
 const ABOUT = "Acts with rights of all callers, the newest first: what changes the server, or what others have.";
 const EXPORT = "mail audit --lines > audit.jsonl";
-const COLUMNS = [["Act", "wide"], ["By"], ["Whose", "breakable"], ["When", "nowrap"], ["Outcome"], ["From", "optional"]];
+const COLUMNS = [
+  ["Act", "wide"],
+  ["By"],
+  ["Whose", "breakable"],
+  ["When", "nowrap"],
+  ["Outcome"],
+  ["From", "optional"],
+];
 const TONES = { refused: "warn", failed: "bad", started: "accent" };
 
 const timeOf = (time) => new Date(time).toLocaleString([], { dateStyle: "medium", timeStyle: "medium" });

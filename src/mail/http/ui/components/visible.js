@@ -9,7 +9,7 @@ const JOINING =
   "\\ua840-\\ua87f\\ua8e0-\\ua8ff\\uaa60-\\uaa7f\\ufb50-\\ufdff\\ufe70-\\ufefc\\u{11000}-\\u{114ff}";
 const VIRAMA = "\\u094d\\u09cd\\u0a4d\\u0acd\\u0b4d\\u0bcd\\u0c4d\\u0ccd\\u0d4d\\u0dca";
 
-/** Characters that don't show and change what does. `printable` of core/protocol/visible_text.py has the same elsewhere. */
+/** Characters that don't show and change what does; core/protocol/visible_text.py has the same. */
 const HIDDEN = new RegExp(
   // eslint-disable-next-line no-misleading-character-class
   [
