@@ -13,6 +13,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
+from mail.auth.claims import read_claims
 from mail.auth.keys import SEALING_KEYS, Caller, digest
 from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import Clock
@@ -104,8 +105,6 @@ class CallerTokens:
 
         It must name the caller: those who can only seal could otherwise store their own in its place.
         """
-        from mail.auth.oidc import read_claims
-
         who = owner.rpartition("@")[0]
         found = await self._documents.caller_token(owner)
         if found is None:

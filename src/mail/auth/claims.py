@@ -28,6 +28,17 @@ def metadata_url(issuer: str) -> str:
     return issuer.rstrip("/") + "/.well-known/openid-configuration"
 
 
+def read_claims(token: str) -> dict[str, Any]:
+    """Return the claims of a token, which are not verified; none if it is no JSON Web Token."""
+    import jwt
+
+    try:
+        claims: dict[str, Any] = jwt.decode(token, options={"verify_signature": False})
+    except jwt.PyJWTError:
+        return {}
+    return claims
+
+
 class JWTSettings(Value):
     """`[server.auth.jwt]`: the identity provider whose tokens name callers, and which claims do.
 

@@ -10,7 +10,7 @@ import httpx2
 import jwt
 from pydantic import AfterValidator, BaseModel, ValidationError
 
-from mail.auth.claims import JWTSettings, metadata_url, read_issuer
+from mail.auth.claims import JWTSettings, metadata_url, read_claims, read_issuer
 from mail.auth.keys import Authenticator, Caller
 from mail.core.engine.documents import ServerDocuments
 from mail.errors import AuthServiceUnavailable, Unauthenticated
@@ -268,12 +268,3 @@ class JWTAuthenticator:
         except jwt.PyJWTError as error:
             raise Unauthenticated(f"the token of the identity provider is not valid: {error}") from None
         return claims
-
-
-def read_claims(token: str) -> dict[str, Any]:
-    """Return the claims of a token, which are not verified; none if it is no JSON Web Token."""
-    try:
-        claims: dict[str, Any] = jwt.decode(token, options={"verify_signature": False})
-    except jwt.PyJWTError:
-        return {}
-    return claims
