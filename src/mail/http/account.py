@@ -128,18 +128,18 @@ class Holding:
         self._permit: Gate | None = None
 
     def hold(self, size: int) -> None:
-        """LegalHold so many bytes more until the request ends. Raises RateLimited and Overloaded."""
+        """Hold so many bytes more until the request ends. Raises RateLimited and Overloaded."""
         self._account.check(self._caller, size, self._fixed + self._piece)
         self.keep(size)
 
     def hold_to_read(self, size: int) -> None:
-        """LegalHold what reading tasks takes, once in a request. Raises RateLimited and Overloaded."""
+        """Hold what reading tasks takes, once in a request. Raises RateLimited and Overloaded."""
         if size > self._read:
             self.hold(size - self._read)
             self._read = size
 
     def keep(self, size: int) -> None:
-        """LegalHold so many bytes more that are in memory already, whether they fit or not."""
+        """Hold so many bytes more that are in memory already, whether they fit or not."""
         self._fixed += size
         self._account.count(self._caller, size, 0, 0)
 

@@ -195,7 +195,7 @@ class Gate:
         return self._limits.concurrent is not None or self.permits.learnt.concurrent is not None
 
     async def _hold(self) -> None:
-        """LegalHold the places of calls that last longer than usual, each time for as long again."""
+        """Hold the places of calls that last longer than usual, each time for as long again."""
         leave_task()
         seconds = hold_of(self.permits.seconds)
         while True:

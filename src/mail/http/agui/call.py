@@ -5,7 +5,7 @@ from contextlib import aclosing
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from ag_ui.core import Message, RunAgentInput
+from ag_ui.core import BaseEvent, Message, MessagesSnapshotEvent, RunAgentInput
 from ag_ui.encoder import EventEncoder
 from fastapi import Request
 from pydantic import ValidationError
@@ -18,6 +18,7 @@ from mail.core.protocol.error_text import explain
 from mail.core.task.live import LiveEvent
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import BadRequest, MAILError
+from mail.http.account import PIECE_FACTOR, READ_BYTES
 from mail.http.agui.input import (
     client_tools_of,
     content_of,
@@ -28,7 +29,7 @@ from mail.http.agui.input import (
     read_answers,
     unread,
 )
-from mail.http.agui.stream import Writer
+from mail.http.agui.stream import ITEM_BYTES, Writer
 from mail.http.bodies import JSONBody
 from mail.http.inputs import compose, files_of, lend
 from mail.http.runs import Progress, Runs
@@ -41,6 +42,11 @@ if TYPE_CHECKING:  # as in `mail.http.sse`
 
 CONTEXT = "ag_ui_context"
 """The note of a generation with the digest of the context that its agents have read."""
+
+RESTATED_BYTES = 2 * READ_BYTES
+"""What a thread takes at most that is written again: its messages are objects of the SDK until they are sent."""
+
+_ENCODER = EventEncoder()
 
 _input = JSONBody(RunAgentInput, has_files=True)
 
@@ -90,6 +96,7 @@ class Call(Runs):
         given, task = self._given, await self.runtime.store.load(self._key)
         if task is not None:
             reading(self.service, self.request, task)
+            self._holding.hold_to_read(min(RESTATED_BYTES, task.stored_bytes * PIECE_FACTOR))
         new, answers = unread(given, task), None
         if task is not None and task.status is TaskStatus.PAUSED and task.generation.waiting_calls:
             asked = (await self.read(task)).items
@@ -131,7 +138,7 @@ class Call(Runs):
 
     async def _frames(self, task: Task, submitted: Submitted | None) -> AsyncGenerator[bytes]:
         """Yield the events of the run: of what was submitted, or of the last run of the thread as a whole."""
-        tools, encode = task.generation.client_tools, EventEncoder().encode
+        tools = task.generation.client_tools
         lent = frozenset(each.name for each in tools.tools) if tools is not None else frozenset()
         writer = Writer(self._given, task, lent, self.link)
         writer.begin()
@@ -139,13 +146,24 @@ class Call(Runs):
             async with aclosing(self._follow_run(writer, task, submitted)) as changes:
                 async for _ in changes:
                     if writer.events:
-                        yield "".join(map(encode, writer.events)).encode()
+                        yield "".join([await self._encode(event) for event in writer.events]).encode()
                         writer.events.clear()
         except MAILError as error:
             writer.fail(error.detail, type(error).__name__)
-            yield "".join(map(encode, writer.events)).encode()
+            yield "".join([await self._encode(event) for event in writer.events]).encode()
         finally:
             await self._holding.close_stream()
+
+    async def _encode(self, event: BaseEvent) -> str:
+        """Return an event as a frame; a snapshot, which may have all messages of a long thread, piece by piece."""
+        if not isinstance(event, MessagesSnapshotEvent):
+            return _ENCODER.encode(event)
+        texts = []
+        for message in event.messages:
+            await self._holding.pause(ITEM_BYTES)
+            texts.append(message.model_dump_json(by_alias=True))
+        frame = _ENCODER.encode(event.model_copy(update={"messages": []}))
+        return frame.replace('"messages":[]', f'"messages":[{",".join(texts)}]', 1)
 
     async def _follow_run(
         self, writer: Writer, task: Task, submitted: Submitted | None
@@ -166,7 +184,7 @@ class Call(Runs):
                     await writer.add(step.changes)
                 elif submitted is None:
                     told = [item for each in (*progress.earlier, progress) for item in each.items]
-                    await writer.restate(told, self._known(task))
+                    await writer.restate(told, self._known(task), self._holding)
                 else:
                     await writer.add(
                         item

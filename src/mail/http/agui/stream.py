@@ -13,6 +13,7 @@ from pydantic_core import from_json
 
 from mail.core.decisions import items
 from mail.core.decisions.items import Item
+from mail.core.engine.pacing import Paced
 from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.task import Task, TaskStatus
 from mail.http.agui.input import OURS, call_id_of
@@ -36,6 +37,9 @@ DECISION: dict[str, Any] = {
 """The JSON Schema of an approval."""
 
 ANSWER = {"type": "string"}
+
+ITEM_BYTES = 1024
+"""For how many bytes an item of a thread counts that is written again: it takes as long as the reading of so many."""
 
 
 class Writer:
@@ -81,7 +85,7 @@ class Writer:
             )
         )
 
-    async def restate(self, told: Iterable[Item], known: Mapping[int, ag.Message]) -> None:
+    async def restate(self, told: Iterable[Item], known: Mapping[int, ag.Message], pacer: Paced) -> None:
         """Tell a client that may have missed something all that was said and done in the thread.
 
         Its own messages are `known` by the seq under which they were accepted. Open questions are asked again.
@@ -89,6 +93,7 @@ class Writer:
         self._held = [each for each in self._given.messages if each.role in ("system", "developer")]
         self._is_restating, open_questions = True, list[Item]()
         for item in told:
+            await pacer.pause(ITEM_BYTES)
             if isinstance(item, items.Question) and item.is_open:
                 open_questions.append(item)
             elif isinstance(item, items.Message) and (message := known.get(item.seq)) is not None:
@@ -97,7 +102,6 @@ class Writer:
                 await self._add(item)
         self._turns = Turns(self._parent, self._emit)
         self._pending, self._is_restating = [], False
-        self.events.clear()
         self._restate()
         await self.add(open_questions)
 
@@ -174,7 +178,8 @@ class Writer:
         self._emit(ag.RunErrorEvent(message=message, code=code))
 
     def _emit(self, event: ag.BaseEvent) -> None:
-        self.events.append(event)
+        if not self._is_restating:  # a snapshot has it
+            self.events.append(event)
 
     def _restate(self) -> None:
         self._emit(ag.MessagesSnapshotEvent(messages=list(self._held)))
