@@ -11,7 +11,7 @@ from fastapi import Request
 from mail.auth.keys import find_bearer
 from mail.core.decisions.approvals import GivenApproval
 from mail.core.decisions.conversation import Conversation
-from mail.core.decisions.items import Item, Question, Work
+from mail.core.decisions.items import Cancelled, Failed, Item, Question, Work
 from mail.core.decisions.runs import Run, after
 from mail.core.decisions.submit import ResumeFrom, Submission
 from mail.core.engine.watch import read_timeline
@@ -129,7 +129,8 @@ class Progress:
                 self.earlier.append(copy(self))
             self._items, self.began = {}, event.timestamp
         self.run, self.last = run, event.timestamp
-        changes = tuple(item for item in changes if item.seq >= run.first)
+        shown = Item if self._kinds is None else Question | Failed | Cancelled
+        changes = tuple(item for item in changes if item.seq >= run.first and isinstance(item, shown))
         self._items |= {item.id: item for item in changes}
         return changes
 
