@@ -119,9 +119,7 @@ def tier_of(item: pytest.Item) -> Tier:
     folder = FOLDERS.get("/".join(item.nodeid.split("/")[:2]), "fast")
     marked = [mark for mark in item.iter_markers() if mark.name in TIERS]
     for mark in marked:
-        named = mark.kwargs.get("on", ())
-        parts = (named,) if isinstance(named, str) else named
-        if _has_parameter(item, lambda value, parts=parts: any(part in value for part in parts)):
+        if _contains(item, mark.kwargs.get("on", ())):
             return cast(Tier, mark.name)
     found = next((cast(Tier, mark.name) for mark in marked if not mark.kwargs), folder)
     if item.nodeid.startswith("tests/handlers/") and _ends(item, "source"):
@@ -131,6 +129,11 @@ def tier_of(item: pytest.Item) -> Tier:
     is_slow = _ends(item, *SERVERS_AND_FILES)
     is_slow |= item.nodeid.startswith("tests/exchange/") and _ends(item, "dynamodb-moto")
     return "full" if found == "fast" and is_slow else found
+
+
+def _contains(item: pytest.Item, named: str | tuple[str, ...]) -> bool:
+    parts = (named,) if isinstance(named, str) else named
+    return _has_parameter(item, lambda value: any(part in value for part in parts))
 
 
 def _ends(item: pytest.Item, *endings: str) -> bool:
