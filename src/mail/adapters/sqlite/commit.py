@@ -8,10 +8,10 @@ from time import thread_time
 
 from pydantic_core import to_json
 
-from mail.adapters.shared.snapshots import decode_read, encode_delivered, encode_read, rows_of
+from mail.adapters.shared.snapshots import MOVED_BY, decode_read, encode_delivered, encode_read, rows_of
 from mail.adapters.sqlite.database import commit_id
 from mail.adapters.sqlite.task_cache import CachedTask, IndexColumns
-from mail.core.task.change import TaskChange
+from mail.core.task.change import Past, TaskChange
 from mail.core.task.stored import TaskEncoder, write_wait
 from mail.core.task.waits import Wait
 
@@ -80,6 +80,9 @@ def write_change(
         sql.executemany("DELETE FROM asks WHERE who = ? AND id = ?", map(astuple, change.unasks))
         asks = [(*astuple(ask), row) for ask in change.asks]
         sql.executemany("INSERT INTO asks (who, id, task) VALUES (?, ?, ?)", asks)
+    if change.dropped is not None and cached is not None:
+        unread = min((seq for _, seq, _ in cached.all_mail()), default=change.task.seq)
+        _drop_past(sql, row, change.dropped, commit_id(row, min(unread, change.task.seq)))
     insert_commit(sql, row, change, encoder.encode(change.task))
     sql.execute("COMMIT")
     return row
@@ -134,6 +137,27 @@ def insert_commit(sql: sqlite3.Connection, row: int, change: TaskChange, state: 
             new and new.encoded,
             response and response.model_dump_json(),
         ),
+    )
+
+
+def _drop_past(sql: sqlite3.Connection, row: int, past: Past, end: int) -> None:
+    """Delete the commits before the last answer and the id `end`, but for histories: they get ids of inherited ones."""
+    first, _ = ids_of(row)
+    answered = sql.execute(
+        "SELECT id FROM commits WHERE id > ? AND id < ? AND ended = ?", (first, end, past.generation)
+    ).fetchone()
+    end = end if answered is None else answered[0]
+    sql.execute("PRAGMA secure_delete = ON").fetchall()
+    sql.execute("INSERT OR IGNORE INTO settings (name, value) VALUES (?, '')", (UNSCRUBBED,))
+    sql.execute(
+        "DELETE FROM commits WHERE id > ? AND id < ? AND"
+        " (n IS NULL OR n < (SELECT value FROM json_each(?) WHERE key = agent))",
+        (first, end, to_json(past.portions).decode()),
+    )
+    sql.execute(
+        "UPDATE commits SET id = id - ?, ended = NULL, delivered = NULL, read_mailbox = NULL, read_seq = NULL,"
+        " state = '', events = '[]', response = NULL WHERE id > ? AND id < ?",
+        (MOVED_BY, commit_id(row, 0), end),
     )
 
 

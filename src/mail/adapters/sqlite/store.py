@@ -28,6 +28,7 @@ from mail.adapters.shared.cursors import LAST_NUMBER, make_page, read_cursor
 from mail.adapters.shared.snapshots import (
     Waiting,
     check_snapshot,
+    check_stored,
     delivered_by,
     fork_slices,
     message_of,
@@ -293,7 +294,7 @@ class SQLiteStore:
         lock_timeout = None if change.turn is None else TURN_LOCK_TIMEOUT
         known = self._cache.get(change.task.key)
         is_large = change.task.stored_bytes - (0 if known is None else known.task.stored_bytes) > LARGE_COMMIT
-        if is_large and self._database.path != IN_MEMORY:
+        if (is_large or change.dropped is not None) and self._database.path != IN_MEMORY:
             await self._log.settle()
             await self._database.write_in_turn(
                 partial(self._commit_in_thread, change), lock_timeout=lock_timeout
@@ -314,6 +315,11 @@ class SQLiteStore:
         It is copied in pieces, between which others write. Raises TaskNotFound if the first task is deleted meanwhile.
         """
         source, portions = (await self._get(inherits.key)).row, to_json(inherits.portions).decode()
+        ((expected,),) = self._read(
+            "SELECT count(*) FROM commits WHERE id > ? AND id < ?"
+            " AND n <= (SELECT value FROM json_each(?) WHERE key = agent)",
+            (*ids_of(source), portions),
+        )
         row = await self._database.write(self._reserve_row)
         try:
             (after, end), copied = ids_of(source), 0
@@ -327,7 +333,7 @@ class SQLiteStore:
             for (ref,) in self._read("SELECT ref FROM contents WHERE task = ?", (source,)):
                 await self._database.write(partial(self._copy_content, source, row, ref))
                 await asyncio.sleep(PAUSE_SECONDS)
-            if copied != sum(inherits.portions.values()):
+            if copied != expected or self._row(inherits.key) != source:
                 raise TaskNotFound(f"task {inherits.key.task_id!r} was deleted")
             read = partial(read_stored, self, inherits.key)
             async for part in fork_slices(change, inherits, read, self._pacer):
@@ -444,6 +450,7 @@ class SQLiteStore:
             known = self._find(change.key)
             raise VersionConflict(known and known.task)
         stored_before = 0 if cached is None else cached.task.stored_bytes
+        self._is_scrubbed &= change.dropped is None
         self._log.add(change.task.stored_bytes - stored_before + STATE_BYTES)
         if cached is None and change.key not in self._cache and change.inherits is None:
             cached = self._remember(CachedTask(row, change.task, encoder))
@@ -516,7 +523,10 @@ class SQLiteStore:
             " ORDER BY id LIMIT 1",
             (commit_id(cached.row, at),),
         )
-        return Commit(read_task(state), decode_events(events), consumed_by(mailbox, seqs))
+        commit = Commit(read_task(state), decode_events(events), consumed_by(mailbox, seqs))
+        if commit.events[0].seq > at:  # its first events may be in other rows
+            check_stored(*await self._events(cached.row, 0, LAST_SEQ, limit=1), at)
+        return commit
 
     async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:
         cached = await self._get(key)
@@ -527,6 +537,7 @@ class SQLiteStore:
         )
         task = read_task(state)
         [first] = await self._events(cached.row, 0, task.seq, limit=1)
+        check_stored(first, at)
         return take_snapshot(task, first, await in_slices(self._waiting(cached.row, task), self._pacer))
 
     async def read_inbox(
