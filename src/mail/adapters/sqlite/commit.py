@@ -1,10 +1,8 @@
 """The rows of a task in the file: how a change becomes some, and how they go."""
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple
-from math import inf
-from time import thread_time
 
 from pydantic_core import to_json
 
@@ -13,10 +11,21 @@ from mail.adapters.sqlite.database import commit_id
 from mail.adapters.sqlite.task_cache import CachedTask, IndexColumns
 from mail.core.task.change import Past, TaskChange
 from mail.core.task.stored import TaskEncoder, write_wait
+from mail.core.task.task import TaskKey
 from mail.core.task.waits import Wait
 
 FIRST_SEQ = -(2**31)
 """What a fork has inherited begins here (`commit_id`)."""
+
+_FIND_DOOMED = f"""
+SELECT tasks.id, instance, task_id FROM json_each(?) AS doomed
+JOIN tasks ON instance = json_extract(doomed.value, '$[0]') AND task_id = json_extract(doomed.value, '$[1]')
+WHERE json_extract(doomed.value, '$[2]') = (
+    SELECT json_extract(CAST(state AS TEXT), '$.version') FROM commits
+    WHERE commits.id > (tasks.id << 32) + {FIRST_SEQ} AND commits.id < (tasks.id + 1 << 32) + {FIRST_SEQ}
+    ORDER BY commits.id DESC LIMIT 1
+)
+"""
 
 UNSCRUBBED = "unscrubbed"
 """The setting that says that pages may have copies of deleted texts in their unused parts."""
@@ -174,28 +183,31 @@ def consumed_by(mailbox: str | None, seqs: int | str | None) -> list[tuple[str, 
     return decode_read(f"[{to_json(mailbox).decode()},{seqs[1:]}")
 
 
-def delete_rows(sql: sqlite3.Connection, rows: Iterable[int], *, seconds: float = inf) -> int:
-    """Delete the rows of tasks until so many seconds have passed; return of how many.
+def delete_tasks(sql: sqlite3.Connection, tasks: Iterable[tuple[str, str, int]]) -> set[TaskKey]:
+    """Delete those of the tasks, given by instance, id and version, that have this version; return them.
 
-    What this leaves in unused space is noted, as it must be overwritten, too.
+    What is deleted is overwritten.
     """
+    sql.execute("PRAGMA secure_delete = ON").fetchall()
     sql.execute("BEGIN IMMEDIATE")
-    end, deleted = thread_time() + seconds, 0
     try:
-        sql.execute("INSERT OR IGNORE INTO settings (name, value) VALUES (?, '')", (UNSCRUBBED,))
-        for row in rows:
-            sql.execute("DELETE FROM commits WHERE id > ? AND id < ?", ids_of(row))
-            for table in ("checkpoints", "waits", "asks", "contents"):
-                sql.execute(f"DELETE FROM {table} WHERE task = ?", (row,))  # noqa: S608
-            sql.execute("DELETE FROM tasks WHERE id = ?", (row,))
-            deleted += 1
-            if thread_time() > end:
-                break
+        found = sql.execute(_FIND_DOOMED, (to_json(list(tasks)).decode(),)).fetchall()
+        delete_rows(sql, [row for row, *_ in found])
         sql.execute("COMMIT")
     except BaseException:
         sql.execute("ROLLBACK")
         raise
-    return deleted
+    return {TaskKey(instance, task_id) for _, instance, task_id in found}
+
+
+def delete_rows(sql: sqlite3.Connection, rows: Sequence[int]) -> None:
+    """Delete the rows of tasks, and note that what this leaves in unused space must be overwritten, too."""
+    sql.execute("INSERT OR IGNORE INTO settings (name, value) VALUES (?, '')", (UNSCRUBBED,))
+    sql.executemany("DELETE FROM commits WHERE id > ? AND id < ?", map(ids_of, rows))
+    given = (to_json(rows).decode(),)
+    for table in ("checkpoints", "waits", "asks", "contents"):
+        sql.execute(f"DELETE FROM {table} WHERE task IN (SELECT value FROM json_each(?))", given)  # noqa: S608
+    sql.execute("DELETE FROM tasks WHERE id IN (SELECT value FROM json_each(?))", given)
 
 
 def ids_of(row: int) -> tuple[int, int]:

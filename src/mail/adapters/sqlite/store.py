@@ -42,6 +42,7 @@ from mail.adapters.sqlite.commit import (
     UNSCRUBBED,
     consumed_by,
     delete_rows,
+    delete_tasks,
     ids_of,
     insert_commit,
     wait_row,
@@ -105,8 +106,8 @@ STATE_BYTES = 2_000
 PAGES_AT_ONCE = 1024
 """Unused pages (4 MiB) that are given back to the disk between two writes of others."""
 
-DELETED_AT_ONCE, DELETION_SECONDS = 32, 0.005
-"""Tasks that one write deletes at most, and seconds after which it deletes no further one, so that turns can commit."""
+DELETED_AT_ONCE, DELETED_BYTES = 50, 512 * 1024
+"""Tasks that one write deletes at most, and bytes after which it deletes no further one, so that turns can commit."""
 
 REWRITTEN_AT_ONCE, REWRITTEN_BYTES = 16 * 1024 * 1024, 256 * 1024 * 1024
 """The size of a file that is written again right after a deletion, and that of one which is when no agent takes a turn:
@@ -137,6 +138,7 @@ class SQLiteStore:
         self._endings = Waiters()
         self._pacer = Pacer()
         self._doomed: dict[asyncio.Future[None], Task] = {}
+        self._deleting: asyncio.Task[None] | None = None
         self._is_scrubbed = self._is_rewritten = False
 
     def close(self) -> None:
@@ -204,13 +206,16 @@ class SQLiteStore:
 
     async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
         cached = self._cache.get(key)
-        leases = self._parks(self._row(key)) if cached is None else cached.leases
+        if cached is None:
+            leases = self._parks("(SELECT id FROM tasks WHERE instance = ? AND task_id = ?)", key)
+        else:
+            leases = cached.leases
         return {mailbox: lease for mailbox, lease in leases.items() if lease.expires > now}
 
-    def _parks(self, row: int | None) -> dict[str, Lease]:
-        """Return the parks of a task; it has no other leases if it is not cached."""
-        parks = "SELECT mailbox, park FROM checkpoints WHERE task = ? AND park IS NOT NULL"
-        return {mailbox: read_park(park) for mailbox, park in self._read(parks, (row,))}
+    def _parks(self, row: str, values: tuple[object, ...]) -> dict[str, Lease]:
+        """Return the parks of the task with a row, as SQL has it; it has no other leases if it is not cached."""
+        parks = f"SELECT mailbox, park FROM checkpoints WHERE task = {row} AND park IS NOT NULL"  # noqa: S608
+        return {mailbox: read_park(park) for mailbox, park in self._read(parks, values)}
 
     async def renew(self, turns: Sequence[Claim], *, expires: float) -> set[str]:
         return {turn.lease.token for turn in turns if not self._set_expiry(turn, expires)}
@@ -667,51 +672,59 @@ class SQLiteStore:
     async def delete(self, task: Task) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._doomed[done] = task
+        if self._deleting is None or self._deleting.done():
+            self._deleting = asyncio.create_task(self._delete_doomed())
         try:
-            while not done.done():  # others may delete it with theirs
-                await self._database.write_in_turn(self._delete_doomed)
+            await done
         finally:
             self._doomed.pop(done, None)
-        done.result()
 
     async def _delete_doomed(self) -> None:
-        """Delete the tasks that wait for it, in a thread, as far as that takes no longer than other writes may wait."""
-        doomed: dict[int, tuple[TaskKey, asyncio.Future[None]]] = {}
-        is_large = False
-        for done, task in list(islice(self._doomed.items(), DELETED_AT_ONCE)):
-            row, cached = self._row(task.key), self._cache.get(task.key)
-            current = cached and cached.task.version
-            if cached is None and row is not None:
-                ((state,),) = self._newest_state(row)
-                current = from_json(state)["version"]
-            if row is None or current != task.version:
-                cached = self._find(task.key)
-                del self._doomed[done]
-                done.set_exception(VersionConflict(cached and cached.task))
-            else:
-                doomed[row] = task.key, done
-                is_large |= task.stored_bytes > LARGE_COMMIT
+        """Delete the tasks that wait for it, some at a time."""
+        await asyncio.sleep(0)  # others ask for it at the same moment
+        while self._doomed:
+            try:
+                await self._database.write_in_turn(self._delete_some)
+            except BaseException as error:
+                for done in self._doomed:
+                    done.set_exception(error)
+                self._doomed.clear()
+                if not isinstance(error, Exception):
+                    raise
 
-        def forget(deleted: int) -> None:
-            """Remove the first of them, which are deleted, from memory."""
+    async def _delete_some(self) -> None:
+        """Delete some of these tasks in a thread, no more than other writes may wait for."""
+        some: dict[TaskKey, tuple[Task, asyncio.Future[None]]] = {}
+        size = 0
+        for done, task in self._doomed.items():
+            size += task.stored_bytes + STATE_BYTES
+            if some and (size > DELETED_BYTES or len(some) == DELETED_AT_ONCE):
+                break
+            some[task.key] = task, done  # of two that ask for the same task, the first asks again
+        versions = [(*key, task.version) for key, (task, _) in some.items()]
+
+        def forget(deleted: set[TaskKey]) -> None:
+            """Remove those that are deleted from memory."""
             self._is_scrubbed = False
-            for key, done in islice(doomed.values(), deleted):
+            for key, (_, done) in some.items():
+                self._doomed.pop(done, None)
+                if key not in deleted:
+                    cached = self._find(key)
+                    _resolve(done, VersionConflict(cached and cached.task))
+                    continue
                 if (cached := self._cache.pop(key, None)) is not None:
                     for mailbox in list(cached.leases):
                         self._open_turns.end(cached, mailbox)
                     self._cached_bytes -= cached.size
                 self._changes.notify(key)
-                self._doomed.pop(done, None)
-                done.set_result(None)
+                _resolve(done)
 
-        if not doomed:
-            return
         if self._database.path == IN_MEMORY:
-            forget(delete_rows(self._sql, doomed))
+            forget(delete_tasks(self._sql, versions))
             return
-        if is_large:
+        if size > LARGE_COMMIT:
             await self._log.settle()
-        deleting = self._database.in_thread(partial(_delete_some, rows=list(doomed)))
+        deleting = self._database.in_thread(partial(delete_tasks, tasks=versions))
         await _until_done(deleting, lambda: forget(deleting.result()))
 
     async def scrub(self, *, is_quiet: bool) -> None:
@@ -792,7 +805,7 @@ class SQLiteStore:
             cached.place((tier, seq, mailbox))
         for mailbox, seq in self._read("SELECT mailbox, seq FROM checkpoints WHERE task = ?", (row,)):
             cached.checkpoints[mailbox, seq] = None
-        cached.leases.update(self._parks(row))
+        cached.leases.update(self._parks("?", (row,)))
         return cached
 
     def _admit(self, read: CachedTask) -> CachedTask:
@@ -975,7 +988,11 @@ def _rewrite(sql: sqlite3.Connection) -> None:
     empty_log(sql)
 
 
-def _delete_some(sql: sqlite3.Connection, rows: Sequence[int]) -> int:
-    """Delete some of the rows of tasks, and overwrite them; return of how many."""
-    sql.execute("PRAGMA secure_delete = ON").fetchall()
-    return delete_rows(sql, rows, seconds=DELETION_SECONDS)
+def _resolve(done: asyncio.Future[None], error: Exception | None = None) -> None:
+    """End a wait, unless who waited has gone."""
+    if done.done():
+        return
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(error)

@@ -44,6 +44,12 @@ def is_outdated(task: Task, before: str) -> bool:
     return task.status in ENDED and task.deadline is None and task.updated < before and task.schedule is None
 
 
+def may_be_leased(task: Task, now: float, seconds: float) -> bool:
+    """Return whether a mailbox of a task may have a lease: not if it has been quiet for longer than a turn takes."""
+    is_recent = datetime.fromisoformat(task.updated).timestamp() + seconds > now
+    return is_recent or task.status not in ENDED or task.has_outbound_mail
+
+
 def drop_past(task: Task, swarm: SwarmCore, clock: Clock) -> TaskChange:
     """Drop what nobody needs to continue a task: its events and states, old answers, and histories behind a cut.
 

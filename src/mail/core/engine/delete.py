@@ -7,7 +7,7 @@ What is deleted stays deleted, so a step that breaks off is just taken again.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from math import inf
@@ -233,7 +233,9 @@ class Deletions:
         self, tasks: Sequence[Task], *, cancelled_by: Principal | None = None
     ) -> tuple[int, list[str]]:
         """Delete tasks; return how many, and why others could not be deleted. Those that run can be cancelled first."""
-        deletions = [self._delete_one(task, cancelled_by) for task in tasks]
+        documents = self._wiring.documents
+        holds = {} if documents is None else {hold.name: hold for hold in await documents.holds()}
+        deletions = [self._delete_one(task, cancelled_by, holds) for task in tasks]
         outcomes = await asyncio.gather(*deletions, return_exceptions=True)
         problems: list[str] = []
         for outcome in outcomes:
@@ -243,12 +245,14 @@ class Deletions:
                 raise outcome
         return outcomes.count(None), problems
 
-    async def _delete_one(self, task: Task, cancelled_by: Principal | None) -> None:
+    async def _delete_one(
+        self, task: Task, cancelled_by: Principal | None, holds: Mapping[str, LegalHold]
+    ) -> None:
         if cancelled_by is not None and task.status not in ENDED:
             with suppress(NotCancellable):
                 task = await self._admission.cancel(cancelled_by, task.key, REASON)
                 self._turns.interrupt(task)
-        await self._admission.delete(task.key, task)
+        await self._admission.delete(task.key, task, holds)
 
     async def _paced[T](self, step: Awaitable[T]) -> T:
         """Take a step, and rest after it while agents take turns here."""
