@@ -178,14 +178,16 @@ async def test_the_server_drops_the_past_of_what_is_old(adapter: StoreAdapter, s
     begins = {key: (await sql.read_events(key))[0].seq for key in (old, held, recent)}
     assert begins[old] > 1 == begins[held] == begins[recent]
     task = await sql.load(old)
-    assert task is not None and task.status is TaskStatus.COMPLETED
+    assert task is not None
+    assert task.status is TaskStatus.COMPLETED
     clock.advance(PASS_SECONDS)
     await runtime.deletions.work()
     assert await sql.load(old) == task, "its time has begun again"
     await ask("second", old.task_id)
     assert len(seen[-1].history) > len(seen[0].history), "its agent remembers"
     answered = await sql.read_response(old, 2)
-    assert answered is not None and answered.message.body == "done"
+    assert answered is not None
+    assert answered.message.body == "done"
 
 
 async def test_no_byte_of_it_is_left_in_sqlite_s_files(tmp_path: Path, make: Maker) -> None:

@@ -47,7 +47,9 @@ async def test_what_is_left_is_shown_and_the_rest_is_refused() -> None:
         lines = (await server.client.get("/task/export", params={"task_id": "t"})).text.splitlines()
         kinds = [json.loads(line)["type"] for line in lines]
         assert json.loads(lines[1]) == {"type": "deleted", "events": first - 1}
-        assert kinds[0] == "task" and kinds.count("deleted") == 1 and "history" in kinds
+        assert kinds[0] == "task"
+        assert kinds.count("deleted") == 1
+        assert "history" in kinds
 
 
 async def test_a_run_before_is_not_found_and_the_others_keep_their_numbers() -> None:

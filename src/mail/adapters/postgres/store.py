@@ -303,7 +303,8 @@ class PostgresStore:
         )
         commit = Commit(read_task(state), decode_events(events), decode_read(read))
         if commit.events[0].seq > at:  # its first events may be in other rows
-            check_stored(*await self.read_events(key, limit=1), at)
+            [first] = await self.read_events(key, limit=1)
+            check_stored(first, at)
         return commit
 
     async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:

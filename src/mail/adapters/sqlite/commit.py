@@ -25,7 +25,7 @@ WHERE json_extract(doomed.value, '$[2]') = (
     WHERE commits.id > (tasks.id << 32) + {FIRST_SEQ} AND commits.id < (tasks.id + 1 << 32) + {FIRST_SEQ}
     ORDER BY commits.id DESC LIMIT 1
 )
-"""
+"""  # noqa: S608
 
 UNSCRUBBED = "unscrubbed"
 """The setting that says that pages may have copies of deleted texts in their unused parts."""

@@ -21,7 +21,7 @@ from itertools import islice
 from math import inf
 from typing import Any
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from mail.adapters.shared.codec import decode_events, decode_portion, decoding, read_tasks, upto_bytes
 from mail.adapters.shared.cursors import LAST_NUMBER, make_page, read_cursor
@@ -530,7 +530,8 @@ class SQLiteStore:
         )
         commit = Commit(read_task(state), decode_events(events), consumed_by(mailbox, seqs))
         if commit.events[0].seq > at:  # its first events may be in other rows
-            check_stored(*await self._events(cached.row, 0, LAST_SEQ, limit=1), at)
+            [first] = await self._events(cached.row, 0, LAST_SEQ, limit=1)
+            check_stored(first, at)
         return commit
 
     async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:

@@ -172,7 +172,7 @@ class Deletions:
     # ------------------------------------------------------------------------------------------------- retention
 
     async def _delete_old(self, retention: float, end: float) -> None:
-        """Delete tasks in which nothing has happened for so many seconds, or their past, until the loop's time `end`."""
+        """Delete tasks in which nothing has happened for so many seconds, or their past, until the time `end`."""
         wiring = self._wiring
         before = (wiring.clock.now() - timedelta(seconds=retention)).isoformat()
         while self._time() < end:
