@@ -365,9 +365,13 @@ class SearchIndex:
         """Stop writing, and close the file."""
         self._behind.close()
         if self._thread is not None:
-            self._thread.submit(lambda: self._files and self._files.close())
+            self._thread.submit(self._close)
             self._thread.shutdown()
-        elif self._files is not None:
+        else:
+            self._close()
+
+    def _close(self) -> None:
+        if self._files is not None:
             self._files.close()
 
 
