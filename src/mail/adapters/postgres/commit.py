@@ -135,6 +135,10 @@ _DROP: LiteralString = """, past AS (
         events = '[]', response = NULL
     FROM past WHERE commits.task = past.id AND commits.seq > 0 AND commits.seq < until
         AND n >= coalesce((%(first_portions)s::jsonb ->> agent)::integer, 1)
+), unsearched AS (
+    DELETE FROM mail.searched USING moved WHERE searched.task = moved.id
+), unread AS (
+    DELETE FROM mail.texts USING moved WHERE texts.task = moved.id
 )"""
 
 DROP_PAST: LiteralString = _MOVE + _DROP + _RECORDS + _AMEND
@@ -155,6 +159,10 @@ WITH deleted AS (
     DELETE FROM mail.asks USING deleted WHERE asks.task = deleted.id
 ), contents AS (
     DELETE FROM mail.contents USING deleted WHERE contents.task = deleted.id
+), searched AS (
+    DELETE FROM mail.searched USING deleted WHERE searched.task = deleted.id
+), texts AS (
+    DELETE FROM mail.texts USING deleted WHERE texts.task = deleted.id
 ), wake_ups AS (
     DELETE FROM mail.wake_ups USING deleted WHERE wake_ups.task = deleted.id
 )

@@ -183,8 +183,8 @@ def consumed_by(mailbox: str | None, seqs: int | str | None) -> list[tuple[str, 
     return decode_read(f"[{to_json(mailbox).decode()},{seqs[1:]}")
 
 
-def delete_tasks(sql: sqlite3.Connection, tasks: Iterable[tuple[str, str, int]]) -> set[TaskKey]:
-    """Delete those of the tasks, given by instance, id and version, that have this version; return them.
+def delete_tasks(sql: sqlite3.Connection, tasks: Iterable[tuple[str, str, int]]) -> dict[TaskKey, int]:
+    """Delete those of the tasks, by instance, id and version, that have this version; return them, with their rows.
 
     What is deleted is overwritten.
     """
@@ -197,7 +197,7 @@ def delete_tasks(sql: sqlite3.Connection, tasks: Iterable[tuple[str, str, int]])
     except BaseException:
         sql.execute("ROLLBACK")
         raise
-    return {TaskKey(instance, task_id) for _, instance, task_id in found}
+    return {TaskKey(instance, task_id): row for row, instance, task_id in found}
 
 
 def delete_rows(sql: sqlite3.Connection, rows: Sequence[int]) -> None:

@@ -13,7 +13,7 @@ import logging
 import sqlite3
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -25,6 +25,7 @@ from pydantic_core import to_json
 
 from mail.adapters.shared.codec import decode_events, decode_portion, decoding, read_tasks, upto_bytes
 from mail.adapters.shared.cursors import LAST_NUMBER, make_page, read_cursor
+from mail.adapters.shared.search import make_place
 from mail.adapters.shared.snapshots import (
     Waiting,
     check_snapshot,
@@ -56,6 +57,7 @@ from mail.adapters.sqlite.database import (
     unavailable,
 )
 from mail.adapters.sqlite.open_turns import OpenTurns
+from mail.adapters.sqlite.search import SearchIndex
 from mail.adapters.sqlite.task_cache import CachedTask, IndexColumns, index_columns
 from mail.adapters.sqlite.write_ahead_log import WriteAheadLog, empty_log
 from mail.core.engine.pacing import PAUSE_SECONDS, Pacer, at_once, in_slices
@@ -67,6 +69,7 @@ from mail.core.task.documents import IN_MEMORY
 from mail.core.task.events import Event
 from mail.core.task.leases import Claim, DueTask, ExpiredLease, Lease, WebhookClaim, due_of
 from mail.core.task.ports import FIRST, Busy, CallerUsage, Idle, TaskPage, WakeUp, wake_ups
+from mail.core.task.search import Search, Searched
 from mail.core.task.stored import (
     TaskEncoder,
     read_checkpoint,
@@ -81,7 +84,7 @@ from mail.core.task.stored import (
 from mail.core.task.task import Task, TaskKey, TaskStatus, listings_of
 from mail.core.task.turn_state import Checkpoint
 from mail.core.task.waits import Wait
-from mail.errors import LeaseLost, MAILError, StoreUnavailable, TaskNotFound, VersionConflict
+from mail.errors import LeaseLost, MAILError, StoreError, StoreUnavailable, TaskNotFound, VersionConflict
 
 logger = logging.getLogger(__name__)
 
@@ -134,6 +137,7 @@ class SQLiteStore:
         self._cached_bytes = 0
         self._log = WriteAheadLog(database)
         self._open_turns = OpenTurns(database.path)
+        self._search = SearchIndex(database)
         self._changes = Waiters()
         self._endings = Waiters()
         self._pacer = Pacer()
@@ -142,7 +146,8 @@ class SQLiteStore:
         self._is_scrubbed = self._is_rewritten = False
 
     def close(self) -> None:
-        """Note that the turns which still run have not ended with their process."""
+        """Note that the turns which still run have not ended with their process, and close the search index."""
+        self._search.close()
         self._open_turns.close(self._cache.values())
 
     async def load(self, key: TaskKey) -> Task | None:
@@ -296,10 +301,13 @@ class SQLiteStore:
         if change.inherits is not None:
             await self._commit_fork(change, change.inherits)
             return
+        if change.dropped is not None:
+            await self._commit_dropping(change)
+            return
         lock_timeout = None if change.turn is None else TURN_LOCK_TIMEOUT
         known = self._cache.get(change.task.key)
         is_large = change.task.stored_bytes - (0 if known is None else known.task.stored_bytes) > LARGE_COMMIT
-        if (is_large or change.dropped is not None) and self._database.path != IN_MEMORY:
+        if is_large and self._database.path != IN_MEMORY:
             await self._log.settle()
             await self._database.write_in_turn(
                 partial(self._commit_in_thread, change), lock_timeout=lock_timeout
@@ -313,6 +321,16 @@ class SQLiteStore:
             else:
                 return
         await self._database.write(partial(self._commit, change), lock_timeout=lock_timeout)
+
+    async def _commit_dropping(self, change: TaskChange) -> None:
+        """Commit a change that deletes the past of its task, also from the index for searches."""
+        if self._database.path == IN_MEMORY:
+            self._commit(change)
+        else:
+            await self._log.settle()
+            await self._database.write_in_turn(partial(self._commit_in_thread, change))
+        self._is_scrubbed = False
+        await self._search.forget([(await self._get(change.key)).row])
 
     async def _commit_fork(self, change: TaskChange, inherits: Inheritance) -> None:
         """Copy what a fork inherits to a row that no caller sees, and then commit it there.
@@ -454,8 +472,8 @@ class SQLiteStore:
         if row is None:
             known = self._find(change.key)
             raise VersionConflict(known and known.task)
+        self._search.note(row)
         stored_before = 0 if cached is None else cached.task.stored_bytes
-        self._is_scrubbed &= change.dropped is None
         self._log.add(change.task.stored_bytes - stored_before + STATE_BYTES)
         if cached is None and change.key not in self._cache and change.inherits is None:
             cached = self._remember(CachedTask(row, change.task, encoder))
@@ -607,6 +625,18 @@ class SQLiteStore:
         )
         return await self._page(rows, limit)
 
+    async def search(
+        self, instance: str, search: Search, *, limit: int = 100, cursor: str | None = None
+    ) -> TaskPage:
+        rows, is_complete = await self._search.find(instance, search, limit=limit + 1, cursor=cursor)
+        changed = dict(rows[:limit])
+        tasks = [each async for each in self._tasks([(row,) for row in changed])]
+        own = [(row, task) for row, task in tasks if task.instance == instance]
+        following = make_place(*rows[limit - 1][::-1]) if len(rows) > limit else None
+        places = tuple(make_place(changed[row], row) for row, _ in own)
+        searched = Searched.TEXTS if is_complete else Searched.SOME_TEXTS
+        return TaskPage([task for _, task in own], following, cursors=places, searched=searched)
+
     async def list_dead(
         self, instance: str | None, *, limit: int = 100, cursor: str | None = None
     ) -> TaskPage:
@@ -684,17 +714,26 @@ class SQLiteStore:
         """Delete the tasks that wait for it, some at a time."""
         await asyncio.sleep(0)  # others ask for it at the same moment
         while self._doomed:
+            ended: list[tuple[asyncio.Future[None], StoreError | None]] = []
             try:
-                await self._database.write_in_turn(self._delete_some)
+                if rows := await self._database.write_in_turn(partial(self._delete_some, ended)):
+                    await self._search.forget(rows)
+                for done, refusal in ended:
+                    _resolve(done, refusal)
             except BaseException as error:
-                for done in self._doomed:
-                    done.set_exception(error)
+                for done in [*self._doomed, *(done for done, _ in ended)]:
+                    _resolve(done, error)
                 self._doomed.clear()
                 if not isinstance(error, Exception):
                     raise
 
-    async def _delete_some(self) -> None:
-        """Delete some of these tasks in a thread, no more than other writes may wait for."""
+    async def _delete_some(
+        self, ended: list[tuple[asyncio.Future[None], StoreError | None]]
+    ) -> Collection[int]:
+        """Delete some of these tasks in a thread, no more than other writes may wait for; return their rows.
+
+        Who waits for them gets into `ended`, with the refusal if a task has changed.
+        """
         some: dict[TaskKey, tuple[Task, asyncio.Future[None]]] = {}
         size = 0
         for done, task in self._doomed.items():
@@ -704,29 +743,31 @@ class SQLiteStore:
             some[task.key] = task, done  # of two that ask for the same task, the first asks again
         versions = [(*key, task.version) for key, (task, _) in some.items()]
 
-        def forget(deleted: set[TaskKey]) -> None:
+        def forget(deleted: Mapping[TaskKey, int]) -> None:
             """Remove those that are deleted from memory."""
             self._is_scrubbed = False
             for key, (_, done) in some.items():
                 self._doomed.pop(done, None)
                 if key not in deleted:
                     cached = self._find(key)
-                    _resolve(done, VersionConflict(cached and cached.task))
+                    ended.append((done, VersionConflict(cached and cached.task)))
                     continue
                 if (cached := self._cache.pop(key, None)) is not None:
                     for mailbox in list(cached.leases):
                         self._open_turns.end(cached, mailbox)
                     self._cached_bytes -= cached.size
                 self._changes.notify(key)
-                _resolve(done)
+                ended.append((done, None))
 
         if self._database.path == IN_MEMORY:
-            forget(delete_tasks(self._sql, versions))
-            return
+            deleted = delete_tasks(self._sql, versions)
+            forget(deleted)
+            return deleted.values()
         if size > LARGE_COMMIT:
             await self._log.settle()
         deleting = self._database.in_thread(partial(delete_tasks, tasks=versions))
         await _until_done(deleting, lambda: forget(deleting.result()))
+        return deleting.result().values()
 
     async def scrub(self, *, is_quiet: bool) -> None:
         """Overwrite what deletions have left: in the log, in unused pages, and in unused parts of pages.
@@ -734,6 +775,8 @@ class SQLiteStore:
         The last has only copies that SQLite has made when it moved rows to another page; for these the file must be
         written again as a whole.
         """
+        if self._database.path != IN_MEMORY:
+            await self._search.scrub(is_quiet=is_quiet)
         if self._database.path == IN_MEMORY or (self._is_scrubbed and self._is_rewritten):
             return
         with suppress(StoreUnavailable):  # another process has locked the file; it is tried again
@@ -989,7 +1032,7 @@ def _rewrite(sql: sqlite3.Connection) -> None:
     empty_log(sql)
 
 
-def _resolve(done: asyncio.Future[None], error: Exception | None = None) -> None:
+def _resolve(done: asyncio.Future[None], error: BaseException | None = None) -> None:
     """End a wait, unless who waited has gone."""
     if done.done():
         return
