@@ -56,6 +56,7 @@ WRITERS = {
     Kind.IDEMPOTENCY_KEY: DOORS,
     Kind.PERMITS: {"TurnRole"},
     Kind.SWARM_VERSION: DOORS | {"TurnRole", *BEGINNERS},
+    Kind.SWARM_DRAFT: SETTERS,
     Kind.HOLD: {"TasksRole", "StreamRole"},
     Kind.CALLER_DELETION: {"TasksRole", "StreamRole", "SweeperRole"},
     Kind.DELETED_TASK: DOORS | {"SweeperRole"},
@@ -75,6 +76,7 @@ READERS = {
     Kind.IDEMPOTENCY_KEY: DOORS,
     Kind.PERMITS: {"TurnRole"},
     Kind.SWARM_VERSION: HTTP | QUEUES,
+    Kind.SWARM_DRAFT: {"TasksRole", *SETTERS},  # forks may try one
     Kind.HOLD: DOORS | {"TasksRole", "SweeperRole"},
     Kind.CALLER_DELETION: {"TasksRole", "StreamRole", "SweeperRole"},
     Kind.DELETED_TASK: DOORS,
@@ -83,6 +85,7 @@ READERS = {
     Kind.CALLER_TOKEN: {"TurnRole"},
 }
 LISTERS = {
+    Kind.SWARM_DRAFT: SETTERS,
     Kind.TOKEN: ISSUERS | {"SweeperRole"},
     Kind.HOLD: {"TasksRole", "StreamRole", "SweeperRole"},
     Kind.CALLER_DELETION: {"SweeperRole", "StreamRole"},
@@ -92,6 +95,7 @@ LISTERS = {
     Kind.AUDIT: ISSUERS,
 }
 ERASERS = {
+    Kind.SWARM_DRAFT: SETTERS,
     Kind.TOKEN: ISSUERS | {"SweeperRole"},
     Kind.SIGN_IN_LINK: ISSUERS,
     Kind.PEER: REGISTRARS,

@@ -19,6 +19,7 @@ from mail.local_aws.deployment import read_template
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(64)
 NIGHTLY = {"name": "nightly", "cron": "0 3 * * *", "body": "2**10"}
 LOADED = {"json": json.dumps({"name": "example-no-proxy"})}
+DRAFT = {"agents": {"supervisor": {"system": "Be brief."}}}
 
 Route = tuple[str, str, Any]
 
@@ -88,6 +89,9 @@ ROUTES: dict[str, list[Route]] = {
             ("POST", "/swarms/load", LOADED),
             ("DELETE", "/swarms/gamma", None),
         ),
+        *(("GET", "/drafts", None), ("POST", "/drafts/short", DRAFT), ("GET", "/drafts/short", None)),
+        *(("POST", "/drafts/short/publish", None), ("DELETE", "/drafts/short/publish", None)),
+        ("DELETE", "/drafts/short", None),
     ],
     "Interswarm": [
         *(("POST", "/interswarm/forward", {}), ("POST", "/interswarm/back", {})),
