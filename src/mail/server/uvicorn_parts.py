@@ -394,7 +394,7 @@ class GracefulServer(uvicorn.Server):
 
 
 class Reloader(StatReload):
-    """Restarts the server when source code in this folder changes, or one of some further files."""
+    """Restarts the server when source code or a skill in this folder changes, or one of some further files."""
 
     def __init__(
         self,
@@ -409,4 +409,5 @@ class Reloader(StatReload):
     def iter_py_files(self) -> Iterator[Path]:
         """Yield the files to watch."""
         yield from super().iter_py_files()
+        yield from Path().rglob("SKILL.md")
         yield from self._files
