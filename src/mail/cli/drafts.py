@@ -133,7 +133,7 @@ COMMANDS = (
     Command(
         name="draft-withdraw",
         shell_name="draft withdraw",
-        summary="Let new tasks use the swarm without a published draft again (admin).",
+        summary="Let new tasks do without a published draft (admin).",
         operation="withdraw_swarm_draft",
         view=lambda answer, output: output.text(f"new tasks no longer use draft {answer['name']}"),
         arguments=(_NAME,),

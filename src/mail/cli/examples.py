@@ -34,7 +34,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "draft list": ("mail draft list",),
     "draft show": ("mail draft show shorter", "mail draft show shorter --json"),
     "draft save": (
-        "mail draft save shorter lead --system @prompt.txt",
+        "mail draft save shorter lead --system 'Answer in one sentence.'",
         "mail draft save shorter lead --llm openai/gpt-5-mini --option verbosity=low --tester user:ann",
     ),
     "draft publish": ("mail draft publish shorter",),
