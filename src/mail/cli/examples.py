@@ -11,7 +11,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "mail client localhost:8000 -c 'message \"weather in Tokyo\"' -c tasks",
         "mail client localhost:8000 --json < commands.txt",
     ),
-    "chat": ("mail chat", "mail chat https://mail.example --task-id trip"),
+    "chat": ("mail chat --continue", "mail chat https://mail.example --task-id trip"),
     "send": (
         'mail send "weather in Tokyo"',
         'mail send "and in Oslo?" --task-id trip --to supervisor',

@@ -69,9 +69,9 @@ async def watch(session: Session, given: Namespace) -> None:
     """Print a task's events until it stops, then its answer and how to resume it if it is paused."""
     from mail.cli.views.tasks import read_task
 
-    is_live = session.output.is_terminal
+    output = session.output
     stream = await session.client.watch_task(
-        given.task_id, after=given.after, live=is_live, deltas=is_live, items=True
+        given.task_id, after=given.after, live=not output.as_json, deltas=output.is_terminal, items=True
     )
     session.memory.waiting_for = given.task_id
     shown = await show_stream(session.client, stream, session.output, learn=session.memory.learn)
@@ -140,7 +140,7 @@ async def _decide(
     session.memory.set_status(given.task_id, status)
     questions = questions_of(answer["pending_tool_calls"])
     if not questions or not session.output.is_terminal:
-        session.output.result(answer, lambda: session.output.text(answer["response"]))
+        session.output.result(answer, lambda: session.output.answer(answer["response"]))
     if status != Status.COMPLETED:
         session.show_status(given.task_id, status, questions=questions)
 
@@ -238,7 +238,6 @@ COMMANDS = (
         name="task-turn",
         shell_name="task turn",
         summary="Show what an agent read and replied in a turn, and its tools.",
-        details="On a terminal as text; in a pipe as JSON.",
         operation="get_turn",
         view=show_turn,
         arguments=(
