@@ -65,7 +65,7 @@ def test_errors_do_not_leave(terminal: Terminal) -> None:
     terminal.type("message --task-id\r")
     terminal.expect("requires an argument")
     terminal.type("health-update ill\r")
-    terminal.expect("Admin access required")
+    terminal.expect("this endpoint is for the role admin")
     terminal.type("whoami\r")
     terminal.expect("user (user)")
 
