@@ -5,7 +5,6 @@ shape.
 import json
 from base64 import b64decode, b64encode
 from concurrent.futures import ThreadPoolExecutor
-from time import monotonic
 from typing import Any
 
 import pytest
@@ -188,11 +187,9 @@ def test_nobody_gets_in_without_a_key(stage: Stage, name: str) -> None:
 
 
 def limit_for(stage: Stage, name: str) -> int:
-    """A time limit, in seconds, that a function's cold start keeps on this machine as busy as it is."""
-    begun = monotonic()
-    with stage.start(name) as running:
-        running.invoke(stage.request(name, body={}))
-    return max(8, 2 * round(monotonic() - begun))
+    """A time limit, in seconds, that a function's cold start keeps on this machine: thrice what another one took."""
+    stage.invoke(name, stage.request(name, body={}))
+    return max(8, round(3e-3 * stage.running(name).inits[-1]))
 
 
 def test_a_message_that_nobody_answers_in_time_is_accepted(stage: Stage) -> None:
