@@ -592,7 +592,9 @@ def test_the_description_of_a_version_fits(template: Template) -> None:
             assert own.pop("Snap", " snap") == " snap"
             assert own.pop("NoMail2", "") == ""
             assert own in ({}, {"Issuer": NUMBER_OF_LAYER}), name
-            text = text[0].replace("${Snap}", " snap").replace("${Issuer}", " 99999").replace("${NoMail2}", "-")
+            text = (
+                text[0].replace("${Snap}", " snap").replace("${Issuer}", " 99999").replace("${NoMail2}", "-")
+            )
         fixed = re.sub(r"\$\{(\w+)\}", lambda found: "" if found[1] in LONG else longest(found[1]), text)
         assert len(fixed) + TOGETHER <= 256, name
     assert f"may have {TOGETHER} characters together" in (ROOT / "docs" / "deploy.md").read_text()
