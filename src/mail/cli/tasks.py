@@ -41,7 +41,15 @@ async def list_tasks(session: Session, given: Namespace) -> None:
     """Print a line per task, and remember the tasks."""
     from mail.cli.views.tasks import show_tasks
 
-    tasks = await session.client.get_tasks(limit=given.limit, status=given.status, summary=True)
+    tasks = await session.client.get_tasks(
+        limit=given.limit,
+        status=given.status,
+        summary=True,
+        query=given.query,
+        since=given.since,
+        until=given.until,
+        min_cost=given.min_cost,
+    )
     for task_id in reversed(tasks):
         session.memory.add_task(task_id)
     session.output.result(tasks, lambda: show_tasks(tasks.values(), session.output))
@@ -211,8 +219,20 @@ COMMANDS = (
         also=("tasks-get",),
         shell_name="task list",
         summary="List your tasks, newest first.",
+        details="A search lists the last changed first.",
         handler=list_tasks,
         arguments=(
+            option(
+                "-q",
+                "--query",
+                metavar="TEXT",
+                help="Only tasks with these words in titles, ids, messages or names of agents.",
+            ),
+            option("--since", metavar="TIME", help="Only tasks that have changed at this time or later."),
+            option("--until", metavar="TIME", help="Only tasks that have last changed before this time."),
+            option(
+                "--min-cost", metavar="USD", type=float, help="Only tasks that have cost as much at least."
+            ),
             option(
                 "--status",
                 help="Only tasks in this state.",
