@@ -104,14 +104,18 @@ class Wiring:
 
     async def prepare(self, task: Task | None) -> None:
         """Read the version of the swarm on which a task finishes its run, before a decision on it (`swarm_of`)."""
-        if task is not None and self.swarm.finishes and self.versions is not None:
+        if task is not None and self.has_own_version(task) and self.versions is not None:
             await self.versions.prepare(task, self.swarm)
 
     def swarm_of(self, task: Task | None) -> SwarmCore:
         """Return the version of the swarm by which to decide on a task; its agents may not run here."""
-        if task is None or not self.swarm.finishes or self.versions is None:
+        if task is None or not self.has_own_version(task) or self.versions is None:
             return self.swarm
         return self.versions.known(task, self.swarm)
+
+    def has_own_version(self, task: Task) -> bool:
+        """Return whether a task may run on another version than the present one."""
+        return self.swarm.finishes or task.generation.tries_draft
 
     def now(self) -> float:
         """Return the time in seconds since the epoch."""
