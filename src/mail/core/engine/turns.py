@@ -251,7 +251,7 @@ class Turns:
                 return self._not_begun(mailbox, opened)
             return await self.execute(opened, opened.run, seconds, on_renewal)
 
-    async def _begin(
+    def _begin(
         self,
         key: TaskKey,
         mailbox: str,
@@ -259,10 +259,22 @@ class Turns:
         on_renewal: OnRenewal | None,
         attempt: int | None = None,
         seq: int = 0,
+    ) -> Coroutine[None, None, LeasedTurn | TurnReport.Outcome]:
+        """Lease a mailbox, while the caller, if it listens, hears for how long."""
+        if on_renewal is None:
+            return self._open(key, mailbox, lease_seconds, attempt, seq)
+        return self._open_aloud(key, mailbox, lease_seconds, on_renewal, attempt, seq)
+
+    async def _open_aloud(
+        self,
+        key: TaskKey,
+        mailbox: str,
+        lease_seconds: float,
+        on_renewal: OnRenewal,
+        attempt: int | None,
+        seq: int,
     ) -> LeasedTurn | TurnReport.Outcome:
         """Lease a mailbox, while the caller hears for how long, so that its queue replaces it if it dies at once."""
-        if on_renewal is None:
-            return await self._open(key, mailbox, lease_seconds, attempt, seq)
         hearing = asyncio.ensure_future(on_renewal(lease_seconds + SKEW))
         try:
             return await self._open(key, mailbox, lease_seconds, attempt, seq)
@@ -427,7 +439,7 @@ class Turns:
         done: TaskChange | Lease | None = None
         try:
             done = await work(limit)
-            outcome = _outcome(done)
+            outcome = TurnReport.Outcome.COMMITTED if isinstance(done, TaskChange) else _unfinished(done)
         except LeaseLost:
             outcome = TurnReport.Outcome.LOST
             logger.warning(
@@ -496,9 +508,7 @@ class Turns:
             )
 
 
-def _outcome(done: TaskChange | Lease | None) -> TurnReport.Outcome:
-    if isinstance(done, TaskChange):
-        return TurnReport.Outcome.COMMITTED
+def _unfinished(done: Lease | None) -> TurnReport.Outcome:
     return TurnReport.Outcome.HANDED_BACK if done is None else TurnReport.Outcome.PARKED
 
 
