@@ -56,6 +56,7 @@ SECTIONS = {
         "dead-letter": "mail.cli.dead_letters",
         "db-init": "mail.cli.database",
         "db-import": "mail.cli.database",
+        "db-reindex": "mail.cli.database",
         "backup": "mail.cli.database",
         "restore": "mail.cli.database",
         "register": "mail.cli.register",

@@ -158,6 +158,10 @@ class MAILClient(Messaging):
         summary: bool = False,
         caller: str | None = None,
         all: bool = False,  # noqa: A002 - the server's name for it
+        query: str | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        min_cost: float | None = None,
     ) -> dict[str, JSONObject]:
         """Return the caller's tasks by task id, newest first.
 
@@ -165,6 +169,10 @@ class MAILClient(Messaging):
         until there are `limit` tasks; None reads all of them. With `summary`, they come without their events and
         waiting messages. For admins, `summary` also allows the tasks of another `caller`, or `all`, by
         `caller#task_id`.
+
+        `query` is plain text whose words are searched for in titles, ids, messages and names of agents. A search may
+        also ask for tasks that have last changed `since` or `until` a time, or whose models have cost at least
+        `min_cost` US dollars. The last changed task is the first then.
         """
         size = None if limit is None else min(limit, PAGE)
         none: dict[str, JSONObject] = {}
@@ -178,6 +186,10 @@ class MAILClient(Messaging):
             fields="summary" if summary else None,
             caller=caller,
             all=all,
+            q=query,
+            since=_time(since),
+            until=_time(until),
+            min_cost=min_cost,
         )
         return dict(islice(tasks.items(), limit))
 

@@ -124,7 +124,7 @@ class DynamoDBStore:
         self.read_inbox, self.read_events = reader.read_inbox, reader.read_events
         self.list_tasks, self.list_dead, self.list_ready = index.list_tasks, index.list_dead, index.list_ready
         self.count_running, self.usage_of = index.count_running, index.usage_of
-        self.find_asks = index.find_asks
+        self.find_asks, self.search = index.find_asks, index.search
         self.count_active_instances, self.list_oldest = index.count_active_instances, index.list_oldest
 
     async def load(self, key: TaskKey) -> Task | None:

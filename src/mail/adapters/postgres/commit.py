@@ -137,6 +137,10 @@ WITH deleted AS (
     DELETE FROM mail.asks USING deleted WHERE asks.task = deleted.id
 ), contents AS (
     DELETE FROM mail.contents USING deleted WHERE contents.task = deleted.id
+), searched AS (
+    DELETE FROM mail.searched USING deleted WHERE searched.task = deleted.id
+), texts AS (
+    DELETE FROM mail.texts USING deleted WHERE texts.task = deleted.id
 ), wake_ups AS (
     DELETE FROM mail.wake_ups USING deleted WHERE wake_ups.task = deleted.id
 )

@@ -25,6 +25,7 @@ from pydantic_core import from_json, to_json
 
 from mail.adapters.shared.codec import decode_events, decode_portion, decoding, read_tasks, upto_bytes
 from mail.adapters.shared.cursors import LAST_NUMBER, make_page, read_cursor
+from mail.adapters.shared.search import make_place
 from mail.adapters.shared.snapshots import (
     Waiting,
     check_snapshot,
@@ -54,6 +55,7 @@ from mail.adapters.sqlite.database import (
     unavailable,
 )
 from mail.adapters.sqlite.open_turns import OpenTurns
+from mail.adapters.sqlite.search import SearchIndex
 from mail.adapters.sqlite.task_cache import CachedTask, IndexColumns, index_columns
 from mail.adapters.sqlite.write_ahead_log import WriteAheadLog, empty_log
 from mail.core.engine.pacing import PAUSE_SECONDS, Pacer, at_once, in_slices
@@ -65,6 +67,7 @@ from mail.core.task.documents import IN_MEMORY
 from mail.core.task.events import Event
 from mail.core.task.leases import Claim, DueTask, ExpiredLease, Lease, WebhookClaim, due_of
 from mail.core.task.ports import FIRST, Busy, CallerUsage, Idle, TaskPage, WakeUp, wake_ups
+from mail.core.task.search import Search, Searched
 from mail.core.task.stored import (
     TaskEncoder,
     read_checkpoint,
@@ -132,6 +135,7 @@ class SQLiteStore:
         self._cached_bytes = 0
         self._log = WriteAheadLog(database)
         self._open_turns = OpenTurns(database.path)
+        self._search = SearchIndex(database)
         self._changes = Waiters()
         self._endings = Waiters()
         self._pacer = Pacer()
@@ -139,7 +143,8 @@ class SQLiteStore:
         self._is_scrubbed = self._is_rewritten = False
 
     def close(self) -> None:
-        """Note that the turns which still run have not ended with their process."""
+        """Note that the turns which still run have not ended with their process, and close the search index."""
+        self._search.close()
         self._open_turns.close(self._cache.values())
 
     async def load(self, key: TaskKey) -> Task | None:
@@ -440,6 +445,7 @@ class SQLiteStore:
         if row is None:
             known = self._find(change.key)
             raise VersionConflict(known and known.task)
+        self._search.note(row)
         stored_before = 0 if cached is None else cached.task.stored_bytes
         self._log.add(change.task.stored_bytes - stored_before + STATE_BYTES)
         if cached is None and change.key not in self._cache and change.inherits is None:
@@ -587,6 +593,18 @@ class SQLiteStore:
         )
         return await self._page(rows, limit)
 
+    async def search(
+        self, instance: str, search: Search, *, limit: int = 100, cursor: str | None = None
+    ) -> TaskPage:
+        rows, is_complete = await self._search.find(instance, search, limit=limit + 1, cursor=cursor)
+        changed = dict(rows[:limit])
+        tasks = [each async for each in self._tasks([(row,) for row in changed])]
+        own = [(row, task) for row, task in tasks if task.instance == instance]
+        following = make_place(*rows[limit - 1][::-1]) if len(rows) > limit else None
+        places = tuple(make_place(changed[row], row) for row, _ in own)
+        searched = Searched.TEXTS if is_complete else Searched.SOME_TEXTS
+        return TaskPage([task for _, task in own], following, cursors=places, searched=searched)
+
     async def list_dead(
         self, instance: str | None, *, limit: int = 100, cursor: str | None = None
     ) -> TaskPage:
@@ -651,6 +669,7 @@ class SQLiteStore:
         return CallerUsage(int(stopped) + running_bytes, int(asleep))
 
     async def delete(self, task: Task) -> None:
+        row = self._row(task.key)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._doomed[done] = task
         try:
@@ -659,6 +678,8 @@ class SQLiteStore:
         finally:
             self._doomed.pop(done, None)
         done.result()
+        if row is not None:
+            await self._search.forget([row])
 
     async def _delete_doomed(self) -> None:
         """Delete the tasks that wait for it, in a thread, as far as that takes no longer than other writes may wait."""
@@ -706,6 +727,8 @@ class SQLiteStore:
         The last has only copies that SQLite has made when it moved rows to another page; for these the file must be
         written again as a whole.
         """
+        if self._database.path != IN_MEMORY:
+            await self._search.scrub(is_quiet=is_quiet)
         if self._database.path == IN_MEMORY or (self._is_scrubbed and self._is_rewritten):
             return
         with suppress(StoreUnavailable):  # another process has locked the file; it is tried again
