@@ -57,7 +57,7 @@ def read_duration(given: float | str) -> float:
     return float(found[1]) * _UNITS[found[2]]
 
 
-_PARTS = itemgetter(slice(8), slice(8, 12), slice(13, 16), 16, slice(17, 20), slice(20, None))
+_GROUPS = itemgetter(slice(8), slice(8, 12), slice(13, 16), 16, slice(17, 20), slice(20, None))
 _VARIANT = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
 
 
@@ -70,7 +70,7 @@ class SystemClock:
 
     def new_id(self) -> str:
         """Return a random UUID (version 4, RFC 9562), twice as fast as `str(uuid4())`."""
-        low, mid, high, variant, sequence, node = _PARTS(os.urandom(16).hex())
+        low, mid, high, variant, sequence, node = _GROUPS(os.urandom(16).hex())
         return f"{low}-{mid}-4{high}-{_VARIANT[variant]}{sequence}-{node}"
 
 
