@@ -636,7 +636,8 @@ class Settlement:
 
     def seal(self) -> TaskChange:
         """Return the complete change."""
-        draft, faults = self.draft, self.draft.generation.faults
+        draft = self.draft
+        faults = draft.generation.faults
         if draft.waits.early:  # of calls that this turn has lost
             early = tuple(each for each in draft.waits.early if each[1] != self.turn.entry.seq)
             draft.waits = replace(draft.waits, early=early)
@@ -785,7 +786,9 @@ class Settlement:
 
     def _of_turn(self) -> _TurnFields:
         """Return the agent, and the turn's cost and timing for its first event."""
-        about, self._unannounced = self._unannounced, {"agent": self.name}
+        about = self._unannounced
+        if len(about) > 1:
+            self._unannounced = {"agent": self.name}
         return about
 
     def _report_action(self, call: AgentToolCall, receipt: Receipt) -> str:

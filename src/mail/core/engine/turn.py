@@ -189,8 +189,8 @@ class AgentTurn[T: Turn](LeasedTurn):
         time = asyncio.get_running_loop().time
         timing = earlier.timing if earlier else None
         self.activity = TurnActivity(turn, clock, live, time, timing, self._text_recipient)
-        if guards := swarm.guards_of(agent):
-            self._guards = self._guards_of_turn(guards)
+        if swarm.guards or agent.guards:
+            self._guards = self._guards_of_turn(swarm.guards_of(agent))
             self.activity.hides_results = self._guards.judge_results
 
     def _guards_of_turn(self, guards: Guards) -> TurnGuards:
@@ -283,16 +283,15 @@ class AgentTurn[T: Turn](LeasedTurn):
         if history is None:
             history = CachedHistory()
             history.extend(n, portions, cut)
-        size = turn.entry.size
-        is_large = size > LARGE
+        is_large = turn.entry.size > LARGE
         if is_large:
-            await self._wiring.pacer.pause(size)
+            await self._wiring.pacer.pause(turn.entry.size)
         try:
             output = await self._run(history, seconds)
             if isinstance(output, Parking):
                 return await self._park(output)
             if is_large:
-                await self._wiring.pacer.pause(size)
+                await self._wiring.pacer.pause(turn.entry.size)
             change = await self._settle(output)
         except StoreError:
             raise
@@ -310,7 +309,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         """Cache what the turn has added to the agent's history."""
         context = change.task.contexts.get(new.agent, UNKNOWN)
         portion = Portion(new.n, new.entries, len(new.encoded))
-        self._wiring.histories.append(change.key, new.agent, portion, context.cut)
+        self._wiring.histories.append(change.task.key, new.agent, portion, context.cut)
         if history.measured.tokens:
             history.measured = (
                 context
@@ -504,6 +503,7 @@ class AgentTurn[T: Turn](LeasedTurn):
             if window is not None:
                 kept = self._kept
                 prepared = await window.prepare(history, None if kept is None else kept.preparation)
+                self._meter.last = NO_USAGE
             try:
                 messages = self._messages(history, prepared)
                 text, calls = await self._step(agent, messages)
@@ -511,6 +511,7 @@ class AgentTurn[T: Turn](LeasedTurn):
                 if window is None:
                     raise
                 prepared = await window.prepare_again(history, prepared)
+                self._meter.last = NO_USAGE
                 TURN.set(replace(TURN.get(), may_cut=False))
                 messages = self._messages(history, prepared)
                 text, calls = await self._step(agent, messages)
@@ -554,7 +555,6 @@ class AgentTurn[T: Turn](LeasedTurn):
 
     def _step(self, agent: AgentCore, messages: History) -> Coroutine[None, None, AgentOutput]:
         """Call the agent."""
-        self._meter.last = NO_USAGE
         step = agent.step(messages, self._policy.tool_choice(self.turn))
         return step if self._wiring.tracer is NO_TRACER else self._traced(step)
 

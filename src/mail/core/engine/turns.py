@@ -221,7 +221,11 @@ class Turns:
         self, key: TaskKey, mailbox: str, seconds: float | None, on_renewal: OnRenewal | None
     ) -> TurnReport:
         """Run the next turn of a mailbox, if there is one; see `Runtime.run_turn`."""
-        opened = await self._begin(key, mailbox, self._lease_seconds(seconds), on_renewal)
+        lease_seconds = self._lease_seconds(seconds)
+        if on_renewal is None:
+            opened = await self._open(key, mailbox, lease_seconds)
+        else:
+            opened = await self._begin(key, mailbox, lease_seconds, on_renewal)
         if isinstance(opened, TurnReport.Outcome):
             return self._not_begun(mailbox, opened)
         if opened.turn.replaced is not None and (earlier := counted_attempts(opened.turn)):
@@ -251,7 +255,7 @@ class Turns:
                 return self._not_begun(mailbox, opened)
             return await self.execute(opened, opened.run, seconds, on_renewal)
 
-    def _begin(
+    async def _begin(
         self,
         key: TaskKey,
         mailbox: str,
@@ -259,22 +263,10 @@ class Turns:
         on_renewal: OnRenewal | None,
         attempt: int | None = None,
         seq: int = 0,
-    ) -> Coroutine[None, None, LeasedTurn | TurnReport.Outcome]:
-        """Lease a mailbox, while the caller, if it listens, hears for how long."""
-        if on_renewal is None:
-            return self._open(key, mailbox, lease_seconds, attempt, seq)
-        return self._open_aloud(key, mailbox, lease_seconds, on_renewal, attempt, seq)
-
-    async def _open_aloud(
-        self,
-        key: TaskKey,
-        mailbox: str,
-        lease_seconds: float,
-        on_renewal: OnRenewal,
-        attempt: int | None,
-        seq: int,
     ) -> LeasedTurn | TurnReport.Outcome:
         """Lease a mailbox, while the caller hears for how long, so that its queue replaces it if it dies at once."""
+        if on_renewal is None:
+            return await self._open(key, mailbox, lease_seconds, attempt, seq)
         hearing = asyncio.ensure_future(on_renewal(lease_seconds + SKEW))
         try:
             return await self._open(key, mailbox, lease_seconds, attempt, seq)
@@ -424,7 +416,8 @@ class Turns:
         on_renewal: OnRenewal | None,
     ) -> TurnReport:
         turn, activity, wiring = leased.turn, leased.activity, self._wiring
-        limit, longest = wiring.turn_seconds, wiring.turn_seconds + LEASE_MARGIN
+        limit = wiring.turn_seconds
+        longest = limit + LEASE_MARGIN
         if seconds is not None:
             time_left = max(seconds - COMMIT_SECONDS, seconds / 2)
             limit, longest = min(limit, time_left), min(longest, time_left)

@@ -5,7 +5,7 @@ end of the task. A message has the seq of the event that announces it, so one ga
 mail.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import floor
 
@@ -29,7 +29,7 @@ from mail.core.protocol.message import (
     tier_of,
 )
 from mail.core.protocol.xml import render_message
-from mail.core.task.approvals import NO_ASKS, Ask
+from mail.core.task.approvals import NO_ASKS
 from mail.core.task.change import HistoryRecord, InboxEntry, Inheritance, TaskChange, Turn
 from mail.core.task.context import UNKNOWN, AgentContext, Cut, Preparation
 from mail.core.task.costs import NO_USAGE, Usage, add_models
@@ -676,12 +676,7 @@ class Draft:
             "history_bytes": self.history_bytes + remembered,
         }
         task = state_of(Task, facts)
-        asks: Set[Ask] = NO_ASKS
-        unasks: Set[Ask] = NO_ASKS
-        if (self.generation.breakpoint or self.before.generation.breakpoint) is not None:
-            asked = self.before.asks if self.before.version else NO_ASKS
-            asks, unasks = task.asks - asked, asked - task.asks
-        return TaskChange(
+        change = TaskChange(
             task=task,
             expected_version=self.before.version,
             turn=self._turn,
@@ -692,11 +687,13 @@ class Draft:
             events=tuple(self._events),
             encoded_events=events,
             waits=self._waits,
-            asks=asks,
-            unasks=unasks,
             response=response,
             ended=ended,
         )
+        if (self.generation.breakpoint or self.before.generation.breakpoint) is None:
+            return change
+        asked = self.before.asks if self.before.version else NO_ASKS
+        return replace(change, asks=task.asks - asked, unasks=asked - task.asks)
 
     def _unread(self) -> tuple[UnreadQuestion, ...]:
         """Return the questions that need another generation; none if this one was begun for them and read none."""
