@@ -4,7 +4,7 @@ submit, receive, fork ── decide ──► commit, within the limits of calle
 """
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -12,7 +12,7 @@ from typing import cast
 
 from mail.core.decisions.break_glass import open_task
 from mail.core.decisions.cancel import cancel
-from mail.core.decisions.delete import check_deletable, may_be_named
+from mail.core.decisions.delete import check_deletable, may_be_leased, may_be_named
 from mail.core.decisions.fork import fork
 from mail.core.decisions.receive import begin, may_reach, possible_keys, receive, runner_of
 from mail.core.decisions.submit import Submission, admit, check_time
@@ -29,6 +29,7 @@ from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.traceparent import same_trace, traceparent_in
 from mail.core.protocol.values import value
 from mail.core.task.change import Inheritance, TaskChange
+from mail.core.task.deletion import LegalHold, name_of
 from mail.core.task.extras import ForkExtra
 from mail.core.task.files import FileRef, files_in, with_files
 from mail.core.task.idempotency import IdempotencyKey, Remembered, find, remember
@@ -283,8 +284,13 @@ class Admission:
         )
         return await load_task(wiring.store, key) if change is None else change.task
 
-    async def delete(self, key: TaskKey, task: Task | None = None) -> Task:
-        """Delete a task, which may have been read before, and return it as it was; see `Runtime.delete`."""
+    async def delete(
+        self, key: TaskKey, task: Task | None = None, holds: Mapping[str, LegalHold] | None = None
+    ) -> Task:
+        """Delete a task, and return it as it was; see `Runtime.delete`.
+
+        The task may have been read just before, and so may all holds, by their names.
+        """
         wiring = self._wiring
         CURRENT_TASK.set(key.task_id)
         while True:
@@ -293,8 +299,14 @@ class Admission:
             except TaskNotFound:
                 await self._drop_files(key)  # in case that a process died between these two deletions
                 raise
-            hold = None if wiring.documents is None else await wiring.documents.hold_on(key)
-            check_deletable(task, held(await wiring.store.read_leases(key, now=wiring.now())), hold)
+            if holds is not None:
+                hold = holds.get(key.instance) or holds.get(name_of(key))
+            else:
+                hold = None if wiring.documents is None else await wiring.documents.hold_on(key)
+            leased: Collection[str] = ()
+            if may_be_leased(task, wiring.now(), wiring.turn_seconds + wiring.lease_seconds):
+                leased = held(await wiring.store.read_leases(key, now=wiring.now()))
+            check_deletable(task, leased, hold)
             if wiring.documents is not None and may_be_named(task, wiring.now()):
                 await wiring.documents.remember_deleted(key, now=wiring.now())
             with suppress(VersionConflict):
@@ -302,7 +314,7 @@ class Admission:
                 await self._drop_files(key)
                 self._limit_guard.freed(key.instance)
                 return task
-            task = None
+            task = holds = None
 
     async def add_push(self, task: Task, hook_id: str, url: str, push: Push) -> None:
         """Add a webhook that follows a run of a task. Raises BadRequest for a URL that may not be called."""

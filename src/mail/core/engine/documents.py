@@ -29,6 +29,9 @@ from mail.core.task.versions import pack, unpack
 from mail.core.task.webhooks import WebhookRecord, in_order
 from mail.errors import DraftNotFound
 
+FORGET_SECONDS = 60.0
+"""Seconds between two deletions of what is remembered of deleted tasks no longer."""
+
 ENDED_SECONDS = 30 * 86_400.0
 """How long the end of a caller's deletion is remembered."""
 
@@ -38,6 +41,7 @@ class ServerDocuments:
 
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
+        self._forgets_at = 0.0
 
     async def claim_key(self, caller: str, key: str, claim: ClaimedKey, *, now: float) -> ClaimedKey:
         """Claim an idempotency key for a request; return the earlier claim if there is one, else this one."""
@@ -260,8 +264,9 @@ class ServerDocuments:
     async def remember_deleted(self, key: TaskKey, *, now: float) -> None:
         """Remember, as long as idempotency keys, that a task is deleted."""
         document = Document((name_of(key),), {"deleted": repr(now)}, now + REMEMBERED_SECONDS)
-        if not await self._documents.put(Kind.DELETED_TASK, document, condition=PutIf.ABSENT, now=now):
-            await self._documents.put(Kind.DELETED_TASK, document)
+        forgets = now >= self._forgets_at
+        self._forgets_at = now + FORGET_SECONDS if forgets else self._forgets_at
+        await self._documents.put(Kind.DELETED_TASK, document, now=now if forgets else 0.0)
 
     async def deleted_at(self, key: TaskKey) -> float | None:
         """Return when a task of this name was deleted last, if that is remembered."""

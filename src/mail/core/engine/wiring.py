@@ -52,6 +52,7 @@ class Wiring:
         versions: keep the versions of the swarm; without them, nobody can look up an earlier one.
         documents: everything that is stored besides tasks; without them, nothing is on hold, and no caller is deleted.
         retention: seconds after which tasks are deleted in which nothing happens; None for never.
+        keeps_latest: whether a task is kept then, and only its past is deleted.
         histories: caches the histories of agents that took a turn here recently.
         pacer: spaces out the work on large messages.
         caller_files: the files of callers.
@@ -79,6 +80,7 @@ class Wiring:
     versions: Versions | None = None
     documents: ServerDocuments | None = None
     retention: float | None = None
+    keeps_latest: bool = False
     base_url: str = ""
     files: Files | None = None
     max_file_bytes: int = MAX_FILE_BYTES
