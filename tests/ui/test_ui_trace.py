@@ -192,7 +192,7 @@ def test_time_travel(
 
 
 def test_a_message_is_edited_and_an_answer_made_again_where_they_are(
-    page: "Page", swarm: StudioServer, shoot: Callable[[str], Path]
+    page: "Page", swarm: StudioServer, shoot: Callable[[str], None]
 ) -> None:
     swarm.ask("find gold", task_id="edited")
     enter(page, swarm, "user", "task=edited")
