@@ -51,7 +51,7 @@ def after_turn(change: TaskChange) -> list[WakeUp]:
             touched[poll_mailbox(swarm)] = None
     if change.task.webhooks:
         touched |= dict.fromkeys(map(hook_mailbox, called_by(change)))
-    if change.task.waits.cancel_at == 0.0 or any(
+    if change.task.waits.see_at == 0.0 or any(
         isinstance(wait, LaterCall) and wait.polled is not None for wait in change.waits
     ):
         touched[CANCELLED_CALLS] = None
