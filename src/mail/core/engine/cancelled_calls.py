@@ -34,7 +34,7 @@ from mail.core.task.live import LiveEvent
 from mail.core.task.swarm import ToolSource
 from mail.core.task.task import Task
 from mail.core.task.waits import MOST_ENDED, Wait
-from mail.core.turns.context import TURN, TurnContext, lend_time_limit
+from mail.core.turns.context import TURN, CurrentCall, TurnContext, lend_time_limit
 from mail.core.turns.usage import UsageMeter
 
 CALLS_AT_ONCE = 20
@@ -66,7 +66,7 @@ class CancelledCalls(LeasedTurn):
     def __init__(self, turn: WebhookClaim, wiring: Wiring, live: LiveHub) -> None:
         super().__init__(turn, wiring.swarm, wiring.store, wiring.clock)
         self._live = live
-        self._caller_tokens = wiring.caller_tokens
+        self._services = wiring.services
         self._files = wiring.caller_files.for_task(turn.task.key)
         self._tracer = wiring.tracer
         self._decisions: dict[str, Sequence[GuardExtra]] = {}
@@ -226,11 +226,9 @@ class CancelledCalls(LeasedTurn):
                 agent=call.agent,
                 caller=key.instance,
                 deadline=end,
-                call_id=call.call_id,
-                call_place=call.digest,
-                call_key=call.key,
+                call=CurrentCall(id=call.call_id, place=call.digest, key=call.key),
                 traceparent=self.turn.task.traceparent,
-                caller_tokens=self._caller_tokens,
+                services=self._services,
                 files=files,
             )
         )
