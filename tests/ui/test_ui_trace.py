@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -40,7 +39,7 @@ def trace(page: "Page", swarm: StudioServer) -> Iterator[Callable[..., None]]:
 
 
 def test_the_waterfall_and_its_inspector(
-    page: "Page", swarm: StudioServer, trace: Callable[..., None], shoot: Callable[[str], Path]
+    page: "Page", swarm: StudioServer, trace: Callable[..., None], shoot: Callable[[str], None]
 ) -> None:
     swarm.ask("find gold", role="admin", task_id="gold")
     trace("gold", role="admin")
@@ -125,7 +124,7 @@ def test_a_long_history_is_read_up_to_what_the_server_returns(
 
 
 def test_a_trace_grows_while_agents_work(
-    page: "Page", swarm: StudioServer, trace: Callable[..., None], shoot: Callable[[str], Path]
+    page: "Page", swarm: StudioServer, trace: Callable[..., None], shoot: Callable[[str], None]
 ) -> None:
     swarm.ask("please wait", task_id="live", wait=False)
     trace("live")
@@ -140,7 +139,7 @@ def test_a_trace_grows_while_agents_work(
 
 
 def test_time_travel(
-    page: "Page", swarm: StudioServer, trace: Callable[..., None], shoot: Callable[[str], Path]
+    page: "Page", swarm: StudioServer, trace: Callable[..., None], shoot: Callable[[str], None]
 ) -> None:
     swarm.ask("find gold", task_id="past")
     trace("past")
@@ -193,7 +192,7 @@ def test_time_travel(
 
 
 def test_a_message_is_edited_and_an_answer_made_again_where_they_are(
-    page: "Page", swarm: StudioServer, shoot: Callable[[str], Path]
+    page: "Page", swarm: StudioServer, shoot: Callable[[str], None]
 ) -> None:
     swarm.ask("find gold", task_id="edited")
     enter(page, swarm, "user", "task=edited")
@@ -312,7 +311,7 @@ def long_task(page: "Page") -> None:
 
 
 def test_thousands_of_entries_scroll(
-    page: "Page", swarm: StudioServer, trace: Callable[..., None], shoot: Callable[[str], Path]
+    page: "Page", swarm: StudioServer, trace: Callable[..., None], shoot: Callable[[str], None]
 ) -> None:
     swarm.ask("find gold", task_id="long")
     long_task(page)
