@@ -213,7 +213,7 @@ def test_a_message_is_edited_and_an_answer_made_again_where_they_are(
 
 
 def test_costs_stay_on_a_small_laptop(
-    page: "Page", swarm: StudioServer, shoot: Callable[[str], Path]
+    page: "Page", swarm: StudioServer, shoot: Callable[[str], None]
 ) -> None:
     swarm.ask("find gold", task_id="cost")
     page.set_viewport_size({"width": 1024, "height": 768})
