@@ -149,11 +149,14 @@ def _status_parts(shown: Iterable[Item], status: TaskStatus) -> Iterator[Part]:
 def _question_parts(question: items.Question) -> Iterator[Part]:
     """Yield the words of a question, and the call that waits: for a decision of the client, or of `reviewers`."""
     yield _text(question.asked.text if question.asked else question.words)
-    call = {"call_id": question.call_id, "name": question.name, "arguments": question.arguments}
+    call: dict[str, Any] = {
+        "call_id": question.call_id,
+        "name": question.name,
+        "arguments": question.arguments,
+        "needs_approval": question.needs_approval and not question.reviewers,
+    }
     if question.reviewers:
-        call |= {"needs_approval": False, "reviewers": list(question.reviewers)}
-    else:
-        call["needs_approval"] = question.needs_approval
+        call["reviewers"] = list(question.reviewers)
     yield Part(data=ParseDict(call, Value()), media_type=JSON_TYPE)
 
 
