@@ -212,6 +212,22 @@ def test_a_message_is_edited_and_an_answer_made_again_where_they_are(
     page.goto("about:blank")
 
 
+def test_costs_stay_on_a_small_laptop(
+    page: "Page", swarm: StudioServer, shoot: Callable[[str], None]
+) -> None:
+    swarm.ask("find gold", task_id="cost")
+    page.set_viewport_size({"width": 1024, "height": 768})
+    enter(page, swarm, "user", "task=cost&tab=trace")
+    row = page.get_by_role("option", name="asks worker")
+    expect(row.locator(".span-price")).to_contain_text("$0.012")
+    expect(row.locator(".span-price")).to_be_visible()
+    note = page.locator('[data-task="cost"] .fact-note')
+    expect(note).to_contain_text("$0.044")
+    assert note.evaluate("(it) => it.scrollWidth <= it.clientWidth"), "the cost is cut"
+    shoot("trace-1024")
+    page.goto("about:blank")
+
+
 def test_a_failed_task_runs_again(page: "Page", swarm: StudioServer, trace: Callable[..., None]) -> None:
     swarm.ask("please break", task_id="broken")
     trace("broken")
