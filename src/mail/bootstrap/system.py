@@ -28,9 +28,11 @@ from mail.core.engine.runtime import Runtime
 from mail.core.engine.telemetry import Observers
 from mail.core.engine.versions import Versions
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
+from mail.core.protocol.message import MAILMessage
 from mail.core.task.ports import TurnQueue
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import TaskKey, TaskStatus
+from mail.core.task.webhooks import Reply
 from mail.errors import ConfigurationError, TaskNotFound
 from mail.mail2 import WORK
 from mail.net import InterswarmRouter
@@ -139,6 +141,7 @@ class System[Q: TurnQueue]:
             turn_seconds=config.settings.turn_seconds,
             lease_seconds=config.settings.lease_seconds,
             peers=router,
+            members=None if webhooks is None or backend.rows is None else _TaskMail(self, webhooks),
             hop_limit=config.interswarm.hop_limit,
             entrypoints_only=config.interswarm.entrypoints_only,
             unreachable_seconds=config.interswarm.unreachable_seconds,
@@ -195,7 +198,9 @@ class System[Q: TurnQueue]:
         sender, host_name, works = self.webhooks, self.config.mail_host, self.is_working
         assert self._rows is not None
         assert sender is not None
-        host = MailHost(self._rows, self.documents, self.clock, sender, host_name, in_background=works)
+        limit = self.config.limits.mail_submissions
+        options: dict[str, Any] = {"runtime": self.runtime, "per_hour": limit, "in_background": works}
+        host = MailHost(self._rows, self.documents, self.clock, sender, host_name, **options)
         self._resources.push_async_callback(host.stop)
         return host
 
@@ -377,6 +382,26 @@ class System[Q: TurnQueue]:
         client = httpx2.AsyncClient()
         self._resources.push_async_callback(client.aclose)
         return client
+
+
+class _TaskMail:
+    """Sends the mail of tasks by MAIL 2.0, whose host is made for the first of it."""
+
+    def __init__(self, system: "System[Any]", webhooks: HTTPWebhooks) -> None:
+        self._system = system
+        webhooks.own["mail2"] = self.answer
+
+    async def send(self, key: TaskKey, member: str, address: str, message: MAILMessage) -> None:
+        """Send what a task has for a member of the swarm."""
+        tasks = self._system.mail_host.tasks
+        assert tasks is not None
+        await tasks.send(key, member, address, message)
+
+    async def answer(self, url: str, event_id: str, body: bytes) -> Reply:
+        """Send the answer of a task that began by mail."""
+        tasks = self._system.mail_host.tasks
+        assert tasks is not None
+        return await tasks.answer(url, event_id, body)
 
 
 def read_swarm(config: ServerConfig) -> tuple[SwarmCore, SwarmSpec | None]:

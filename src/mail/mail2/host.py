@@ -6,16 +6,19 @@ from collections.abc import Coroutine
 from typing import Any
 
 from mail.core.engine.documents import ServerDocuments
+from mail.core.engine.runtime import Runtime
 from mail.core.protocol.clock import Clock
 from mail.core.task.rows import Rows
 from mail.errors import MAILError
 from mail.mail2 import WORK
 from mail.mail2.accounts import Accounts
+from mail.mail2.agents import Agents
 from mail.mail2.boxes import Boxes
 from mail.mail2.delivery import Deliveries
 from mail.mail2.lists import Lists
-from mail.mail2.records import Purge, Stamps, Work
+from mail.mail2.records import Message, Purge, Stamps, Work
 from mail.mail2.swarms import Swarms
+from mail.mail2.tasks import SUBMISSIONS_PER_HOUR, Tasks
 from mail.mail2.webhooks import Sender, Webhooks
 
 SWEEP_SECONDS = 10.0
@@ -24,6 +27,8 @@ SWEEP_SECONDS = 10.0
 SOON_SECONDS = 60.0
 """Work that is due within so many seconds is waited for; a sweep finds the rest."""
 
+NO_AGENTS = "this host has no swarm"
+
 logger = logging.getLogger(__name__)
 
 
@@ -31,6 +36,8 @@ class MailHost:
     """The accounts, boxes, lists, swarms and webhooks of a host, and what delivers its mail.
 
     Args:
+        runtime: runs the swarm whose agents have addresses; None if there is none.
+        per_hour: the number of submissions to a task in an hour from a sender that is no person; 0 for no limit.
         in_background: whether this process lives on after a request; if not, the request waits for the work that it
             makes, and somebody has to call `resume` for the rest.
     """
@@ -43,17 +50,23 @@ class MailHost:
         sender: Sender,
         host: str,
         *,
+        runtime: Runtime | None = None,
+        per_hour: int = SUBMISSIONS_PER_HOUR,
         in_background: bool = True,
     ) -> None:
         stamps = Stamps(clock)
         self.host = host
+        self._rows = rows
         self.accounts = Accounts(rows, documents, clock, stamps, host)
         self.boxes = Boxes(rows, stamps)
         self.lists = Lists(rows, stamps, host)
-        self.swarms = Swarms(rows, self.accounts)
+        self.agents = Agents(lambda: None if runtime is None else runtime.swarm)
+        self.swarms = Swarms(rows, self.accounts, self.agents)
         self.webhooks = Webhooks(rows, clock, stamps, sender, host)
-        self.deliveries = Deliveries(rows, clock, stamps, self.accounts, self.lists, self.webhooks, host)
-        self._rows = rows
+        self.deliveries = Deliveries(
+            rows, clock, stamps, self.accounts, self.lists, self.webhooks, host, self.agents
+        )
+        self.tasks = None if runtime is None else self._make_tasks(runtime, per_hour)
         self._clock = clock
         self._in_background = in_background
         self._tasks: set[asyncio.Task[None]] = set()
@@ -119,7 +132,7 @@ class MailHost:
             return
         match Work.read(text).work:
             case "deliver":
-                for event_id in await self.deliveries.finish(name):
+                for event_id in await self.deliveries.finish(name, self._take):
                     await self.begin(event_id)
             case "purge":
                 await self.boxes.purge(Purge.read(text))
@@ -127,6 +140,13 @@ class MailHost:
                 seconds = await self.webhooks.call(name)
                 if seconds is not None and seconds <= SOON_SECONDS and self._in_background:
                     self._spawn(self._try_later(name, seconds))
+
+    def _make_tasks(self, runtime: Runtime, per_hour: int) -> Tasks:
+        posted = (self.agents, self.lists, self.deliveries, self.host, self.begin)
+        return Tasks(self._rows, runtime, *posted, per_hour)
+
+    async def _take(self, message: Message, agent: str) -> str:
+        return NO_AGENTS if self.tasks is None else await self.tasks.take(message, agent)
 
     async def _try_later(self, name: str, seconds: float) -> None:
         await asyncio.sleep(seconds)

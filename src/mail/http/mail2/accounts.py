@@ -8,7 +8,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, StringConstraints
 
 from mail.auth.keys import find_bearer
-from mail.errors import BadRequest, Unauthenticated
+from mail.errors import BadRequest, Conflict, Unauthenticated
 from mail.http.bodies import JSON
 from mail.http.mail2.access import Host, Own, make_routers
 from mail.http.service import address_of, service_of
@@ -212,7 +212,9 @@ async def get_agents(host: Host) -> JSON:
 
 @admin.post("/admin/agents", tags=["accounts"])
 async def post_agents(host: Host, body: NewAgent) -> JSON:
-    """Make an agent."""
+    """Make an agent. The agents of the swarm that runs here have their addresses already."""
+    if (key := Address("agent", body.agent_name, body.swarm_name).key) in host.agents.names():
+        raise Conflict(f"{key} is an agent of the swarm that runs on this server")
     made = await host.accounts.create("agent", body.agent_name, body.swarm_name, body.agent_password)
     return _account(host, "agent", made)
 
