@@ -64,8 +64,12 @@ def test_a_bundle_has_what_functions_read_and_no_secret(tmp_path: Path) -> None:
     for name, text in Project("my-swarm", "openai/gpt-5-mini", False).files():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
-    for name in (".env", "mail.db", "mail.db-wal", "venv/pyvenv.cfg", "prompts/lead.md", "registries/x.json"):
-        (folder / name).parent.mkdir(exist_ok=True)
+    skill = ("skills/refunds/SKILL.md", "skills/refunds/tests/README.md")
+    for name in (
+        *(".env", "mail.db", "mail.db-wal", "venv/pyvenv.cfg", "prompts/lead.md", "registries/x.json"),
+        *(*skill, "skills/README.md", "skills/refunds/.git"),
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("x")
     copy_swarm(folder, tmp_path / "swarm")
     found = {
@@ -73,7 +77,7 @@ def test_a_bundle_has_what_functions_read_and_no_secret(tmp_path: Path) -> None:
         for path in (tmp_path / "swarm").rglob("*")
         if path.is_file()
     }
-    assert found == {"mail.toml", "swarms.json", "my_swarm.py", "prompts/lead.md"}
+    assert found == {"mail.toml", "swarms.json", "my_swarm.py", "prompts/lead.md", *skill}
 
 
 def test_the_code_is_the_one_that_is_installed(tmp_path: Path) -> None:

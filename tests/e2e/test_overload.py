@@ -474,6 +474,18 @@ def posts(path: str, body: dict[str, Any], *headers: str) -> Load:
     return lambda server: server.at_once(server.request("POST", path, content, *headers))
 
 
+def held(path: str, body: dict[str, Any], *headers: str) -> Load:
+    """Posts of which the answers don't end."""
+    content = json.dumps(body).encode()
+
+    async def load(server: Server) -> Counter[int]:
+        async with server.open(server.request("POST", path, content, *headers), AT_ONCE) as statuses:
+            await asyncio.sleep(LOAD_SECONDS)
+        return statuses
+
+    return load
+
+
 def long_posts(path: str, *, by: str = "user", **body: Any) -> Load:
     """Posts of the longest bodies, most of which is one text, and of short ones if the route ignores that text."""
     given = body or {"more": ""}
@@ -551,6 +563,9 @@ LOADS: dict[str, Load] = {
     ),
     "POST /a2a": long_posts("/a2a", **rpc("SendMessage", **SAID)),
     "POST /a2a, read": posts("/a2a", rpc("GetTask", id="large.1", historyLength=1000), *PROTOCOLS),
+    "POST /a2a, waiting mail": posts("/a2a", rpc("GetTask", id="waiting.1"), *PROTOCOLS),
+    "POST /a2a, stream, waiting mail": held("/a2a", rpc("SubscribeToTask", id="waiting.1"), *PROTOCOLS),
+    "GET /a2a/{path:path}, list with history": reads("/a2a/tasks?historyLength=1000&includeArtifacts=true"),
     "POST /a2a, stream": posts("/a2a", rpc("SubscribeToTask", id="large.1"), *PROTOCOLS),
     "POST /a2a, after": posts(
         "/a2a",
@@ -569,6 +584,14 @@ LOADS: dict[str, Load] = {
     "POST /mcp": long_posts("/mcp", **rpc("tools/call", name="worker", arguments={"message": ""})),
     "POST /mcp, after": posts(
         "/mcp", rpc("tools/call", name="ask", arguments={"message": "more", "task_id": "large"}), *PROTOCOLS
+    ),
+    "POST /mcp, waiting mail": posts(
+        "/mcp",
+        rpc("tools/call", name="task", arguments={"task_id": "waiting", "wait_seconds": 5}),
+        *PROTOCOLS,
+    ),
+    "POST /mcp, read, waiting mail": posts(
+        "/mcp", rpc("resources/read", uri="mail://tasks/waiting"), *PROTOCOLS
     ),
     "POST /mcp, read": posts("/mcp", rpc("resources/read", uri="mail://tasks/large"), *PROTOCOLS),
     "POST /ag-ui": long_posts(

@@ -6,10 +6,14 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
+from unittest.mock import create_autospec
 
 import httpx2
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
 from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token
@@ -17,6 +21,7 @@ from mail.bootstrap import local
 from mail.config import ConnectionsConfig, ServerConfig
 from mail.server import serving
 from mail.server.connections import Beginnings, Connections
+from mail.server.uvicorn_parts import LimitedProtocol
 from mail.testing.agents import View, build_swarm, complete
 
 PROMPT = ConnectionsConfig(head_seconds=0.3, body_seconds=0.3, idle_seconds=1, stall_seconds=0.3)
@@ -326,18 +331,64 @@ class TestRequests:
             await asyncio.gather(*(read(name, sent) for name, sent in waiting))
         assert order.index("health") < 200
 
-    async def test_a_few_begin_at_a_time_those_of_all_callers_in_turn(self) -> None:
+    async def test_one_begins_at_a_time_those_of_all_callers_in_turn(self) -> None:
         beginnings, order = Beginnings(), list[str]()
 
-        async def begin(caller: str) -> None:
-            await beginnings.wait(caller)
+        def begin(caller: str) -> bool:
             order.append(caller)
+            return caller != "gone"
 
-        waits = [asyncio.create_task(begin(caller)) for caller in ("ann", *["ann"] * 30, *["bob"] * 2)]
-        waits[20].cancel()
-        await asyncio.wait(waits)
-        assert len(order) == len(waits) - 1
-        assert [n for n, caller in enumerate(order) if caller == "bob"] == [5, 7]
+        assert beginnings.may_begin()
+        for caller in (*["ann"] * 3, "gone", *["bob"] * 2):
+            assert not beginnings.may_begin()
+            beginnings.wait(caller, partial(begin, caller))
+        seen = []
+        while len(order) < 6:
+            await asyncio.sleep(0)
+            seen.append(len(order))
+        assert order == ["ann", "gone", "bob", "ann", "bob", "ann"]
+        assert seen == [1, 3, 4, 5, 6]
+
+    async def test_those_that_wait_keep_their_bodies_and_what_follows(self, patient: Server) -> None:
+        """Each connection has a body in several pieces and a second request, and has sent all of it."""
+        body = json.dumps({"body": "x" * 20_000}).encode()
+        second = f"GET /whoami HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {patient.other}\r\n\r\n".encode()
+        with ExitStack() as stack:
+            waiting = []
+            for _ in range(20):
+                sent = stack.enter_context(socket.create_connection((patient.url.host, patient.url.port)))
+                sent.sendall(patient.post(body) + second)
+                sent.setblocking(False)
+                waiting.append(sent)
+
+            async def answers(sent: socket.socket) -> list[str]:
+                stranger = Stranger(*await asyncio.open_connection(sock=sent))
+                both = [await stranger.answer(), await stranger.answer()]
+                stranger.writer.close()
+                return both
+
+            for first, last in await asyncio.gather(*map(answers, waiting)):
+                assert '"hi"' in first
+                assert '"bob"' in last
+
+    async def test_one_that_waits_when_the_server_stops_is_the_last_of_its_connection(self) -> None:
+        async def app(scope: Any, receive: Any, send: Any) -> None: ...
+
+        config = uvicorn.Config(app, lifespan="off", log_config=None)
+        config.load()
+        connections = Connections(PATIENT)
+        protocol = LimitedProtocol(connections, config, ServerState(), {})
+        transport = create_autospec(asyncio.Transport, instance=True)
+        transport.is_closing.return_value = False
+        protocol.connection_made(transport)
+        assert connections.beginnings.may_begin()
+        protocol.data_received(WHOLE_HEAD)
+        assert protocol.cycle is None
+        protocol.shutdown()
+        assert not protocol.cycle.keep_alive
+        cycle = protocol.cycle
+        await asyncio.sleep(0)
+        assert protocol.cycle is cycle
 
     @pytest.mark.parametrize("is_known", [True, False])
     async def test_chunks_of_a_byte(

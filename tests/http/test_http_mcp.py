@@ -343,14 +343,18 @@ async def test_tasks_are_resources(client: Client, server: HTTPServer) -> None:
         assert await fail(stranger, "task", task_id=done["task_id"])
 
 
-async def test_of_a_long_task_the_end_is_shown(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("limit", "value"), [("MAX_BYTES", 300), ("ENDS", 2)])
+async def test_of_a_long_task_the_end_is_shown(
+    client: Client, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+) -> None:
     done = await use(client, "desk", message="hello")
-    monkeypatch.setattr("mail.http.mcp.resources.MAX_BYTES", 300)
+    monkeypatch.setattr(f"mail.http.mcp.resources.{limit}", value)
     [read] = (await client.read_resource(f"mail://tasks/{done['task_id']}")).contents
     assert isinstance(read, TextResourceContents)
     timeline = json.loads(read.text)
     assert timeline["is_partial"]
     assert timeline["items"][-1]["kind"] == "answer"
+    assert timeline["items"][0]["kind"] != "message"
 
 
 async def test_mistakes_are_told(client: Client) -> None:

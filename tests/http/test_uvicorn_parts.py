@@ -34,7 +34,16 @@ def test_the_installed_version_was_checked() -> None:
         (
             LimitedProtocol,
             H11Protocol,
-            ("connection_made", "connection_lost", "data_received", "handle_events", "on_response_complete"),
+            (
+                *(
+                    "connection_made",
+                    "connection_lost",
+                    "data_received",
+                    "handle_events",
+                    "on_response_complete",
+                ),
+                "shutdown",
+            ),
         ),
         (GracefulServer, uvicorn.Server, ("startup", "on_tick", "shutdown", "capture_signals")),
         (Reloader, StatReload, ("iter_py_files",)),

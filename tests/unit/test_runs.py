@@ -15,7 +15,7 @@ from mail.core.task.events import Event, EventKind
 from mail.core.task.extras import EndExtra, Extra, MessageExtra
 from mail.core.task.task import TaskStatus
 from mail.http.runs import Progress
-from mail.testing.agents import Call, View, build_swarm, call, complete
+from mail.testing.agents import Call, View, build_swarm, call, complete, wait
 from mail.testing.rig import Rig
 
 
@@ -121,3 +121,27 @@ async def test_the_last_run_is_read_from_where_it_began() -> None:
         assert begin > 0
         forked = await rig.runtime.fork(rig.user, "t", at=1)
         assert forked.task.generation.run_began is None, "it began in another task"
+
+
+async def test_of_long_texts_the_last_ones_are_kept_and_what_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def desk(view: View) -> Sequence[Call]:
+        return [wait()] if view.mail.body.startswith("x") else [call("choose", what="tea")]
+
+    async with Rig(build_swarm({"desk": desk}, breakpoint_tools=frozenset({"choose"}))) as rig:
+        for _ in range(5):
+            await rig.submit("x" * 1000, task_id="t")
+        key = (await rig.ask("ask", task_id="t")).key
+        events = await rig.store.read_events(key)
+
+    def shown(limit: int) -> list[str]:
+        monkeypatch.setattr("mail.http.runs.RUN_BYTES", limit)
+        progress = Progress("t")
+        for event in events:
+            progress.read(event)
+        return [item.kind for item in progress.items]
+
+    whole, part = shown(1_000_000), shown(5_000)
+    assert whole.count("message") == 6
+    assert 1 < part.count("message") < 6
+    assert part == whole[-len(part) :]
+    assert "question" in shown(1)

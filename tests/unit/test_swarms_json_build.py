@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from mail.actions.functions import as_async
 from mail.core.task.context import Context
+from mail.core.task.skills import Skill
 from mail.core.task.swarm import ActionCore, AgentOutput, History, SwarmCore, ToolChoice
 from mail.errors import ConfigurationError, ToolCallFault
 from mail.mcp.servers import MCPServer
@@ -390,6 +391,7 @@ def test_an_agent_that_runs_has_every_setting_of_its_spec() -> None:
         reminders=True,
         copies=2,
         guards=[no_secrets()],
+        skills=[Skill("refunds", "Use it.", "skills/refunds", "d", {"SKILL.md": "Pay."})],
     )
     for key, setting in AgentSpec.model_fields.items():
         assert given[key] != setting.get_default(call_default_factory=True), f"set {key} above"

@@ -10,7 +10,7 @@ from mail.core.task.events import Event, EventKind
 from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.ports import Store
 from mail.core.task.task import Task, TaskKey
-from mail.testing.agents import build_swarm, complete, turns
+from mail.testing.agents import build_swarm, complete, turns, wait
 from mail.testing.rig import Rig
 
 
@@ -56,3 +56,30 @@ async def test_nothing_comes_after_the_end_of_a_task() -> None:
             async for batch in batches:
                 kinds += [event.kind for event in batch]
     assert kinds[-1] is EventKind.TASK_COMPLETE
+
+
+async def test_watchers_of_one_event_read_it_one_after_the_other() -> None:
+    """Each in an iteration of the event loop of its own, so that nothing else waits for all of them."""
+    loop, iterations, read = asyncio.get_running_loop(), 0, list[int]()
+
+    def count() -> None:
+        nonlocal iterations
+        iterations += 1
+        loop.call_soon(count)
+
+    async with Rig(build_swarm({"supervisor": turns([wait()])})) as rig:
+        submitted = await rig.submit()
+        await rig.step()
+        task = await rig.task(submitted.key)
+
+        async def watch() -> None:
+            async with aclosing(rig.runtime.watch(submitted.key, after=task.seq)) as batches:
+                await anext(batches)
+                read.append(iterations)
+
+        watches = [asyncio.create_task(watch()) for _ in range(20)]
+        await asyncio.sleep(0.01)
+        count()
+        await rig.submit("another", task_id=submitted.key.task_id)
+        await asyncio.gather(*watches)
+    assert len(set(read)) == len(watches)

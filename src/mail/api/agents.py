@@ -1,5 +1,6 @@
 """Agents: `Agent`, which fills in a template, `MAILAgentTemplate`, which builds a `MAILAgent`."""
 
+import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
@@ -26,6 +27,7 @@ from mail.factories.prompts import system_prompt
 from mail.mcp.servers import MCPOption, MCPServer, read_servers
 from mail.swarms_json.build import build_function, read_params, resolve_agent
 from mail.swarms_json.references import resolve_params, resolver
+from mail.swarms_json.skills import load_skills
 from mail.swarms_json.specs import AgentOptions, AgentSpec, ContextOption, Factory
 from mail.utils.parsing import read_python_string, target_address_is_interswarm
 
@@ -181,6 +183,10 @@ class MAILAgent(BaseAgent):
     def _validate(self) -> None:
         if not callable(self.function):
             raise ConfigurationError(f"agent {self.name!r}: its function {self.function!r} can't be called")
+        if any(isinstance(each, str) for each in self._spec.skills):
+            raise ConfigurationError(
+                f"agent {self.name!r}: its function was made without the skills; give them to its template"
+            )
         super()._validate()
 
 
@@ -261,6 +267,8 @@ class MAILAgentTemplate(BaseAgent):
         self, spec: AgentSpec, actions: Sequence[MAILAction], allowed_prefixes: Collection[str] | None
     ) -> None:
         self._allowed_prefixes = allowed_prefixes
+        if spec.skills:
+            spec = spec.but(skills=load_skills(spec.where, spec.skills, is_trusted=allowed_prefixes is None))
         super().__init__(spec, actions)
 
     @classmethod
@@ -418,6 +426,8 @@ class Agent(BaseAgent):
         copies: how many requests it works on at once, each with a history of its own; by default one after the other,
             in one history (docs/agents-and-tools.md). Not for the lead.
         guards: made by `@guard`, they judge what it says and does before that leaves its turn (docs/guards.md).
+        skills: folders of Agent Skills, of which its prompt has a line each and which it reads as needed
+            (docs/skills.md).
         mcp: MCP servers whose tools it may call: URLs, commands as lists of words, or a dictionary as in `mcpServers`
             files (docs/mcp.md).
         options: options of the model call, such as `temperature` (docs/factories.md); with `factory`, its parameters.
@@ -449,6 +459,7 @@ class Agent(BaseAgent):
         reminders: bool = False,
         copies: int = 0,
         guards: Sequence[Guard] = (),
+        skills: Sequence[str | os.PathLike[str]] = (),
         mcp: MCPOption = (),
         **options: Any,
     ) -> None:
@@ -487,6 +498,7 @@ class Agent(BaseAgent):
             "reminders": reminders,
             "copies": copies,
             "guards": guards,
+            "skills": skills,
         }
         if context is not None:
             settings["context"] = context

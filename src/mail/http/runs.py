@@ -14,15 +14,17 @@ from mail.core.decisions.conversation import Conversation
 from mail.core.decisions.items import Cancelled, Failed, Item, Question, Work
 from mail.core.decisions.runs import Run, after
 from mail.core.decisions.submit import ResumeFrom, Submission
+from mail.core.engine.pacing import PIECE_BYTES
 from mail.core.engine.watch import read_timeline
 from mail.core.protocol.values import Value, value
 from mail.core.task.audit import Act
 from mail.core.task.events import Event, EventKind
 from mail.core.task.files import FileRef
 from mail.core.task.live import LiveEvent
+from mail.core.task.size import event_size
 from mail.core.task.task import ENDED, Generation, Task, TaskKey, TaskStatus
 from mail.errors import TaskNotFound
-from mail.http.account import CALLER
+from mail.http.account import CALLER, PIECE_FACTOR
 from mail.http.audit import audited
 from mail.http.inputs import GivenFile, Uploaded
 from mail.http.service import Service, base_url, service_of
@@ -43,6 +45,9 @@ TAIL = 200
 
 ENDS = 1_000
 """The first and the last events of a long run, from which it is shown: the middle of it is not read."""
+
+RUN_BYTES = 4 * 1024 * 1024
+"""The size of the events of which a run keeps items: the last ones, if it has more. Open questions are always kept."""
 
 
 class RunId(NamedTuple):
@@ -74,6 +79,7 @@ class Progress:
         began, last: the times of its first event and of the last that was read, in ISO 8601.
         earlier: of the last run, those before it.
         after: the seq after which its events are read next: with `begin`, first that of the run which a task is at.
+        size: the bytes of the events of which it has items.
     """
 
     def __init__(
@@ -86,7 +92,7 @@ class Progress:
         status_only: bool = False,
     ) -> None:
         self.run: Run | None = None
-        self.after = 0
+        self.after = self.size = 0
         self.began = self.last = ""
         self.earlier: list[Progress] = []
         self._task_id = task_id
@@ -95,6 +101,7 @@ class Progress:
         self._reader = Conversation()
         self._latest: Run | None = None
         self._items: dict[str, Item] = {}
+        self._sizes: dict[str, int] = {}
         if begin is not None and begin.run_began:
             self.after, ended = begin.run_began, TaskStatus.COMPLETED
             self._latest = Run(number=begin.run - 1, first=0, status=ended, since="")
@@ -127,12 +134,27 @@ class Progress:
         if self.run is None or self.run.number != run.number:
             if self.run is not None and self._number is self._of is None:
                 self.earlier.append(copy(self))
-            self._items, self.began = {}, event.timestamp
+            self._items, self._sizes, self.size, self.began = {}, {}, 0, event.timestamp
         self.run, self.last = run, event.timestamp
         shown = Item if self._kinds is None else Question | Failed | Cancelled
         changes = tuple(item for item in changes if item.seq >= run.first and isinstance(item, shown))
         self._items |= {item.id: item for item in changes}
+        if changes:
+            size = event_size(event)
+            self._sizes[changes[0].id] = self._sizes.get(changes[0].id, 0) + size
+            self.size += size
+            if self.size > RUN_BYTES:
+                self._drop(changes)
         return changes
+
+    def _drop(self, changes: tuple[Item, ...]) -> None:
+        """Drop the first items, but no open questions and no `changes`, until the others are small enough."""
+        for key, item in [*self._items.items()]:
+            if item not in changes and not (isinstance(item, Question) and item.is_open):
+                del self._items[key]
+                self.size -= self._sizes.pop(key, 0)
+                if self.size <= RUN_BYTES:
+                    return
 
     @property
     def found(self) -> Run:
@@ -290,6 +312,8 @@ class Runs:
         pacer = reading(self.service, self.request, task, events=upto - progress.after)
         async for event in read_timeline(store, task.key, pacer, after=progress.after, upto=upto):
             progress.read(event)
+            if progress.size > PIECE_BYTES:
+                pacer.hold_to_read(progress.size * PIECE_FACTOR)
             if progress.is_over:
                 break
         _ = progress.found

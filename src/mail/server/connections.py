@@ -7,13 +7,15 @@ time, streams too, as long as the client reads them.
 
 The last places are a *reserve*: on a connection that takes one, a caller who has several others open is refused.
 
-Requests *begin* in turn for callers, so that a thousand of one caller don't delay the next one of another.
+Requests *begin* in turn for callers, so that a thousand of one caller don't delay the next one of another. Those that
+wait aren't even parsed, so that accepting connections, among which is that other caller's, takes as little as it can.
 """
 
 import asyncio
 import logging
 import math
 from collections import OrderedDict
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any, Protocol
 
@@ -33,9 +35,6 @@ MAX_DESCRIPTORS = 65_536
 RESERVE = 8
 """One place in so many is kept for callers with few connections."""
 
-BEGUN_AT_ONCE = 4
-"""Requests that begin in one iteration of the event loop."""
-
 REFUSED_AT_ONCE = 64
 """Connections without a place that are read for a moment before they are refused, as they may ask for `GET /live`."""
 
@@ -48,6 +47,8 @@ class Phase(Enum):
 
     HEAD = auto()
     """No request is complete, and part of the next one may have arrived."""
+    QUEUED = auto()
+    """The head of a request is complete; it is parsed when it is its caller's turn, and nothing is read before."""
     BODY = auto()
     RESPONSE = auto()
     """The request is complete, its response is not."""
@@ -89,32 +90,30 @@ class Connection(Protocol):
 
 
 class Beginnings:
-    """Lets a few requests begin in each iteration of the event loop, one of each caller before anybody's second one."""
+    """Lets one request begin in each iteration of the event loop, one of each caller before anybody's second one."""
 
     def __init__(self) -> None:
-        self._waiting: RoundRobin[asyncio.Future[None]] = RoundRobin()
-        self._begun = 0
+        self._waiting: RoundRobin[Callable[[], bool]] = RoundRobin()
+        self._has_begun = False
 
-    async def wait(self, caller: str) -> None:
-        """Wait until the next request of a caller may begin."""
-        loop = asyncio.get_running_loop()
-        if not self._begun:
-            loop.call_soon(self._next, loop)
-        if self._begun < BEGUN_AT_ONCE:
-            self._begun += 1
-        else:
-            turn = loop.create_future()
-            self._waiting.put(caller, turn)
-            await turn
+    def may_begin(self) -> bool:
+        """Return whether a request may begin now, and count it if so."""
+        is_first = not self._has_begun
+        if is_first:
+            self._has_begun = True
+            asyncio.get_running_loop().call_soon(self._next)
+        return is_first
 
-    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._begun = 0
-        while self._begun < BEGUN_AT_ONCE and (turn := self._waiting.take()) is not None:
-            if not turn.done():
-                turn.set_result(None)
-                self._begun += 1
-        if self._begun:
-            loop.call_soon(self._next, loop)
+    def wait(self, caller: str, begin: Callable[[], bool]) -> None:
+        """Have the next request of a caller begin when it may; `begin` returns False if it is gone."""
+        self._waiting.put(caller, begin)
+
+    def _next(self) -> None:
+        self._has_begun = False
+        while not self._has_begun and (begin := self._waiting.take()) is not None:
+            self._has_begun = begin()
+        if self._has_begun:
+            asyncio.get_running_loop().call_soon(self._next)
 
 
 class Connections:

@@ -5,6 +5,7 @@
 
 import asyncio
 import math
+import re
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
@@ -14,7 +15,6 @@ from typing import Any
 
 import h11
 import uvicorn
-from starlette.types import Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -67,6 +67,12 @@ MANY_DESCRIPTORS = 4096
 NO_LIMIT_SECONDS = 24 * 3600
 """Seconds for which uvicorn keeps idle connections where `[server.connections]` sets no limit."""
 
+UNPARSED = (Phase.QUEUED, Phase.LINGER)
+"""The phases in which nothing is parsed."""
+
+KEY = re.compile(rb"^(?:x-mail-)?authorization:[^\r]*", re.IGNORECASE | re.MULTILINE)
+"""The header that tells callers apart before a request is parsed."""
+
 INVALID_REQUEST = "Invalid HTTP request received."
 
 
@@ -103,10 +109,10 @@ class LimitedProtocol(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._all, self._app, self.app = connections, self.app, self._begin
+        self._all = connections
         self.phase = Phase.HEAD
         self._deadline = math.inf
-        self._tail = b""
+        self._tail = self._unread = b""
         self._is_chunked, self._overhead = False, 0
         self._unsent, self._stalled_since = 0, math.inf
 
@@ -140,7 +146,7 @@ class LimitedProtocol(H11Protocol):
             self._refuse(ALIVE if data.startswith(b"GET /live ") else REFUSAL)
             return
         start = 0
-        while start < len(data) and self.phase is not Phase.LINGER and not self.transport.is_closing():
+        while start < len(data) and self.phase not in UNPARSED and not self.transport.is_closing():
             if self._is_chunked and self.conn.their_state is h11.SEND_BODY:
                 start += self._read_chunks(data[start : start + CHUNK_OVERHEAD - self._overhead])
                 continue
@@ -155,6 +161,8 @@ class LimitedProtocol(H11Protocol):
                 piece = piece if end < 0 else piece[: end + CHUNK_OVERHEAD]
             super().data_received(piece)
             start += len(piece)
+        if self.phase is Phase.QUEUED:
+            self._unread = data[start:]
         self._look(len(data))
 
     def _read_chunks(self, data: bytes) -> int:
@@ -177,7 +185,30 @@ class LimitedProtocol(H11Protocol):
     # ---------------------------------------------------------------------------------------- events of uvicorn
 
     def handle_events(self) -> None:
-        """Handle what has arrived; make the response to an ambiguous request the last one."""
+        """Handle what has arrived; a request begins when it is its caller's turn."""
+        if self.conn.their_state is h11.IDLE:
+            head, is_whole, _ = self.conn.trailing_data[0].partition(b"\r\n\r\n")
+            if is_whole and not self._all.beginnings.may_begin():
+                self._enter(Phase.QUEUED)
+                self.flow.pause_reading()
+                key = KEY.search(head)
+                self._all.beginnings.wait(key[0].decode("latin-1") if key else "", self._begin)
+                return
+        self._parse()
+
+    def _begin(self) -> bool:
+        """Begin the request that has waited; return False if there is none."""
+        if self.phase is not Phase.QUEUED or self.transport.is_closing():
+            return False
+        self._enter(Phase.HEAD)
+        self.flow.resume_reading()
+        self._parse()
+        unread, self._unread = self._unread, b""
+        self.data_received(unread)
+        return True
+
+    def _parse(self) -> None:
+        """Parse what has arrived; make the response to an ambiguous request the last one."""
         last = self.cycle
         super().handle_events()
         if self.cycle is not last:
@@ -190,11 +221,10 @@ class LimitedProtocol(H11Protocol):
             if self._is_chunked and b"content-length" in names:
                 self.headers.append(CLOSE_HEADER)
 
-    async def _begin(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Call the application when it is the caller's turn; what is not small or not complete isn't kept waiting."""
-        if not self.cycle.more_body and len(self.cycle.body) <= SMALL_BYTES:
-            await self._all.beginnings.wait(str(dict(scope["headers"]).get(b"authorization", b"")))
-        await self._app(scope, receive, send)
+    def shutdown(self) -> None:
+        """Close the connection after the response under way, to a request that waits, too."""
+        self._begin()
+        super().shutdown()
 
     def on_response_complete(self) -> None:
         """Wait for the next request; without the whole body of this one, the connection ends with the response."""
@@ -244,7 +274,7 @@ class LimitedProtocol(H11Protocol):
     def _look(self, received: int = 0) -> None:
         """Enter the phase that the connection is in, `received` bytes after the last look."""
         state = self.conn.their_state
-        if self.phase is Phase.LINGER:
+        if self.phase in UNPARSED:
             return
         if state is h11.IDLE:
             is_idle = not received and not self.conn.trailing_data[0]
@@ -262,7 +292,7 @@ class LimitedProtocol(H11Protocol):
     def _enter(self, phase: Phase) -> None:
         self.phase = phase
         self._all.set_waiting(self, phase in WAITING)
-        seconds = 0.0 if phase is Phase.RESPONSE else self._seconds(phase)
+        seconds = 0.0 if phase in (Phase.QUEUED, Phase.RESPONSE) else self._seconds(phase)
         self._deadline = self.loop.time() + seconds if seconds else math.inf
 
     def _seconds(self, phase: Phase) -> float:
@@ -394,7 +424,7 @@ class GracefulServer(uvicorn.Server):
 
 
 class Reloader(StatReload):
-    """Restarts the server when source code in this folder changes, or one of some further files."""
+    """Restarts the server when source code or a skill in this folder changes, or one of some further files."""
 
     def __init__(
         self,
@@ -409,4 +439,5 @@ class Reloader(StatReload):
     def iter_py_files(self) -> Iterator[Path]:
         """Yield the files to watch."""
         yield from super().iter_py_files()
+        yield from Path().rglob("SKILL.md")
         yield from self._files

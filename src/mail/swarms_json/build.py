@@ -17,17 +17,19 @@ from mail.actions.signatures import signature_of
 from mail.actions.timing import Finishes, Timing, read_timing
 from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.json_schema import model_of
-from mail.core.protocol.mail_tools import MAIL_TOOLS
+from mail.core.protocol.mail_tools import MAIL_TOOLS, ReadMore
 from mail.core.protocol.output_schema import OutputSchema, check_of, schema_of
 from mail.core.protocol.values import fill
 from mail.core.task.approvals import Approval
 from mail.core.task.failing_calls import FAILING_CALL_LIMIT
 from mail.core.task.guards import Guard
+from mail.core.task.skills import add_to_prompt
 from mail.core.task.swarm import (
     AGENT_FUNCTION,
     ActionCore,
     AgentFunction,
     ApprovalPredicate,
+    ModelFunction,
     SwarmCore,
 )
 from mail.errors import BadRequest, ConfigurationError, ToolCallFault
@@ -35,6 +37,7 @@ from mail.mcp.servers import MCPServer, loaded_servers, tool_servers
 from mail.mcp.tools import names_of, tool_sources
 from mail.swarms_json.references import LOOKS_LIKE_REFERENCE, Resolve, resolve_params, resolver
 from mail.swarms_json.secrets import without_secrets
+from mail.swarms_json.skills import load_skills
 from mail.swarms_json.specs import ActionSpec, AgentSpec, GuardSpec, SwarmSpec
 
 logger = logging.getLogger(__name__)
@@ -170,6 +173,7 @@ def resolve_agent(
         agent_params=read_params(where, agent.agent_params, resolve, is_trusted=is_trusted),
         mcp=servers if is_trusted else loaded_servers(where, servers),
         guards=resolve_guards(where, agent.guards, resolve),
+        skills=load_skills(where, agent.skills, is_trusted=is_trusted),
     )
 
 
@@ -356,6 +360,8 @@ def build_function(
     wiring = spec.wiring(tools)
     _warn(where, wiring, spec.agent_params)
     given = {"user_token": "", **instance_params, **spec.agent_params, **wiring}
+    if spec.skills:
+        given["system"] = add_to_prompt(given.get("system") or "", spec.skills)
     if not print_llm_streams and _takes(factory, "print_llm_streams"):
         given["print_llm_streams"] = False
     for later in ("exclude_tools", "reminders"):  # additions, which some factories don't know
@@ -373,7 +379,23 @@ def build_function(
             f"{where}: its factory {_name(factory)!r} returned no function, but {type(function).__name__}; "
             f"{AGENT_FUNCTION}"
         )
+    if spec.skills:
+        _check_skills(where, spec, function, given["system"])
     return function  # type: ignore[no-any-return]  # a factory is foreign code
+
+
+def _check_skills(where: str, spec: AgentSpec, function: AgentFunction, system: str) -> None:
+    """Raise ConfigurationError if an agent with skills doesn't read of them in its prompt, or can't read them."""
+    if spec.context == "off" or ReadMore.tool_name in spec.exclude_tools:
+        raise ConfigurationError(
+            f"{where}: skills are read with the tool {ReadMore.tool_name}, which context 'off' and exclude_tools take "
+            "away"
+        )
+    if not isinstance(function, ModelFunction) or system not in (getattr(function, "system", None) or ""):
+        raise ConfigurationError(
+            f"{where}: skills are for agents with a model and a system prompt; the function of a factory needs the "
+            "attributes llm and system, the latter with what the factory was given as system"
+        )
 
 
 def _warn(where: str, wiring: Mapping[str, Any], params: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ Python, a setting may be an object where a file has its import string. The descr
 `docs/swarms-schema.json`.
 """
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self, TypedDict
 
@@ -31,6 +32,7 @@ from mail.core.task.context import Context
 from mail.core.task.guards import Guard
 from mail.core.task.members import MEMBER_DAYS
 from mail.core.task.permits import ModelLimits
+from mail.core.task.skills import Skill
 from mail.core.task.swarm import (
     MAX_COPIES,
     MAX_RETRIES,
@@ -220,6 +222,23 @@ GuardList = Annotated[
 """Guards made by `@guard`, as python::package.module:name, or functions that make them."""
 
 
+def _read_skills(given: object) -> list[Skill | str]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ValueError("must be a list of folders")
+    found = [each if isinstance(each, Skill) else os.fspath(each) for each in given]
+    if not all(isinstance(each, Skill | str) and each for each in found):
+        raise ValueError("must be a list of folders")
+    return found
+
+
+SkillList = Annotated[
+    list[Any],
+    PlainValidator(_read_skills, json_schema_input_type=list[str]),
+    PlainSerializer(lambda skills: [each.folder if isinstance(each, Skill) else each for each in skills]),
+]
+"""Folders with skills, and the skills that were read from such folders."""
+
+
 class AgentSpec(Spec):
     """An agent of the swarm."""
 
@@ -300,6 +319,12 @@ class AgentSpec(Spec):
         exclude_if=_is_empty,
         description="Whether its model is offered the tool `remind_me`, with which a note comes back to it later.",
     )
+    skills: SkillList = Field(
+        default_factory=list,
+        exclude_if=_is_empty,
+        description="Folders of Agent Skills, from the current folder: skills, or folders that contain some. Its "
+        "prompt has their names and descriptions; it reads the rest with the tool `read_more`.",
+    )
 
     def wiring(self, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the parameters that every factory gets; `tools` declare the agent's actions.
@@ -335,6 +360,7 @@ class AgentSpec(Spec):
             strict_tools=bool(self.strict_tools),
             approve=self.approve if isinstance(self.approve, bool) else frozenset(self.approve),
             guards=tuple(self.guards),
+            skills=tuple(self.skills),
             context=self.context if has_context else None,
             options=as_options(self.agent_params),
         )
@@ -376,6 +402,7 @@ class AgentOptions(TypedDict, total=False):
     reminders: bool
     copies: int
     guards: Sequence[Guard]
+    skills: Sequence[str | os.PathLike[str]]
 
 
 def _read_members(members: dict[str, str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import mail
 from mail.cli.project import layers
+from mail.core.task.skills import MAIN_FILE
 from mail.errors import ConfigurationError, MAILError
 from mail.local_aws.processes import handlers_folder
 
@@ -74,14 +75,16 @@ def copy_workers(target: Path) -> None:
 
 def copy_swarm(project: Path, target: Path) -> None:
     """Copy the configuration, the swarm and its modules, which functions find in their current folder."""
-    patterns = shutil.ignore_patterns(*LEFT_OUT)
+    patterns, of_skills = shutil.ignore_patterns(*LEFT_OUT), shutil.ignore_patterns("__pycache__")
 
     def ignored(folder: str, names: list[str]) -> set[str]:
         hidden = {
             name for name in names if name.startswith(".") or (Path(folder) / name / "pyvenv.cfg").exists()
         }
         own = DEPLOYMENT if Path(folder) == project else set()
-        return hidden | own | patterns(folder, names)
+        above = Path(folder).relative_to(project)
+        is_skill = any((project / each / MAIN_FILE).is_file() for each in (above, *above.parents)[:-1])
+        return hidden | own | (of_skills if is_skill else patterns)(folder, names)
 
     shutil.copytree(project, target, ignore=ignored)
 

@@ -45,6 +45,8 @@ from mail.core.task.context import (
 )
 from mail.core.task.ports import Store, read_history
 from mail.core.task.size import json_size, text_size
+from mail.core.task.skills import REFERENCE as SKILL
+from mail.core.task.skills import read_skill
 from mail.core.task.swarm import ActionCore, AgentCore, History, SwarmCore, WindowedFunction
 from mail.core.task.task import Task
 from mail.core.task.turn_state import Receipt
@@ -297,6 +299,9 @@ class AgentWindow:
         elif tool.ref.startswith(FILE):
             text = await _text_of_file(tool.ref.removeprefix(FILE))
             found = None if text is None else (text[offset : offset + limit], len(text))
+        elif tool.ref.startswith(SKILL):
+            text = read_skill(self._agent.skills, tool.ref)
+            found = text[offset : offset + limit], len(text)
         else:
             found = await self._store.read_content(self._turn.task.key, tool.ref, offset=offset, length=limit)
         if found is None:

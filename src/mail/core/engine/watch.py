@@ -121,6 +121,7 @@ class Watch:
         self._clock = clock
         self._pacer = pacer
         self._live = live
+        self._one_at_a_time = asyncio.Lock()
 
     async def find(self, key: TaskKey, message_id: str) -> Submitted | None:
         """Return where a submitted message entered a task, whichever process accepted it; None if none did."""
@@ -173,7 +174,9 @@ class Watch:
         """
         while True:
             task = await load_task(self._store, key)
-            if task.seq > after:  # many streams may begin at once
+            if task.seq > after:  # many streams may begin at once, or wait for the same event
+                async with self._one_at_a_time:
+                    await asyncio.sleep(0)
                 await self._pacer.pause(min(SLICE_BYTES, task.stored_bytes * (task.seq - after) // task.seq))
             events = await self._store.read_events(key, after=after, max_bytes=SLICE_BYTES)
             if answer_to is not None:

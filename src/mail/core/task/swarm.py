@@ -33,6 +33,7 @@ from mail.core.task.guards import MAX_GUARDS, Guard, Guards, judges
 from mail.core.task.mailboxes import agent_of, copies_of
 from mail.core.task.members import MEMBER_DAYS
 from mail.core.task.permits import ModelLimits
+from mail.core.task.skills import Skill, Skills
 from mail.errors import AgentUnavailable, BadRequest, ConfigurationError
 
 History = list[dict[str, Any]]
@@ -316,6 +317,7 @@ class AgentCore:
         copies: how many requests it works on at once, each with a history of its own; 0 for one after the other, in one
             history.
         guards: judge what it says and does, after those of the swarm (`SwarmCore.guards_of`).
+        skills: what it may read, besides their names and descriptions in its prompt.
     """
 
     function: AgentFunction
@@ -337,6 +339,7 @@ class AgentCore:
     reminders: bool = False
     copies: int = 0
     guards: Guards = ()
+    skills: Skills = ()
 
     @property
     def model(self) -> str | None:
@@ -631,6 +634,8 @@ def _as_json(setting: object) -> object:
     """Return what a specification says of a setting; an object's own text could differ between processes."""
     if isinstance(setting, Guard):
         return {"name": setting.name, "on": sorted(setting.on), "fails_open": setting.fails_open}
+    if isinstance(setting, Skill):
+        return {"name": setting.name, "digest": setting.digest}
     if isinstance(setting, frozenset):
         return sorted(setting)
     return setting.model_dump() if isinstance(setting, BaseModel) else f"({type(setting).__qualname__})"

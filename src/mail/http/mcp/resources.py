@@ -18,7 +18,7 @@ from mail.core.decisions.items import Item
 from mail.core.engine.watch import read_timeline
 from mail.errors import BadRequest, FileNotFound
 from mail.http.mcp.content import FILES
-from mail.http.runs import Runs
+from mail.http.runs import ENDS, Runs
 from mail.http.task_json import reading
 
 TASKS = "mail://tasks/"
@@ -30,7 +30,7 @@ PAGE = 50
 """Tasks of a page."""
 
 MAX_BYTES = 256 * 1024
-"""The size of a conversation; of a longer one its end is shown."""
+"""The size of a conversation; of a longer one, or of one with many events (`ENDS`), its end is shown."""
 
 COPIES = 4
 """How often a file is in memory while it is sent: its bytes, their base64, and the message in two forms."""
@@ -71,10 +71,11 @@ async def read_resource(runs: Runs, uri: str) -> ReadResourceResult:
     if not uri.startswith(TASKS):
         raise BadRequest(f"there is no resource {uri[:80]!r}; {TASKS}… is a task and {FILES}… a file")
     task = await runs.load(uri.removeprefix(TASKS))
-    reader, pacer = Conversation(), reading(runs.service, runs.request, task)
+    first = max(0, task.seq - ENDS)
+    reader, pacer = Conversation(), reading(runs.service, runs.request, task, events=ENDS)
     kept: dict[str, tuple[Item, int]] = {}
-    size, is_partial = 0, False
-    async for event in read_timeline(runs.runtime.store, task.key, pacer, upto=task.seq):
+    size, is_partial = 0, first > 0
+    async for event in read_timeline(runs.runtime.store, task.key, pacer, after=first, upto=task.seq):
         for item in reader.read(event):
             size -= kept.pop(item.id, (item, 0))[1]
             kept[item.id] = item, len(to_json(item))
