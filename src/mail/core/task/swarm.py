@@ -558,8 +558,8 @@ class SwarmCore:
     def _check_member(self, name: str) -> None:
         if name in (EVERYONE, "user") or not name or not {*"@#~!:"}.isdisjoint(name) or name in self.agents:
             raise ConfigurationError(
-                f"swarm {self.name!r}: member {name!r}: its name is neither 'all' nor 'user' nor an agent's, and contains "
-                "none of '@', '#', '~', '!' and ':'"
+                f"swarm {self.name!r}: member {name!r}: its name is neither 'all' nor 'user' nor an agent's, and "
+                "contains none of '@', '#', '~', '!' and ':'"
             )
 
     def _check_agent(self, name: str, agent: AgentCore) -> None:
