@@ -22,8 +22,8 @@ def slug_of(name: str) -> str:
     """Return the slug of a name of MAIL 1.3: the name itself if it is one."""
     if is_slug(name):
         return name
-    letters = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[: SLUG_LENGTH - _DIGEST - 1].strip("-")
-    return "-".join(filter(None, (letters, sha256(name.encode()).hexdigest()[:_DIGEST])))
+    readable = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[: SLUG_LENGTH - _DIGEST - 1].strip("-")
+    return "-".join(filter(None, (readable, sha256(name.encode()).hexdigest()[:_DIGEST])))
 
 
 def addresses_of(swarm: SwarmCore) -> dict[str, str]:
