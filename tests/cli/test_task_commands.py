@@ -48,6 +48,17 @@ def test_list(tasks: ServerProcess, tmp_path: Path) -> None:
     assert next(iter(one.values()))["start_time"] == max(cells[1] for cells in listed.values())
 
 
+def test_list_what_a_search_finds(tasks: ServerProcess, tmp_path: Path) -> None:
+    def found(*arguments: str) -> set[str]:
+        done = run_task(tasks, tmp_path, "list", *arguments)
+        assert done.returncode == 0, done.stderr
+        return rows(done.stdout).keys() - {""}
+
+    eventually(lambda: found("--query", "in rome") == {"failed-task"}, "the index is written")
+    assert found("-q", "weather Oslo", "--status", "failed", "--since", "2026-01-01") == set()
+    assert found("--query", "weather", "--until", "2026-01-01", "--min-cost", "0") == set()
+
+
 def test_show(tasks: ServerProcess, tmp_path: Path) -> None:
     done = run_task(tasks, tmp_path, "show", "weather-task")
     assert done.returncode == 0, done.stderr
@@ -134,7 +145,7 @@ def test_watch_shows_what_happens_while_it_happens(waiting: ServerProcess, tmp_p
         terminal.expect("hello")
         assert "task_complete" not in terminal.shown
         (waiting.folder / "go").touch()
-        terminal.expect("Answer: gone")
+        terminal.expect("Answer:\ngone")
         assert terminal.end() == 0
 
 

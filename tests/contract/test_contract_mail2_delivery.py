@@ -59,6 +59,7 @@ async def people(stage: Stage) -> list[Person]:
     return people
 
 
+@pytest.mark.soak(on=("moto", "postgres"))
 @pytest.mark.parametrize("point", range(10))
 async def test_a_message_reaches_all_members_once_although_processes_die(
     stage: Stage, people: list[Person], point: int

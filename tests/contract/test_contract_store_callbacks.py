@@ -77,6 +77,7 @@ WRITES = [(number, when) for number in (1, 2, 3, 4) for when in ("before", "afte
 """Of the turn: a checkpoint before the action, the call's record, a checkpoint after the action, and the commit."""
 
 
+@pytest.mark.soak(on=("moto", "postgres"))
 @pytest.mark.parametrize("fate", WRITES, ids=lambda fate: f"{fate[1]} write {fate[0]}")
 @pytest.mark.parametrize("idempotent", [False, True], ids=["once", "idempotent"])
 async def test_a_worker_that_dies_at_a_write_loses_no_call(
@@ -132,6 +133,7 @@ async def test_a_result_that_comes_before_the_commit_is_found_by_it(adapter: Sto
     assert (await server.task()).waits.early == ()
 
 
+@pytest.mark.soak(on=("moto", "postgres"))
 @pytest.mark.parametrize("fate", WRITES[4:7], ids=lambda fate: f"{fate[1]} write {fate[0]}")
 async def test_a_worker_that_dies_after_an_early_result_waits_for_no_other(
     adapter: StoreAdapter, fate: tuple[int, str]
@@ -159,6 +161,7 @@ CANCELLATION = [(1, "before"), (1, "after")]
 """Of the turn of the mailbox of cancelled calls: its commit."""
 
 
+@pytest.mark.soak(on=("moto", "postgres"))
 @pytest.mark.parametrize("fate", CANCELLATION, ids=lambda fate: f"{fate[1]} write {fate[0]}")
 async def test_a_worker_that_dies_while_it_cancels_calls_cancels_them_again(
     adapter: StoreAdapter, fate: tuple[int, str]
@@ -182,6 +185,7 @@ async def test_a_worker_that_dies_while_it_cancels_calls_cancels_them_again(
     assert events.count(EventKind.ACTION_CANCELLED) == 1
 
 
+@pytest.mark.soak(on=("moto", "postgres"))
 async def test_calls_are_cancelled_although_workers_died_of_it_again_and_again(
     adapter: StoreAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:

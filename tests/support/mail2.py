@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Self
 
 import httpx2
+from fastapi import Request
 
 from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.task.documents import CallerRole
@@ -59,7 +60,7 @@ class Stage:
     async def __aenter__(self) -> Self:
         swarm = self._swarm or build_swarm({"supervisor": lambda _: [complete("42")]})
         clock = SYSTEM_CLOCK if self._swarm is None else FakeClock()
-        self.server = HTTPServer(swarm, store=self._store, clock=clock, mail_host=lambda: self.host)
+        self.server = HTTPServer(swarm, store=self._store, clock=clock, mail_host=self._host)
         await self._open.enter_async_context(self.server)
         self.host = self.another()
         if self.host.tasks is not None:
@@ -76,6 +77,9 @@ class Stage:
     async def __aexit__(self, *_error: object) -> None:
         await self.host.stop()
         await self._open.aclose()
+
+    async def _host(self, _request: Request) -> MailHost:
+        return self.host
 
     def another(self, rows: Rows | None = None, *, in_background: bool = False) -> MailHost:
         """The host in another process, which has its work done before it answers."""

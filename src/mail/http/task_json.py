@@ -195,6 +195,7 @@ class TaskSummary(Answered):
     task_owner: str
     task_contributors: list[str]
     start_time: str
+    updated: str = Field(description="When it has last changed.")
     is_running: bool
     remote_swarms: list[str]
     completed: bool = Field(

@@ -346,7 +346,7 @@ class Turns:
             await wiring.store.release(turn)
             return TurnReport.Outcome.IDLE
         swarm = wiring.swarm
-        if swarm.finishes:
+        if wiring.has_own_version(turn.task):
             try:
                 swarm = await self._version_of(turn)
             except MAILError:

@@ -53,6 +53,7 @@ class Wiring:
         versions: keep the versions of the swarm; without them, nobody can look up an earlier one.
         documents: everything that is stored besides tasks; without them, nothing is on hold, and no caller is deleted.
         retention: seconds after which tasks are deleted in which nothing happens; None for never.
+        keeps_latest: whether a task is kept then, and only its past is deleted.
         histories: caches the histories of agents that took a turn here recently.
         pacer: spaces out the work on large messages.
         caller_files: the files of callers.
@@ -81,6 +82,7 @@ class Wiring:
     versions: Versions | None = None
     documents: ServerDocuments | None = None
     retention: float | None = None
+    keeps_latest: bool = False
     base_url: str = ""
     files: Files | None = None
     max_file_bytes: int = MAX_FILE_BYTES
@@ -104,14 +106,18 @@ class Wiring:
 
     async def prepare(self, task: Task | None) -> None:
         """Read the version of the swarm on which a task finishes its run, before a decision on it (`swarm_of`)."""
-        if task is not None and self.swarm.finishes and self.versions is not None:
+        if task is not None and self.has_own_version(task) and self.versions is not None:
             await self.versions.prepare(task, self.swarm)
 
     def swarm_of(self, task: Task | None) -> SwarmCore:
         """Return the version of the swarm by which to decide on a task; its agents may not run here."""
-        if task is None or not self.swarm.finishes or self.versions is None:
+        if task is None or not self.has_own_version(task) or self.versions is None:
             return self.swarm
         return self.versions.known(task, self.swarm)
+
+    def has_own_version(self, task: Task) -> bool:
+        """Return whether a task may run on another version than the present one."""
+        return self.swarm.finishes or task.generation.tries_draft
 
     def now(self) -> float:
         """Return the time in seconds since the epoch."""

@@ -134,6 +134,10 @@ class Cancellation:
     seq: int
 
 
+DRAFT_MARK = "~"
+"""Begins the digest of a version of a swarm that is a draft."""
+
+
 @value(kw_only=True, slots=False)
 class Generation:
     """One run of a task, from its start or a resume to its next answer; a new one starts from these defaults.
@@ -182,6 +186,11 @@ class Generation:
     versions: tuple[str, ...] = ()
     began: int = 0
     pins: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def tries_draft(self) -> bool:
+        """Whether the task runs on a draft of its swarm."""
+        return bool(self.versions) and self.versions[0].startswith(DRAFT_MARK)
 
     @property
     def run_began(self) -> int | None:

@@ -28,11 +28,11 @@ PUBLIC_BODY_BYTES = 16 * 1024
 """The size limit of bodies that anyone may send."""
 
 
-def host_of(request: Request) -> MailHost:
+async def host_of(request: Request) -> MailHost:
     """Return the host that a request is for."""
     service = service_of(request)
     assert service.mail_host is not None
-    return service.mail_host()
+    return await service.mail_host(request)
 
 
 class _OwnAccount(SecurityBase):
@@ -95,7 +95,7 @@ def make_routers() -> tuple[APIRouter, APIRouter, APIRouter, APIRouter]:
 
 async def _admit(request: Request, kinds: tuple[AccountKind, ...]) -> None:
     """Find the account of a request, by the token of a login or an API key. Raises Unauthenticated, RateLimited."""
-    accounts = host_of(request).accounts
+    accounts = (await host_of(request)).accounts
     account = await accounts.authenticate(find_bearer(request.headers))
     if account is None:
         (account,) = await accounts.ensure(await identify(request))

@@ -249,6 +249,10 @@ function Talk({ session, swarm, caller, navigate }) {
       <div class="chat-scroll" ref=${tail.scroller} tabindex="0" role="region" aria-label="Conversation">
         <div class="chat" ref=${tail.content}>
           ${
+            session.events[0]?.seq > 1 &&
+            html`<${Notice} tone="plain">What happened in this task before has been deleted, as it was old.</${Notice}>`
+          }
+          ${
             items.length > shown &&
             html`
               <button
