@@ -304,23 +304,22 @@ class SQLiteStore:
         if change.dropped is not None:
             await self._commit_dropping(change)
             return
-        lock_timeout = None if change.turn is None else TURN_LOCK_TIMEOUT
         known = self._cache.get(change.task.key)
-        is_large = change.task.stored_bytes - (0 if known is None else known.task.stored_bytes) > LARGE_COMMIT
-        if is_large and self._database.path != IN_MEMORY:
-            await self._log.settle()
-            await self._database.write_in_turn(
-                partial(self._commit_in_thread, change), lock_timeout=lock_timeout
-            )
-            return
-        if not self._database.is_waiting:  # what `write` does, for the usual commit
+        before = 0 if known is None else known.task.stored_bytes
+        is_large = change.task.stored_bytes - before > LARGE_COMMIT and self._database.path != IN_MEMORY
+        if not (is_large or self._database.is_waiting):  # what `write` does, for the usual commit
             try:
                 self._commit(change)
             except FileLocked:
                 pass
             else:
                 return
-        await self._database.write(partial(self._commit, change), lock_timeout=lock_timeout)
+        lock_timeout = None if change.turn is None else TURN_LOCK_TIMEOUT
+        if not is_large:
+            await self._database.write(partial(self._commit, change), lock_timeout=lock_timeout)
+            return
+        await self._log.settle()
+        await self._database.write_in_turn(partial(self._commit_in_thread, change), lock_timeout=lock_timeout)
 
     async def _commit_dropping(self, change: TaskChange) -> None:
         """Commit a change that deletes the past of its task, also from the index for searches."""
@@ -419,7 +418,7 @@ class SQLiteStore:
         self._log.add(len(part.encoded_events))
 
     def _commit(self, change: TaskChange, reserved: int | None = None) -> None:
-        cached, columns = self._target_columns(change)
+        cached, columns = self._target(change)
         encoder = TaskEncoder() if cached is None else cached.encoder
         try:
             row = write_change(self._sql, change, cached, columns, encoder, reserved)
@@ -430,7 +429,7 @@ class SQLiteStore:
 
     async def _commit_in_thread(self, change: TaskChange) -> None:
         """Commit a change in a thread."""
-        cached, columns = self._target_columns(change)
+        cached, columns = self._target(change)
         encoder = TaskEncoder() if cached is None else cached.encoder
         writing = self._database.in_thread(lambda sql: write_change(sql, change, cached, columns, encoder))
         if cached is not None:
@@ -443,13 +442,11 @@ class SQLiteStore:
 
         await _until_done(writing, apply)
 
-    def _target_columns(self, change: TaskChange) -> tuple[CachedTask | None, IndexColumns]:
-        """Return the task that a change is for, and what its row says after it; raises as `_target`."""
-        cached = self._target(change)
-        return cached, index_columns(change.task, () if cached is None else cached.leases.values())
+    def _target(self, change: TaskChange) -> tuple[CachedTask | None, IndexColumns]:
+        """Return the task that a change is for, None for a new one, and what its row says after it.
 
-    def _target(self, change: TaskChange) -> CachedTask | None:
-        """Return the task that a change is for; None for a new one. Raises LeaseLost and VersionConflict."""
+        Raises LeaseLost and VersionConflict.
+        """
         if change.turn is not None:
             cached: CachedTask | None = self._leased_task(change.turn)
         elif change.expected_version == 0:
@@ -458,7 +455,7 @@ class SQLiteStore:
             cached = self._find(change.key)
         if (cached.task.version if cached else 0) != change.expected_version:
             raise VersionConflict(cached and cached.task)
-        return cached
+        return cached, index_columns(change.task, cached.leases.values() if cached else ())
 
     def _apply(
         self,
@@ -971,10 +968,9 @@ class SQLiteStore:
 
     def _leased_task(self, turn: Claim) -> CachedTask:
         key = turn.task.key
-        cached = self._cache.get(key) or self._find(key)
+        cached = self._find(key)
         if cached is None or not cached.has_lease(turn):
             raise LeaseLost
-        self._cache.move_to_end(key)
         return cached
 
     def _set_expiry(self, turn: Claim, expires: float) -> bool:

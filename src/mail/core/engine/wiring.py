@@ -20,7 +20,7 @@ from mail.core.task.permits import PermitSource
 from mail.core.task.ports import Files, LiveLink, Members, Peers, Store, TurnQueue, Webhooks
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task, TaskKey
-from mail.core.turns.context import TokensOfCallers
+from mail.core.turns.context import Services, TokensOfCallers
 
 HOP_LIMIT = 8
 """How many swarms a task may pass through."""
@@ -57,6 +57,7 @@ class Wiring:
         histories: caches the histories of agents that took a turn here recently.
         pacer: spaces out the work on large messages.
         caller_files: the files of callers.
+        services: what it lends to its turns.
     """
 
     swarm: SwarmCore
@@ -89,9 +90,12 @@ class Wiring:
     histories: HistoryCache = field(default_factory=HistoryCache, init=False)
     pacer: Pacer = field(default_factory=Pacer, init=False)
     caller_files: CallerFiles = field(init=False)
+    services: Services = field(init=False)
 
     def __post_init__(self) -> None:
         self.caller_files = CallerFiles(self.files, self.clock, self.max_file_bytes)
+        tracer = None if self.tracer is NO_TRACER else self.tracer
+        self.services = Services(tracer, self.permits, self.caller_tokens)
 
     def serves(self, key: TaskKey) -> bool:
         """Return whether the task belongs to this swarm; a store may contain tasks of other swarms."""

@@ -329,6 +329,8 @@ class AgentCore:
             history.
         guards: judge what it says and does, after those of the swarm (`SwarmCore.guards_of`).
         skills: what it may read, besides their names and descriptions in its prompt.
+        discovers: whether it may look for other swarms, which happens outside of the task.
+        runs_calls: whether the engine runs any of its calls, as those of actions.
     """
 
     function: AgentFunction
@@ -351,6 +353,13 @@ class AgentCore:
     copies: int = 0
     guards: Guards = ()
     skills: Skills = ()
+    discovers: bool = field(init=False, repr=False, compare=False)
+    runs_calls: bool = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.discovers = self.enable_interswarm and self.can_complete_tasks  # type: ignore[misc]  # while it is made
+        reads_more = self.context is not None
+        self.runs_calls = bool(self.actions or self.tool_source or reads_more or self.discovers)  # type: ignore[misc]
 
     @property
     def model(self) -> str | None:
@@ -381,11 +390,11 @@ class AgentCore:
             raise _useless(step)
         output = await step
         match output:
-            case (str() | None as text, list() | tuple() as calls):
+            case (str() | None as text, [*calls]):
                 for call in calls:
                     if not isinstance(call, AgentToolCall):
                         raise _useless(output)
-                return text, [*calls]
+                return text, calls
         raise _useless(output)
 
 

@@ -51,9 +51,9 @@ class Waits:
     @property
     def see_at(self) -> float | None:
         """When calls are to be cancelled or asked about, in seconds since the epoch; None for never."""
-        if self.cancel_at is None or self.poll_at is None:
-            return self.poll_at if self.cancel_at is None else self.cancel_at
-        return min(self.cancel_at, self.poll_at)
+        if self.poll_at is None:
+            return self.cancel_at
+        return self.poll_at if self.cancel_at is None else min(self.cancel_at, self.poll_at)
 
     @property
     def open_calls(self) -> int:
