@@ -38,13 +38,18 @@ from mail.mail2.records import (
 )
 from mail.mail2.webhooks import Webhooks
 
-OTHER_HOST = "mail to other hosts can't be sent from here"
 logger = logging.getLogger(__name__)
+
+OTHER_HOST = "mail to other hosts can't be sent from here"
+NESTED = "a list that is a member of a list gets no mail"
 
 Take = Callable[[Message, str], Awaitable[str]]
 """Gives a message to an agent of the swarm, by its local address; returns why it can't, or an empty text."""
 
-NESTED = "a list that is a member of a list gets no mail"
+
+async def no_agents(_message: Message, _agent: str) -> str:
+    """Refuse a message, as this host has no swarm."""
+    return "this host has no swarm"
 
 
 @value
@@ -142,7 +147,7 @@ class Deliveries:
                 raise StoreUnavailable("the thread was changed at the same time")
         return ()
 
-    async def finish(self, message_id: str, take: Take) -> list[str]:
+    async def finish(self, message_id: str, take: Take = no_agents) -> list[str]:
         """File what is left of a delivery; return the names of the calls of webhooks that have to be made then.
 
         `take` gives a message to an agent of the swarm.
@@ -167,7 +172,7 @@ class Deliveries:
                 continue
             chunk, left = self._split(work.left)
             rest = replace(work, left=left).text if left or work.agents or work.tasks else None
-            writes = [*self._entries(message, work.received_at, chunk), Write(row, rest, found[row])]
+            writes = [*self._entries(message, self._stamps.now(), chunk), Write(row, rest, found[row])]
             place = (box("outbox", work.outbox), message_id)
             sent = (
                 (await self._rows.read(place)).get(place)

@@ -14,10 +14,11 @@ from mail.errors import MAILError, NotFound
 from mail.mail2 import WORK
 from mail.mail2.accounts import Accounts
 from mail.mail2.agents import Agents
+from mail.mail2.arrivals import Cursor, Reader
 from mail.mail2.boxes import Boxes
-from mail.mail2.delivery import Deliveries
+from mail.mail2.delivery import Deliveries, no_agents
 from mail.mail2.lists import Lists
-from mail.mail2.records import Message, Purge, Stamps, Work
+from mail.mail2.records import Account, Purge, Stamps, Work
 from mail.mail2.swarms import Swarms
 from mail.mail2.tasks import SUBMISSIONS_PER_HOUR, Tasks
 from mail.mail2.webhooks import Sender, Webhooks
@@ -27,8 +28,6 @@ SWEEP_SECONDS = 10.0
 
 SOON_SECONDS = 60.0
 """Work that is due within so many seconds is waited for; a sweep finds the rest."""
-
-NO_AGENTS = "this host has no swarm"
 
 NAME = ("mail2:host", "name")
 """The row with the name of the host, for functions that no request names it to."""
@@ -86,11 +85,21 @@ class MailHost:
             rows, clock, stamps, self.accounts, self.lists, self.webhooks, host, self.agents
         )
         self.tasks = None if runtime is None else self._make_tasks(runtime, per_hour)
+        self._stamps = stamps
         self._clock = clock
         self._wake = wake
         self._in_background = in_background and wake is None
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweeping: asyncio.Task[None] | None = None
+
+    async def follow(self, account: Account, cursor: str | None) -> Reader:
+        """Return a reader of what comes to an inbox after a cursor, or from now on. Raises BadRequest."""
+        if cursor is not None:
+            return Reader(self._rows, account.box, Cursor.parse(cursor))
+        reader = Reader(self._rows, account.box, Cursor(self._stamps.now()))
+        while await reader.next():
+            pass  # that was there before
+        return reader
 
     async def begin(self, name: str) -> None:
         """Take up work that this process has just noted, if it is there: now, behind the request, or elsewhere."""
@@ -153,7 +162,9 @@ class MailHost:
             return
         match Work.read(text).work:
             case "deliver":
-                for event_id in await self.deliveries.finish(name, self._take):
+                for event_id in await self.deliveries.finish(
+                    name, no_agents if self.tasks is None else self.tasks.take
+                ):
                     await self.begin(event_id)
             case "purge":
                 await self.boxes.purge(Purge.read(text))
@@ -169,9 +180,6 @@ class MailHost:
     def _make_tasks(self, runtime: Runtime, per_hour: int) -> Tasks:
         posted = (self.agents, self.lists, self.deliveries, self.host, self.begin)
         return Tasks(self._rows, runtime, *posted, per_hour)
-
-    async def _take(self, message: Message, agent: str) -> str:
-        return NO_AGENTS if self.tasks is None else await self.tasks.take(message, agent)
 
     async def _try_later(self, name: str, seconds: float) -> None:
         await asyncio.sleep(seconds)

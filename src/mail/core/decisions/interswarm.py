@@ -170,7 +170,7 @@ def note_delivery(
     draft, peer = _end_delivery(task, swarm, turn, clock)
     _reached(draft, peer, turn.entry)
     if member_of(peer) is not None:
-        draft.peers[peer] = replace(draft.peers[peer], has_task=True)
+        draft.peers = {**draft.peers, peer: replace(draft.peers[peer], has_task=True)}
     elif not goes_back(task, peer):
         contributor = runner if runner is not None and _is_of(runner, peer) else f"swarm:{swarm.name}@{peer}"
         draft.contributors = tuple(dict.fromkeys((*task.contributors, contributor)))
