@@ -573,7 +573,7 @@ NUMBER_OF_LAYER = {
 }
 """What stands for the parameters of the identity provider: each of their values makes another version of the layer."""
 
-TOGETHER = 190
+TOGETHER = 182
 """How many characters these may have, by docs/deploy.md."""
 
 

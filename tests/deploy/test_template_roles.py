@@ -60,6 +60,7 @@ WRITERS = {
     Kind.IDEMPOTENCY_KEY: DOORS,
     Kind.PERMITS: {"TurnRole"},
     Kind.SWARM_VERSION: DOORS | {"TurnRole", *BEGINNERS},
+    Kind.SWARM_DRAFT: SETTERS,
     Kind.HOLD: {"TasksRole", "StreamRole"},
     Kind.CALLER_DELETION: {"TasksRole", "StreamRole", "SweeperRole"},
     Kind.DELETED_TASK: DOORS | {"SweeperRole"},
@@ -79,6 +80,7 @@ READERS = {
     Kind.IDEMPOTENCY_KEY: DOORS,
     Kind.PERMITS: {"TurnRole"},
     Kind.SWARM_VERSION: HTTP | QUEUES,
+    Kind.SWARM_DRAFT: {"TasksRole", *SETTERS},  # forks may try one
     Kind.HOLD: DOORS | {"TasksRole", "SweeperRole"},
     Kind.CALLER_DELETION: {"TasksRole", "StreamRole", "SweeperRole"},
     Kind.DELETED_TASK: DOORS,
@@ -87,6 +89,7 @@ READERS = {
     Kind.CALLER_TOKEN: {"TurnRole"},
 }
 LISTERS = {
+    Kind.SWARM_DRAFT: SETTERS,
     Kind.TOKEN: ISSUERS | {"SweeperRole"},
     Kind.HOLD: {"TasksRole", "StreamRole", "SweeperRole"},
     Kind.CALLER_DELETION: {"SweeperRole", "StreamRole"},
@@ -96,6 +99,7 @@ LISTERS = {
     Kind.AUDIT: ISSUERS,
 }
 ERASERS = {
+    Kind.SWARM_DRAFT: SETTERS,
     Kind.TOKEN: ISSUERS | {"SweeperRole"},
     Kind.SIGN_IN_LINK: ISSUERS,
     Kind.PEER: REGISTRARS,

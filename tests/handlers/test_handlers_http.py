@@ -18,6 +18,7 @@ from mail.local_aws.deployment import read_template
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(64)
 NIGHTLY = {"name": "nightly", "cron": "0 3 * * *", "body": "2**10"}
 LOADED = {"json": json.dumps({"name": "example-no-proxy"})}
+DRAFT = {"agents": {"supervisor": {"system": "Be brief."}}}
 
 DOMAIN = "a1b2c3d4e5.execute-api.us-east-1.amazonaws.com"
 """The domain of the HTTP API in sample events."""
@@ -90,6 +91,9 @@ ROUTES: dict[str, list[Route]] = {
             ("POST", "/swarms/load", LOADED),
             ("DELETE", "/swarms/gamma", None),
         ),
+        *(("GET", "/drafts", None), ("POST", "/drafts/short", DRAFT), ("GET", "/drafts/short", None)),
+        *(("POST", "/drafts/short/publish", None), ("DELETE", "/drafts/short/publish", None)),
+        ("DELETE", "/drafts/short", None),
     ],
     "Mail2": [
         *(("GET", "/v2", None), ("GET", "/v2/health", None), ("GET", "/v2/auth/whoami", None)),

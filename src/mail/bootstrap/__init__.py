@@ -185,6 +185,7 @@ def aws(
         clock,
         bucket=config.bucket,
         retention_days=config.retention_days,
+        keeps_latest=config.server.storage.keep == "latest",
         turn_queues=config.turn_queues,
         outbound_queue=config.outbound_queue,
     )

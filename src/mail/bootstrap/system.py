@@ -168,6 +168,7 @@ class System[Q: TurnQueue]:
             versions=Versions(backend.documents, clock, retention=retention),
             documents=self.documents,
             retention=retention,
+            keeps_latest=config.storage.keep == "latest",
         )
         self.entry = entry
         self.on_unfinished: Callable[[int], object] | None = None

@@ -99,6 +99,7 @@ async def fork(session: Session, given: Namespace) -> None:
         given.at,
         run=given.run,
         actions=given.actions,
+        draft=given.draft,
         idempotency_key=given.idempotency_key,
     )
     session.memory.add_task(forked["task_id"])
@@ -407,6 +408,11 @@ COMMANDS = (
                 type=click.Choice(["run", "ask", "refuse"]),
                 help="Whether actions that are not read-only run, wait for your approval, or are refused. "
                 "[default: as in the task; run if it is not a fork]",
+            ),
+            option(
+                "--draft",
+                metavar="NAME",
+                help="Run the fork on a draft of the swarm. See mail draft list.",
             ),
             option(
                 "-m",

@@ -70,6 +70,7 @@ _VARIABLES: Mapping[str, tuple[str, ...]] = {
     "MAIL_CONNECTIONS_PER_ADDRESS": ("connections", "per_address"),
     **{f"MAIL_{key.upper()}": ("connections", key) for key in _CONNECTIONS},
     "MAIL_RETENTION_DAYS": ("storage", "retention_days"),
+    "MAIL_KEEP": ("storage", "keep"),
     "MAIL_METRICS": ("telemetry", "metrics"),
     "MAIL_TRACES": ("telemetry", "traces"),
     "MAIL_LOG_FORMAT": ("telemetry", "log_format"),

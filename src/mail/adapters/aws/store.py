@@ -92,6 +92,7 @@ class DynamoDBStore:
     Args:
         blobs: stores texts that are too large for the table; without it, such changes raise PayloadTooLarge.
         retention_days: days after which items are deleted; those of a task, after it was open last.
+        keeps_latest: whether the last answer of a task that has ended is kept, and what its agents need to continue it.
 
     Attributes:
         live: carries live events through the table.
@@ -104,12 +105,13 @@ class DynamoDBStore:
         *,
         blobs: Blobs | None = None,
         retention_days: int | None = None,
+        keeps_latest: bool = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._table = DynamoDBTable(client, table)
         self._blobs = blobs
         seconds = None if retention_days is None else retention_days * SECONDS_PER_DAY
-        self._retention = Retention(self._table, blobs, clock, seconds)
+        self._retention = Retention(self._table, blobs, clock, seconds, keeps_latest=keeps_latest)
         self._clock = clock
         self._reader = TaskReader(self._table, blobs, clock)
         self.live = DynamoDBLive(self._table, clock)
@@ -277,12 +279,15 @@ class DynamoDBStore:
                 with suppress(TextGone):  # its state is deleted after its asks
                     await self._delete_asks(await self._reader.task(item))
             await self._delete_items(name)
-        await self._retention.keep(due, until)
-        now = self._reader.now()
-        if self._retention.is_limited and now >= self._held_at + HELD_SECONDS:
-            self._held_at = now
-            async for held in self._index.held():
-                await self._retention.keep(held, until)
+        held, now = set[TaskKey](), self._reader.now()
+        looks = self._retention.is_limited and now >= self._held_at + HELD_SECONDS
+        if looks or any(self._retention.drops_past(task) for task, _ in due):
+            async for some in self._index.held():
+                held.update(task.key for task, _ in some)
+                if looks:
+                    await self._retention.keep(some, until, are_held=True)
+            self._held_at = now if looks else self._held_at
+        await self._retention.keep([each for each in due if each[0].key not in held], until)
         return [DueTask(task, decode_leases(item)) for task, item in due]
 
     async def delete(self, task: Task) -> None:

@@ -15,7 +15,7 @@ import asyncio
 import logging
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
@@ -333,7 +333,7 @@ class SearchIndex:
         is_complete = await self._behind.catch_up()
         return await self._call(lambda files: files.find(instance, search, limit, cursor)), is_complete
 
-    async def forget(self, rows: Sequence[int]) -> None:
+    async def forget(self, rows: Collection[int]) -> None:
         """Delete what is here of tasks that are deleted; other tasks may have these rows by now."""
         self._is_scrubbed = False
         for row in rows:

@@ -137,6 +137,8 @@ def _facts(view: TaskView, output: Output) -> Iterator[tuple[str, str]]:
         yield "entrypoint", view.entrypoint
     if view.steps is not None:
         yield "steps", f"{view.steps} of {view.max_steps}, in generation {view.generation}"
+    if view.events and view.events[0].id not in (None, "1"):
+        yield "events", f"from {view.events[0].id} on; what was before has been deleted, as it was old"
     if view.task_message_queue:
         yield "mail", counted(len(view.task_message_queue), "waiting message")
     if view.dead_letters:

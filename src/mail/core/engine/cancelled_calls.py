@@ -31,7 +31,7 @@ from mail.core.task.live import LiveEvent
 from mail.core.task.swarm import ToolSource
 from mail.core.task.task import Task
 from mail.core.task.waits import MOST_ENDED, Wait
-from mail.core.turns.context import TURN, TurnContext, lend_time_limit
+from mail.core.turns.context import TURN, CurrentCall, TurnContext, lend_time_limit
 
 CALLS_AT_ONCE = 20
 """How many calls are cancelled, and how many asked about, under one lease.
@@ -61,7 +61,7 @@ class CancelledCalls(LeasedTurn):
     def __init__(self, turn: WebhookClaim, wiring: Wiring, live: LiveHub) -> None:
         super().__init__(turn, wiring.swarm, wiring.store, wiring.clock)
         self._live = live
-        self._caller_tokens = wiring.caller_tokens
+        self._services = wiring.services
         self._files = wiring.caller_files.for_task(turn.task.key)
 
     async def run(self, seconds: float) -> TaskChange | None:
@@ -199,11 +199,9 @@ class CancelledCalls(LeasedTurn):
                 agent=call.agent,
                 caller=key.instance,
                 deadline=end,
-                call_id=call.call_id,
-                call_place=call.digest,
-                call_key=call.key,
+                call=CurrentCall(id=call.call_id, place=call.digest, key=call.key),
                 traceparent=self.turn.task.traceparent,
-                caller_tokens=self._caller_tokens,
+                services=self._services,
                 files=files,
             )
         )
