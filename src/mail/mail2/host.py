@@ -12,10 +12,11 @@ from mail.core.task.rows import Rows, Write
 from mail.errors import MAILError, NotFound
 from mail.mail2 import WORK
 from mail.mail2.accounts import Accounts
+from mail.mail2.arrivals import Cursor, Reader
 from mail.mail2.boxes import Boxes
 from mail.mail2.delivery import Deliveries
 from mail.mail2.lists import Lists
-from mail.mail2.records import Purge, Stamps, Work
+from mail.mail2.records import Account, Purge, Stamps, Work
 from mail.mail2.swarms import Swarms
 from mail.mail2.webhooks import Sender, Webhooks
 
@@ -73,11 +74,21 @@ class MailHost:
         self.webhooks = Webhooks(rows, clock, stamps, sender, host)
         self.deliveries = Deliveries(rows, clock, stamps, self.accounts, self.lists, self.webhooks, host)
         self._rows = rows
+        self._stamps = stamps
         self._clock = clock
         self._wake = wake
         self._in_background = in_background and wake is None
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweeping: asyncio.Task[None] | None = None
+
+    async def follow(self, account: Account, cursor: str | None) -> Reader:
+        """Return a reader of what comes to an inbox after a cursor, or from now on. Raises BadRequest."""
+        if cursor is not None:
+            return Reader(self._rows, account.box, Cursor.parse(cursor))
+        reader = Reader(self._rows, account.box, Cursor(self._stamps.now()))
+        while await reader.next():
+            pass  # that was there before
+        return reader
 
     async def begin(self, name: str) -> None:
         """Take up work that this process has just noted, if it is there: now, behind the request, or elsewhere."""

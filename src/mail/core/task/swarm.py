@@ -29,7 +29,7 @@ from mail.core.task.approvals import MOST_REVIEWERS_IN_ALL, Approval
 from mail.core.task.callbacks import LONGEST_WAIT, CallResult, Later, Polled
 from mail.core.task.context import Context
 from mail.core.task.failing_calls import FAILING_CALL_LIMIT
-from mail.core.task.guards import MAX_GUARDS, Guard, Guards, judges
+from mail.core.task.guards import MAX_GUARDS, Guard, Guards
 from mail.core.task.mailboxes import agent_of, copies_of
 from mail.core.task.permits import ModelLimits
 from mail.core.task.skills import Skill, Skills
@@ -609,12 +609,6 @@ class SwarmCore:
         if len(guards) > MAX_GUARDS or len({*names}) < len(names):
             raise ConfigurationError(
                 f"{where}: there may be {MAX_GUARDS} guards, with different names; these are {', '.join(names)}"
-            )
-        later = [name for name in agent.actions if self.actions[name].finish_within is not None]
-        if later and judges(guards, frozenset({"result"})):
-            raise ConfigurationError(
-                f"{where}: guards can't judge results that come later; take the action {later[0]!r} from this agent, "
-                "or the guards on results"
             )
 
 

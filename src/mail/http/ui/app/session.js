@@ -259,8 +259,7 @@ export class Session extends Store {
 
   /** Add the events that follow on the last one; others have come before. The first ones may have been deleted. */
   #add(events) {
-    for (const event of events)
-      if (!this.events.length || event.seq === this.last + 1) this.events.push(event);
+    for (const event of events) if (!this.events.length || event.seq === this.last + 1) this.events.push(event);
     this.changed();
   }
 
