@@ -125,6 +125,7 @@ CREATE TABLE mail.searched (
     cost double precision NOT NULL
 );
 CREATE INDEX searched_as_updated ON mail.searched (instance, updated, born);
+CREATE INDEX searched_by_status ON mail.searched (instance, status, updated, born);
 CREATE TABLE mail.texts (
     task uuid NOT NULL,
     part integer NOT NULL,

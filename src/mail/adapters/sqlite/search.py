@@ -77,6 +77,7 @@ CREATE TABLE tasks (
     cost REAL NOT NULL
 );
 CREATE INDEX tasks_as_updated ON tasks (instance, updated, id);
+CREATE INDEX tasks_by_status ON tasks (instance, status, updated, id);
 CREATE VIRTUAL TABLE texts USING fts5(text, tokenize = 'trigram case_sensitive 1', detail = none);
 CREATE VIRTUAL TABLE grams USING fts5vocab(texts, row);
 CREATE TABLE unscrubbed (id INTEGER PRIMARY KEY);
@@ -134,23 +135,27 @@ class Files:
         if self._owns:
             self.database.close()
 
-    def compare(self, after: int) -> tuple[list[int], int]:
-        """Return which of the next tasks behind a row differ in both files, and the last of those compared."""
+    def compare(self, before: int) -> tuple[list[int], int]:
+        """Return which of the last tasks before a row differ in both files, and the first of those compared; 0 for all.
+
+        So the newest are written first.
+        """
         stored = self.database.execute(
             "SELECT id, instance, task_id, (SELECT c.id FROM commits AS c WHERE c.id > (tasks.id << 32)"
             " AND c.id < ((tasks.id + 1) << 32) - 2147483648 ORDER BY c.id DESC LIMIT 1) FROM tasks"
-            " WHERE id > ? ORDER BY id LIMIT ?",
-            (after, COMPARED_AT_ONCE),
+            " WHERE id < ? ORDER BY id DESC LIMIT ?",
+            (before, COMPARED_AT_ONCE),
         ).fetchall()
-        last = stored[-1][0] if len(stored) == COMPARED_AT_ONCE else LAST_ROW
+        first = stored[-1][0] if len(stored) == COMPARED_AT_ONCE else 0
         present = {row: key_and_commit for row, *key_and_commit in stored}
         known = {
             row: [instance, task_id, commit_id(row, seq)]
             for row, instance, task_id, seq in self.index.execute(
-                "SELECT id, instance, task_id, seq FROM tasks WHERE id > ? AND id <= ?", (after, last)
+                "SELECT id, instance, task_id, seq FROM tasks WHERE id < ? AND id >= ?", (before, first)
             )
         }
-        return [row for row in present.keys() | known.keys() if present.get(row) != known.get(row)], last
+        rows = sorted(present.keys() | known.keys(), reverse=True)
+        return [row for row in rows if present.get(row) != known.get(row)], first
 
     def write(self, rows: Sequence[int], *, seconds: float = WORK_SECONDS) -> int:
         """Write what is new in tasks, or gone, until so many seconds have passed; return in how many."""
@@ -314,7 +319,7 @@ class SearchIndex:
         self._memory = database.connection if database.path == IN_MEMORY else None
         self._files: Files | None = None
         self._thread: ThreadPoolExecutor | None = None
-        self._compared = 0  # the last row that was compared
+        self._compared = LAST_ROW  # the first row that was compared
         self._behind = Behind(self._write, self._compare, is_lazy=self._memory is not None)
         self.note = self._behind.note
         self._is_scrubbed = False  # an earlier process may have left something
@@ -324,7 +329,7 @@ class SearchIndex:
 
     async def _compare(self) -> tuple[list[int], bool]:
         differing, self._compared = await self._call(lambda files: files.compare(self._compared))
-        return differing, self._compared < LAST_ROW
+        return differing, self._compared > 0
 
     async def find(
         self, instance: str, search: Search, *, limit: int, cursor: str | None
@@ -379,9 +384,9 @@ def rebuild(path: str) -> int:
     """Make the index of a database again; return the number of its tasks."""
     with closing(Files(path)) as files:
         files.clear()
-        after = 0
-        while after < LAST_ROW:
-            rows, after = files.compare(after)
+        before = LAST_ROW
+        while before > 0:
+            rows, before = files.compare(before)
             while rows:
                 rows = rows[files.write(rows, seconds=1.0) :]
         ((count,),) = files.index.execute("SELECT count(*) FROM tasks")

@@ -175,17 +175,25 @@ export async function taskAt(id, at) {
   return record;
 }
 
-/** Return a page of tasks, newest first, and the cursor of the next one. */
-export async function tasks({ cursor, status, limit = 20 } = {}) {
+/**
+ * Return a page of the tasks that have the words of `search`, the cursor of the next page, what was `searched`, and the
+ * time by which they are in `order`, the latest first: a server without an index has them as they began.
+ */
+export async function tasks({ cursor, status, search, limit = 20 } = {}) {
   const response = await request("GET", "tasks", {
-    query: { cursor, status, limit, fields: "summary" },
+    query: { cursor, status, limit, fields: "summary", q: search || " " }, // an empty parameter would be left out
     signal: AbortSignal.timeout(TIMEOUT),
   });
   // An object's members lose their order where ids look like numbers.
   const records = Object.values(await response.json());
-  records.sort((a, b) => Date.parse(b.start_time) - Date.parse(a.start_time));
-  return { records, cursor: response.headers.get("X-Next-Cursor") };
+  const searched = response.headers.get("X-Searched");
+  const order = searched === "titles" ? "start_time" : "updated";
+  records.sort(byLatest(order));
+  return { records, cursor: response.headers.get("X-Next-Cursor"), searched, order };
 }
+
+/** Return what sorts records by a time, the latest first. */
+export const byLatest = (time) => (a, b) => Date.parse(b[time]) - Date.parse(a[time]);
 
 /** Return a new key for a request that may be sent again without being accepted twice. */
 export const newKey = () =>
@@ -210,6 +218,9 @@ export async function send(message, { key } = {}) {
   const response = await request("POST", "message", { body: message, headers });
   return (await response.json()).task_id ?? decodeURIComponent(response.headers.get("X-Task-ID"));
 }
+
+/** Resume a paused task with what its calls wait for: results, or `approvals`. */
+export const resume = (id, kwargs) => send({ body: "", task_id: id, resume_from: "breakpoint_tool_call", kwargs });
 
 /** Upload a `File` of the browser; returns the reference that messages have of it. */
 export async function upload(file) {
