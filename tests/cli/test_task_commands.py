@@ -145,7 +145,7 @@ def test_watch_shows_what_happens_while_it_happens(waiting: ServerProcess, tmp_p
         terminal.expect("hello")
         assert "task_complete" not in terminal.shown
         (waiting.folder / "go").touch()
-        terminal.expect("Answer: gone")
+        terminal.expect("Answer:\ngone")
         assert terminal.end() == 0
 
 

@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Self
 
 import httpx2
+from fastapi import Request
 
 from mail.core.task.documents import CallerRole
 from mail.core.task.rows import Rows
@@ -49,7 +50,7 @@ class Stage:
 
     async def __aenter__(self) -> Self:
         swarm = build_swarm({"supervisor": lambda _: [complete("42")]})
-        self.server = HTTPServer(swarm, mail_host=lambda: self.host)
+        self.server = HTTPServer(swarm, mail_host=self._host)
         await self._open.enter_async_context(self.server)
         self.host = self.another()
         return self
@@ -57,6 +58,9 @@ class Stage:
     async def __aexit__(self, *_error: object) -> None:
         await self.host.stop()
         await self._open.aclose()
+
+    async def _host(self, _request: Request) -> MailHost:
+        return self.host
 
     def another(self, rows: Rows | None = None, *, in_background: bool = False) -> MailHost:
         """The host in another process, which has its work done before it answers."""

@@ -28,7 +28,7 @@ from mail.core.engine.runtime import Runtime
 from mail.core.engine.telemetry import Observers
 from mail.core.engine.versions import Versions
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
-from mail.core.task.ports import TurnQueue
+from mail.core.task.ports import TurnQueue, look_at
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import ConfigurationError, TaskNotFound
@@ -87,6 +87,8 @@ class System[Q: TurnQueue]:
         on_unfinished: called by `stop` with the number of tasks that still run; None if nobody wants to know.
         stream_seconds: seconds after which a stream that its client can resume ends; None for no such limit.
         stream_url: the base URL of a function that streams, where this one can't.
+        serves_mail2: whether this process serves MAIL 2.0.
+        mail_name: the host in its addresses; empty for the domain by which the first request comes.
         base_url: the base URL of the API, where no server listens in this process.
         pause: seconds between two requests for permits of models; see `ModelPermits`.
         retention: seconds after which tasks are deleted in which nothing happens; None for never.
@@ -112,6 +114,8 @@ class System[Q: TurnQueue]:
         observers: Observers = (),
         stream_seconds: float | None = None,
         stream_url: str = "",
+        serves_mail2: bool = False,
+        mail_name: str = "",
         base_url: str = "",
         pause: float = PAUSE_SECONDS,
         retention: float | None = None,
@@ -127,6 +131,8 @@ class System[Q: TurnQueue]:
         self.webhooks = webhooks
         self.stream_seconds = stream_seconds
         self.stream_url = stream_url
+        self.serves_mail2 = serves_mail2
+        self._mail_name = mail_name
         self.issues_tokens = auth_endpoints is None
         limits, models = config.limits, {**swarm.model_limits, **config.models}
         self._caller_tokens = None if seal is None else self._keep_tokens(seal, swarm.name)
@@ -162,6 +168,7 @@ class System[Q: TurnQueue]:
             versions=Versions(backend.documents, clock, retention=retention),
             documents=self.documents,
             retention=retention,
+            keeps_latest=config.storage.keep == "latest",
         )
         self.entry = entry
         self.on_unfinished: Callable[[int], object] | None = None
@@ -189,20 +196,36 @@ class System[Q: TurnQueue]:
 
     @cached_property
     def mail_host(self) -> "MailHost":
-        """The host of MAIL 2.0, which works in the background while workers run; only with a router."""
+        """The host of MAIL 2.0, where its name is known; only with a router.
+
+        It works in the background while workers run. Functions have the function of deliveries work.
+        """
         from mail.mail2.host import MailHost
 
-        sender, host_name, works = self.webhooks, self.config.mail_host, self.is_working
+        sender, wake = self.webhooks, None if self.is_working else self._wake_mail
         assert self._rows is not None
         assert sender is not None
-        host = MailHost(self._rows, self.documents, self.clock, sender, host_name, in_background=works)
+        host = MailHost(self._rows, self.documents, self.clock, sender, self._mail_name, wake=wake)
         self._resources.push_async_callback(host.stop)
         return host
+
+    async def open_mail(self, domain: str = "") -> "MailHost":
+        """Return the host of MAIL 2.0, also if only the domain of the first request names it. Raises NotFound."""
+        if not self.is_working and "mail_host" not in vars(self):
+            from mail.mail2.host import settle_name
+
+            assert self._rows is not None
+            self._mail_name = await settle_name(self._rows, self._mail_name, domain)
+        return self.mail_host
+
+    async def _wake_mail(self, name: str, seconds: float) -> None:
+        at = self.clock.now().timestamp() + seconds if seconds else 0.0
+        await self.queue.publish([look_at(TaskKey(WORK, name), at)])
 
     async def resume_mail(self) -> None:
         """Resume what other processes have left of the delivery of MAIL 2.0, if there is any."""
         if self._rows is not None and await self._rows.find(WORK, "", limit=1):
-            await self.mail_host.resume()
+            await (await self.open_mail()).resume()
 
     @cached_property
     def _rows(self) -> "Rows | None":
@@ -312,11 +335,14 @@ class System[Q: TurnQueue]:
     ) -> None:
         """Run the next turn of a mailbox that a queue has woken, with the swarm that is served now.
 
-        Without a mailbox, look after the task, which is due. `seconds_left` returns how long this process will live, if
-        that is limited; see `Runtime.run_turn`.
+        Without a mailbox, look after the task, which is due, or do work of MAIL 2.0. `seconds_left` returns how long
+        this process will live, if that is limited; see `Runtime.run_turn`.
         """
         await self.served.refresh()
         if not mailbox:
+            if key.instance == WORK:
+                await (await self.open_mail()).work(key.task_id)
+                return
             with suppress(TaskNotFound):
                 await self.runtime.look_after(key)
             return

@@ -151,12 +151,15 @@ class StorageConfig(Table):
             table. Set as `auto`, a path, `sqlite:///path`, `none`, `postgresql://user:password@host/database` or `dynamodb://table`.
         synchronous: for SQLite; `normal` survives a crash of the process, `full` also a power loss.
         retention_days: days after which a task is deleted in which nothing happens; 0 for never.
+        keep: what is left of a task then: `nothing`, or its `latest`, which is its last answer and what its agents need
+            to continue it.
         audit_days: days after which entries of the audit are deleted; 0 for never.
     """
 
     database: Annotated[str, AfterValidator(read_database)] = AUTO
     synchronous: Literal["normal", "full"] = "normal"
     retention_days: int = Field(default=0, ge=0, le=36_500)
+    keep: Literal["nothing", "latest"] = "nothing"
     audit_days: int = Field(default=400, ge=0)
 
     @property

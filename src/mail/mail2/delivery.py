@@ -134,7 +134,7 @@ class Deliveries:
                 continue
             chunk, left = self._split(work.left)
             rest = replace(work, left=left).text if left or work.agents else None
-            writes = [*self._entries(message, work.received_at, chunk), Write(row, rest, found[row])]
+            writes = [*self._entries(message, self._stamps.now(), chunk), Write(row, rest, found[row])]
             place = (box("outbox", work.outbox), message_id)
             sent = (await self._rows.read(place)).get(place) if work.outbox and not left else None
             if sent is not None:

@@ -209,6 +209,10 @@ CREATE TABLE mail.swarm_versions (
     specification text NOT NULL,
     used text
 );
+CREATE TABLE mail.swarm_drafts (
+    name text COLLATE "C" PRIMARY KEY,
+    record text NOT NULL
+);
 CREATE TABLE mail.holds (
     name text COLLATE "C" PRIMARY KEY,
     record text NOT NULL

@@ -24,6 +24,7 @@ from mail.adapters.postgres.commit import (
     BEGIN_TASK,
     BEGIN_TASK_WITH_RECORDS,
     DELETE_TASK,
+    DROP_PAST,
     FIND_MAIL,
     FIND_WRITTEN,
     INHERIT,
@@ -43,6 +44,7 @@ from mail.adapters.shared.search import make_place
 from mail.adapters.shared.snapshots import (
     Waiting,
     check_snapshot,
+    check_stored,
     decode_read,
     follow_mail,
     fork_slices,
@@ -222,7 +224,7 @@ class PostgresStore:
             if not row[0]:
                 raise Rollback(fork)
             copied = await (await connection.execute(INHERIT, values)).fetchone()
-            if copied != (sum(inherits.portions.values()),):
+            if copied != (True,):
                 raise gone
         return row
 
@@ -304,7 +306,11 @@ class PostgresStore:
             " LIMIT 1",
             at,
         )
-        return Commit(read_task(state), decode_events(events), decode_read(read))
+        commit = Commit(read_task(state), decode_events(events), decode_read(read))
+        if commit.events[0].seq > at:  # its first events may be in other rows
+            [first] = await self.read_events(key, limit=1)
+            check_stored(first, at)
+        return commit
 
     async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:
         await self._check_snapshot(key, at)
@@ -315,6 +321,7 @@ class PostgresStore:
         )
         task = read_task(state)
         [first] = await self.read_events(key, limit=1)
+        check_stored(first, at)
         waiting: Waiting = {}
         if any(map(sum, task.pending.values())):
             for begin in range(0, task.seq, SCANNED_AT_ONCE):
@@ -541,6 +548,8 @@ class PostgresStore:
 
 def _statement(change: TaskChange) -> LiteralString:
     """Return the statement that writes a change of a task that exists."""
+    if change.dropped is not None:
+        return DROP_PAST
     if not change.events:
         return AMEND_TASK
     return MOVE_TASK_WITH_RECORDS if change.has_records else MOVE_TASK

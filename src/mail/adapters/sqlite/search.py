@@ -15,7 +15,7 @@ import asyncio
 import logging
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
@@ -338,7 +338,7 @@ class SearchIndex:
         is_complete = await self._behind.catch_up()
         return await self._call(lambda files: files.find(instance, search, limit, cursor)), is_complete
 
-    async def forget(self, rows: Sequence[int]) -> None:
+    async def forget(self, rows: Collection[int]) -> None:
         """Delete what is here of tasks that are deleted; other tasks may have these rows by now."""
         self._is_scrubbed = False
         for row in rows:
@@ -367,17 +367,19 @@ class SearchIndex:
             raise unavailable(error) from error
 
     def close(self) -> None:
-        """Stop writing, and close the file."""
+        """Stop writing, and close the file; it may be closed already."""
         self._behind.close()
-        if self._thread is not None:
-            self._thread.submit(self._close)
-            self._thread.shutdown()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.submit(self._close)
+            thread.shutdown()
         else:
             self._close()
 
     def _close(self) -> None:
-        if self._files is not None:
-            self._files.close()
+        files, self._files = self._files, None
+        if files is not None:
+            files.close()
 
 
 def rebuild(path: str) -> int:

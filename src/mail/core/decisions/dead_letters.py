@@ -190,7 +190,7 @@ def _send_again(draft: Draft, letter: DeadLetter) -> int:
         peer = draft.peers.get(swarm) or Peer(
             agent=parse_agent_address(message.message.recipients[0].address)[0]
         )
-        draft.peers[swarm] = replace(peer, failures=0, retry_at=0.0)
+        draft.peers = {**draft.peers, swarm: replace(peer, failures=0, retry_at=0.0)}
         _await_peer(draft, message, swarm)
     return seq
 

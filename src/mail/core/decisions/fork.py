@@ -147,7 +147,7 @@ class _Fork:
         self._from = old
         self._mail = sorted(mail, key=attrgetter("seq"))
         self._swarm = swarm
-        self._draft = Draft(task, swarm, clock, is_new=True)
+        self._draft = Draft(task, swarm, clock)
         self._left_behind: defaultdict[str, dict[str, None]] = defaultdict(dict)
         """What each agent is notified of."""
 
@@ -178,7 +178,6 @@ class _Fork:
         for agent in filter(self._swarm.has, {**old.waits.calls, **old.waits.reminders}):
             self._leave(agent, f"what was to come to you later ({old.waits.of(agent)})")
         seqs = self._send_mail()
-        draft.inherit(replace(inherited, mail={new: old for old, new in seqs.items()}))
         self._keep_requests(seqs)
         draft.unread_questions = tuple(
             UnreadQuestion(mailbox=question.mailbox, seq=seqs[question.seq])
@@ -198,7 +197,8 @@ class _Fork:
                 "You will get no answer to that here; if it still matters, write again to somebody who can act on it.",
             )
         prevent_stall(draft)
-        return draft.seal()
+        mail = {new: old for old, new in seqs.items()}
+        return replace(draft.seal(), inherits=replace(inherited, mail=mail))
 
     def _not_run(self, agent: str) -> History:
         """Return the results of calls of the agent that were approved for the first task, and wait to be run there."""

@@ -172,7 +172,7 @@ def note_delivery(
         contributor = runner if runner is not None and _is_of(runner, peer) else f"swarm:{swarm.name}@{peer}"
         draft.contributors = tuple(dict.fromkeys((*task.contributors, contributor)))
         known = draft.peers.get(peer) or Peer(agent=EVERYONE)
-        draft.peers[peer] = replace(known, has_task=True, runner=contributor)
+        draft.peers = {**draft.peers, peer: replace(known, has_task=True, runner=contributor)}
     return draft, peer
 
 
@@ -227,13 +227,14 @@ def delayed(
         EventKind.INTERSWARM_MESSAGE_ERROR,
         f"can't reach swarm {peer}, and will try again in {seconds:g} s, until {format_time(until)}: {reason}",
     )
-    draft.peers[peer] = replace(
+    failed = replace(
         known,
         failures=known.failures + 1,
         retry_at=draft.time_in(seconds),
         retry_until=until,
         problem=reason[:PROBLEM_LENGTH],
     )
+    draft.peers = {**draft.peers, peer: failed}
     return draft.seal()
 
 
@@ -286,7 +287,7 @@ def _reached(draft: Draft, peer: str, entry: InboxEntry) -> None:
     if known is not None:
         is_end = known.end_message == entry.message.id
         end_message = "" if is_end else known.end_message
-        draft.peers[peer] = replace(
+        reached = replace(
             known,
             failures=0,
             retry_at=0.0,
@@ -296,6 +297,7 @@ def _reached(draft: Draft, peer: str, entry: InboxEntry) -> None:
             end_message=end_message,
             remote_tasks=() if is_end else known.remote_tasks,
         )
+        draft.peers = {**draft.peers, peer: reached}
 
 
 def _is_of(principal: str, swarm: str) -> bool:

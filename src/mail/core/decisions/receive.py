@@ -158,7 +158,7 @@ def begin(
         parent_swarm=message.source_swarm,
         hops=hops,
     )
-    draft = Draft(task, swarm, clock, is_new=True)
+    draft = Draft(task, swarm, clock)
     return _Reception(draft, message, is_new=True, entrypoints_only=entrypoints_only).decide()
 
 
@@ -256,7 +256,7 @@ class _Reception:
         else:
             self._dead_letter_answer()
         if peer.unanswered:
-            draft.peers[self.source] = replace(peer, unanswered=peer.unanswered - 1)
+            draft.peers = {**draft.peers, self.source: replace(peer, unanswered=peer.unanswered - 1)}
 
     def _answers_the_end(self, peer: Peer) -> bool:
         """Return whether a message only answers the notice that the task has ended.

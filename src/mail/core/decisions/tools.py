@@ -39,6 +39,7 @@ from mail.core.protocol.mail_tools import (
 from mail.core.protocol.message import MAILMessage, MAILRequest
 from mail.core.protocol.output_schema import fit
 from mail.core.task.callbacks import LONGEST_IN_WORDS, LONGEST_WAIT
+from mail.core.task.change import Turn
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.extras import AwaitExtra, Extra, TimerExtra
@@ -46,7 +47,7 @@ from mail.core.task.interswarm import SUBJECT_LENGTH, OpenRequest
 from mail.core.task.limits import ANSWER_SECONDS
 from mail.core.task.mailboxes import ALL_PEERS, agent_of, peer_mailbox
 from mail.core.task.swarm import AgentCore, FormResult
-from mail.core.task.task import TaskStatus, Transition
+from mail.core.task.task import ENDED, TaskStatus, Transition
 from mail.core.task.timers import MAX_TIMERS, MAX_TIMERS_IN_A_TURN, Timer
 from mail.errors import (
     ImproperResponseToUser,
@@ -74,7 +75,6 @@ class ToolExecutor:
 
     Attributes:
         name: its mailbox.
-        is_late: whether the task has been resumed since the turn began.
         forgets: whether the agent's last call ignored the broadcast it has read.
         acts: whether the turn ran actions; their results will wake the agent.
         reminders: the first of the agent, and those that it cancels, if it asks for them.
@@ -87,25 +87,27 @@ class ToolExecutor:
     def __init__(
         self,
         draft: Draft,
-        name: str,
+        turn: Turn,
         agent: AgentCore,
-        incoming: MAILMessage,
         reminders: Sequence[Timer] = (),
-        *,
-        is_late: bool,
     ) -> None:
         self.draft = draft
-        self.name = name
+        self.turn = turn
+        self.name = turn.mailbox
         self.agent = agent
-        self.incoming = incoming
-        self.is_late = is_late
+        self.incoming = turn.entry.message
         self.reminders = list(reminders)
         self._result = NOTHING
 
     @property
+    def is_late(self) -> bool:
+        """Whether the task has been resumed since the turn began."""
+        return self.turn.task.generation.number != self.draft.before.generation.number
+
+    @property
     def is_finished(self) -> bool:
         """Whether the task has ended, so that messages of agents are dropped."""
-        return self.draft.has_ended
+        return self.draft.status in ENDED
 
     def perform(self, result: FormResult) -> str:
         """Perform a tool and return its result. Raises AgentFault."""
@@ -433,7 +435,7 @@ class ToolExecutor:
             raise UnknownRecipient(f"{swarm!r} can't be the name of a swarm")
 
     def _require_reach(self, tool: MAILTool) -> None:
-        if not (self.agent.enable_interswarm and self.agent.can_complete_tasks):
+        if not self.agent.discovers:
             raise ToolCallFault(f"{tool.tool_name} is only for supervisors that may write to other swarms")
 
     def _require_broadcast(self, tool: MAILTool) -> None:

@@ -171,7 +171,7 @@ class Call(Runs):
         """Let a run be written; yield whenever there may be something to send."""
         yield
         is_typed = task.generation.output_schema is not None
-        progress, has_begun = Progress(task.task_id), False  # with its earlier runs
+        progress, has_begun = Progress(task.task_id, present=task.generation), False  # with its earlier runs
         if submitted is not None:
             progress = self.progress(task, of=submitted.seq)
         following = self.follow_live(self._key, progress, upto=task.seq, deltas=not is_typed)

@@ -79,13 +79,13 @@ def page() -> Asset:
     return Asset(content, MEDIA_TYPES[".html"], _etag(content))
 
 
-@router.get("/ui")
+@router.api_route("/ui", methods=["GET", "HEAD"])
 def get_page(request: Request) -> Response:
     """Return the page. Its links are relative, so that it works below any path."""
     return _answer(request, page(), HEADERS)
 
 
-@router.get("/ui/{name:path}")
+@router.api_route("/ui/{name:path}", methods=["GET", "HEAD"])
 def get_asset(request: Request, name: str) -> Response:
     """Return a file of the page."""
     folder, _, rest = name.partition("/")

@@ -244,8 +244,8 @@ export const cancelWait = (task, { kind, id }) =>
 export const deleteTask = (id) => request("DELETE", "task", { query: { task_id: id } });
 
 /** Make a new task that continues another task from an event (undefined: now); returns its id. */
-export const fork = async (id, at, { actions, run = false } = {}) =>
-  (await post("task/fork", { task_id: id, at, run, actions })).task_id;
+export const fork = async (id, at, { actions, draft, run = false } = {}) =>
+  (await post("task/fork", { task_id: id, at, run, actions, draft })).task_id;
 
 /** Process a task's dead letters again: the one of this event, or all. */
 export const redrive = (id, seq) => post("dead-letters/redrive", { task_id: id, seq });

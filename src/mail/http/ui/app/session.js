@@ -261,9 +261,9 @@ export class Session extends Store {
     this.record.calls = calls?.length ? calls : undefined;
   }
 
-  /** Add the events that follow on the last one; others have come before. */
+  /** Add the events that follow on the last one; others have come before. The first ones may have been deleted. */
   #add(events) {
-    for (const event of events) if (event.seq === this.last + 1) this.events.push(event);
+    for (const event of events) if (!this.events.length || event.seq === this.last + 1) this.events.push(event);
     this.changed();
   }
 
