@@ -119,7 +119,7 @@ CREATE TABLE mail.searched (
     instance text COLLATE "C" NOT NULL,
     born bigint NOT NULL,
     seq integer NOT NULL,
-    parts integer NOT NULL,
+    last_part integer NOT NULL,
     updated text COLLATE "C" NOT NULL,
     status text NOT NULL,
     cost double precision NOT NULL

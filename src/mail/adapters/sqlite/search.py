@@ -71,7 +71,7 @@ CREATE TABLE tasks (
     instance TEXT NOT NULL,
     task_id TEXT NOT NULL,
     seq INTEGER NOT NULL,
-    parts INTEGER NOT NULL,
+    last_part INTEGER NOT NULL,
     updated TEXT NOT NULL,
     status TEXT NOT NULL,
     cost REAL NOT NULL
@@ -85,7 +85,7 @@ PRAGMA user_version = {VERSION};
 """
 
 _HAS_WORD = (
-    " AND EXISTS (SELECT 1 FROM texts WHERE texts.rowid BETWEEN tasks.id * {parts} AND tasks.id * {parts} + {parts} - 1"
+    " AND EXISTS (SELECT 1 FROM texts WHERE texts.rowid BETWEEN tasks.id * {most} AND tasks.id * {most} + {most} - 1"
     " AND instr(texts.text, ?))"
 )
 
@@ -180,7 +180,7 @@ class Files:
             (*ids_of(row), row),
         ).fetchone()
         known = self.index.execute(
-            "SELECT instance, task_id, seq, parts FROM tasks WHERE id = ?", (row,)
+            "SELECT instance, task_id, seq, last_part FROM tasks WHERE id = ?", (row,)
         ).fetchone()
         if known is not None and (found is None or known[:2] != found[:2]):
             self.forget([row])
@@ -194,9 +194,9 @@ class Files:
         if known is not None and known[2] > task.seq:  # the database is an older copy
             self.forget([row])
             known = None
-        seq, parts = (0, 0) if known is None else known[2:]
+        seq, last_part = (0, 0) if known is None else known[2:]
         self._put(row * MOST_PARTS, head_of(task), is_new=known is None)
-        place = row * MOST_PARTS + max(parts, 1)
+        place = row * MOST_PARTS + max(last_part, 1)
         ((begun,),) = self.index.execute("SELECT text FROM texts WHERE rowid = ?", (place,)).fetchall() or [
             ("",)
         ]
@@ -210,14 +210,15 @@ class Files:
             texts += texts_of(events)
         written = 0
         for part in parts_of(begun, texts):
-            if parts + written < MOST_PARTS - 2:
-                self._put(place + written, part, is_new=written > 0 or not parts)
+            if last_part + written < MOST_PARTS - 2:
+                self._put(place + written, part, is_new=written > 0 or not last_part)
                 written += 1
-        values = (seq, max(parts, 1) + written - 1, task.updated, task.status, cost_of(task))
+        values = (seq, max(last_part, 1) + written - 1, task.updated, task.status, cost_of(task))
         self.index.execute(
-            "INSERT INTO tasks (id, instance, task_id, seq, parts, updated, status, cost)"
+            "INSERT INTO tasks (id, instance, task_id, seq, last_part, updated, status, cost)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET seq = excluded.seq,"
-            " parts = excluded.parts, updated = excluded.updated, status = excluded.status, cost = excluded.cost",
+            " last_part = excluded.last_part, updated = excluded.updated, status = excluded.status,"
+            " cost = excluded.cost",
             (row, *task.key, *values),
         )
         return seq >= task.seq
@@ -258,7 +259,7 @@ class Files:
             asked += " AND status = ?"
             values.append(search.status)
         for word in search.words:
-            asked += _HAS_WORD.format(parts=MOST_PARTS)
+            asked += _HAS_WORD.format(most=MOST_PARTS)
             values.append(word)
         source, few = "tasks", self._rarest(search.words)
         if few is not None:

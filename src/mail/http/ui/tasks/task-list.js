@@ -1,5 +1,5 @@
-// The caller's tasks, the last changed first, kept up to date while the page is visible; after failures, it is read less
-// often.
+// The caller's tasks, the last changed first, kept up to date while the page is visible; after failures, it is read
+// less often.
 
 import * as api from "../api/api.js";
 import { isVisible, pauseAfter } from "../app/poll.js";
