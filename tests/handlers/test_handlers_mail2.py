@@ -2,10 +2,13 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
+import httpx2
 from function_stage import Stage
 from test_handlers_http import DOMAIN, answer
+from url_stage import TIMEOUT, served
 
 from mail.adapters.aws.rows import DynamoDBRows
 from mail.core.task.rows import Rows
@@ -140,6 +143,23 @@ def test_mail_reaches_more_people_than_fit_into_the_transaction_of_its_sender(st
     ask(stage, "DELETE", "/admin/users/p0", admin)
     deliver(stage, *stage.deliveries())
     assert asyncio.run(rows_of(stage).find(WORK, "")) == []
+
+
+def test_the_inbox_is_a_stream_of_the_function_that_streams(stage: Stage, tmp_path: Path) -> None:
+    """It ends before its invocation does, and its client resumes it."""
+    admin = log_in(stage, f"admin:root@{DOMAIN}", stage.key("admin", "root"))
+    headers = {"Authorization": f"Bearer {admin}"}
+    with served(stage, "stream", tmp_path / "log") as url:
+        first = httpx2.get(f"{url}/v2/inbox/stream", headers=headers, timeout=TIMEOUT)
+        assert first.status_code == 200
+        begin, *rest = first.text.split("\r\n\r\n")
+        assert "event: ready" in begin
+        assert all("event: ping" in each for each in rest if each)
+        sent = send(stage, admin, f"admin:root@{DOMAIN}")
+        headers["Last-Event-ID"] = begin.partition("id: ")[2].partition("\r\n")[0]
+        second = httpx2.get(f"{url}/v2/inbox/stream", headers=headers, timeout=TIMEOUT).text
+        assert second.count("event: message") == 1
+        assert sent["message_id"] in second
 
 
 def test_a_lost_delivery_is_no_dead_letter(stage: Stage) -> None:

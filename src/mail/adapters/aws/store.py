@@ -6,7 +6,7 @@ nothing. Leases outlive the process that took them.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 from operator import attrgetter
@@ -41,6 +41,7 @@ from mail.adapters.aws.live import DynamoDBLive
 from mail.adapters.aws.reader import TaskReader
 from mail.adapters.aws.retention import Retention
 from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, key_of
+from mail.adapters.aws.waits import polls
 from mail.adapters.shared.snapshots import fork_slices
 from mail.adapters.shared.waiters import Waiters
 from mail.core.engine.watch import read_message
@@ -79,11 +80,6 @@ SECONDS_PER_COMMIT, LONGEST_WAIT = 0.015, 2.0
 
 HELD_SECONDS = 3600.0
 """Seconds between two looks at what is on hold, which must not expire."""
-
-FIRST_POLL = 0.05
-LONGEST_POLL = 1.0
-POLL_GROWTH = 1.5
-"""Seconds between two polls of a waiter. It sees commits of this process immediately."""
 
 
 class DynamoDBStore:
@@ -257,7 +253,7 @@ class DynamoDBStore:
     async def wait_for_response(self, key: TaskKey, generation: int, *, seconds: float) -> MAILMessage | None:
         response = await self.read_response(key, generation)
         if response is None:
-            async for _ in self._polls(self._endings, key, seconds):
+            async for _ in polls(partial(self._endings.wait, key), seconds):
                 response = await self._reader.response(key, generation)
                 if response is not None:
                     break
@@ -266,7 +262,7 @@ class DynamoDBStore:
     async def wait_for_change(self, key: TaskKey, *, after: int, seconds: float) -> int:
         seq = await self._seq(key)
         if seq <= after:
-            async for _ in self._polls(self._changes, key, seconds):
+            async for _ in polls(partial(self._changes.wait, key), seconds):
                 seq = await self._seq(key)
                 if seq > after:
                     break
@@ -462,15 +458,6 @@ class DynamoDBStore:
             await back_off(0, base=len(leases) * each, cap=LONGEST_WAIT)
             return VersionConflict()
         return VersionConflict(await self._reader.task(item))
-
-    async def _polls(self, waiters: Waiters, key: TaskKey, seconds: float) -> AsyncGenerator[None]:
-        """Yield whenever a waiter should poll: after commits of this process, at intervals, and at the end."""
-        loop = asyncio.get_running_loop()
-        end, pause = loop.time() + seconds, FIRST_POLL
-        while (remaining := end - loop.time()) > 0:
-            await waiters.wait(key, min(pause, remaining))
-            pause = min(pause * POLL_GROWTH, LONGEST_POLL)
-            yield
 
 
 def _first(waits: Sequence[Wait], limit: int) -> list[Wait]:

@@ -77,7 +77,7 @@ class PostgreSQL(Database):
             store=store,
             documents=PostgresDocuments(postgres),
             files=PostgresFiles(postgres, clock),
-            rows=lambda: PostgresRows(postgres),
+            rows=lambda: PostgresRows(postgres, notifier),
             queue=queue,
             live=live,
             start=start,
