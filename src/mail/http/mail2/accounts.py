@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, StringConstraints
 
 from mail.auth.keys import find_bearer
-from mail.errors import BadRequest, Unauthenticated
+from mail.errors import BadRequest, Conflict, Unauthenticated
 from mail.http.bodies import JSON
 from mail.http.mail2.access import Host, Own, make_routers
 from mail.http.service import address_of, service_of
@@ -173,6 +173,8 @@ def _manage(
 
     async def create(host: Host, body: new) -> JSON:  # type: ignore[valid-type]
         name, *swarm, password = body.model_dump().values()  # type: ignore[attr-defined]
+        if (key := Address(kind, name, "".join(swarm)).key) in host.agents.names():
+            raise Conflict(f"{key} is an agent of the swarm that runs on this server")
         return _account(host, kind, await host.accounts.create(kind, name, "".join(swarm), password))
 
     async def get(host: Host, name: Named) -> JSON:
