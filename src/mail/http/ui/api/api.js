@@ -133,16 +133,9 @@ export async function tasks({ cursor, status, search, limit = 20 } = {}) {
   return { records, cursor: response.headers.get("X-Next-Cursor"), searched, order };
 }
 
-<<<<<<< HEAD
 /** Return what sorts records by a time, the latest first. */
 export const byLatest = (time) => (a, b) => Date.parse(b[time]) - Date.parse(a[time]);
 
-/** Return a new key for a request that may be sent again without being accepted twice. */
-export const newKey = () =>
-  Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(36)).join("-");
-
-=======
->>>>>>> main
 /** The key of a message that may have to be sent again: it stays as long as the message does. */
 export class RetryKey {
   #message = "";
