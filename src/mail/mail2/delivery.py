@@ -24,6 +24,7 @@ from mail.mail2.lists import Lists
 from mail.mail2.records import (
     LEASE_SECONDS,
     MESSAGES,
+    REFERENCES,
     Account,
     Delivery,
     DraftRow,
@@ -123,6 +124,9 @@ class Deliveries:
             found = await self._rows.read(row, (MESSAGES, message_id))
             if row not in found:
                 return called
+            if (MESSAGES, message_id) not in found:  # all have deleted it
+                await self._rows.write([Write(row, None)])
+                return called
             work = Delivery.read(found[row])
             message = Message.read(found[MESSAGES, message_id])
             if not work.left:
@@ -155,7 +159,11 @@ class Deliveries:
             tuple(each for each in message.recipients if outbox or Address.parse(each).host == self._host)
         )
         received = message.sent_at if outbox else self._stamps.now()
-        writes = [Write((MESSAGES, message_id), message.text, PutIf.ABSENT)]
+        references = len(to.boxes) + bool(outbox)
+        writes = [
+            Write((MESSAGES, message_id), message.text, PutIf.ABSENT),
+            Write((REFERENCES, message_id), str(references), PutIf.ABSENT),
+        ]
         taken = 0
         if outbox:
             taken = 1
@@ -163,6 +171,7 @@ class Deliveries:
                 taken = 2
                 notice = self._notice(message, to.undelivered)
                 writes.append(Write((MESSAGES, notice.message_id), notice.text, PutIf.ABSENT))
+                writes.append(Write((REFERENCES, notice.message_id), "1", PutIf.ABSENT))
                 writes += self._entries(notice, notice.sent_at, (outbox,))
         chunk, left = self._split(to.boxes, taken)
         if outbox:
