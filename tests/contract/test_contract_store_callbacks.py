@@ -18,6 +18,7 @@ from mail.core.task.callbacks import LATER, CallResult, CallState, Later, LaterC
 from mail.core.task.change import TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
+from mail.core.task.guards import Act, Guard, Refuse, Ruling
 from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.core.task.task import Task, TaskStatus
 from mail.core.turns.context import current_context
@@ -36,6 +37,7 @@ class Server(MortalServer):
     idempotent: bool = False
     is_early: bool = False
     holds: bool = False
+    is_judged: bool = False
     tokens: list[str] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
 
@@ -48,7 +50,12 @@ class Server(MortalServer):
             heartbeat=DAY,
             on_cancel=self._cancel,
         )
-        return build_swarm({"chief": self._chief}, actions={"render": action})
+        guard = Guard(name="strict", function=self._judge, on=frozenset({"result"}))
+        guards = (guard,) if self.is_judged else ()
+        return build_swarm({"chief": self._chief}, actions={"render": action}, guards=guards)
+
+    async def _judge(self, _act: Act) -> Ruling:
+        return Refuse("not this one")
 
     def _chief(self, view: View) -> Any:
         if view.mail.body == "stop":
@@ -124,6 +131,35 @@ async def test_a_result_whose_commit_dies_can_be_sent_again(
     assert await server.answer() == "render: the film"
     events = [event.kind for event in await server.store.read_events(KEY)]
     assert events.count(EventKind.ACTION_COMPLETE) == 1
+
+
+@pytest.mark.soak(on=("moto", "postgres"))
+@pytest.mark.parametrize("fate", WRITES[:4], ids=lambda fate: f"{fate[1]} write {fate[0]}")
+@pytest.mark.parametrize("is_early", [False, True], ids=["later", "early"])
+async def test_a_result_is_judged_once_whenever_its_worker_dies(
+    adapter: StoreAdapter, fate: tuple[int, str], is_early: bool
+) -> None:
+    """It waits in the record of its call, which its task may not be committed to wait for yet."""
+    server = Server(adapter.store, FakeClock(), is_early=is_early, is_judged=True)
+    await server.begin()
+    server.restart(fate)
+    if not is_early:
+        for _ in range(2):
+            try:
+                await server.runtime.callbacks.finish(server.tokens[0], FILM)
+            except Died:
+                server.restart()
+    try:
+        await server.runtime.recover()
+        await server.work()
+    except Died:
+        pass
+    await server.take_over()
+    assert await server.answer() == "render: [refused: not this one]"
+    events = await server.store.read_events(KEY)
+    assert "the film" not in repr(events)
+    kinds = [event.kind for event in events]
+    assert kinds.count(EventKind.ACTION_COMPLETE) == kinds.count(EventKind.GUARD_DECISION) == 1
 
 
 async def test_a_result_that_comes_before_the_commit_is_found_by_it(adapter: StoreAdapter) -> None:

@@ -625,6 +625,7 @@ except TimeoutError:
 """
 
 
+@pytest.mark.soak
 def test_nothing_is_printed_when_a_script_ends_during_a_call(stub: LLMStub) -> None:
     """The thread of the swarm is in the middle of a call, or of loading litellm."""
     stub.script(*[FINE.but(delay=10.0)] * 6)

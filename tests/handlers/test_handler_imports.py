@@ -98,7 +98,7 @@ def test_handlers_without_http_load_no_framework() -> None:
     assert len(loaded) <= OURS_ALONE
 
 
-@pytest.mark.parametrize("name", ["turn", "message"])
+@pytest.mark.parametrize("name", [pytest.param("turn", marks=pytest.mark.soak), "message"])
 def test_only_turns_load_litellm_when_an_agent_needs_it(name: str, tmp_path: Path) -> None:
     agent = supervisor(
         "supervisor",

@@ -27,7 +27,7 @@ swarm = Swarm(Agent("lead", "Answer at length.", model="openai/gpt-5-mini", acti
 
 
 def test_another_prompt_is_tried_beside_the_first(
-    page: "Page", tmp_path: Path, shoot: "Callable[[str], Path]"
+    page: "Page", tmp_path: Path, shoot: "Callable[[str], None]"
 ) -> None:
     (tmp_path / "desk.py").write_text(DESK, encoding="utf-8")
     flags = ("--swarm-source", "python::desk:swarm", "--swarm-name", "desk")

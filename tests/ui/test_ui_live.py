@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from studio_server import StudioServer, callbacks
 if TYPE_CHECKING:
     from playwright.sync_api import Page, Request, Route
 
-Shoot = Callable[[str], Path]
+Shoot = Callable[[str], None]
 
 
 def test_who_works_and_what_is_written_are_live(page: "Page", studio: StudioServer, shoot: Shoot) -> None:

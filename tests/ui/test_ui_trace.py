@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -40,7 +39,7 @@ def trace(page: "Page", swarm: StudioServer) -> Iterator[Callable[..., None]]:
 
 
 def test_the_waterfall_and_its_inspector(
-    page: "Page", swarm: StudioServer, trace: Callable[..., None], shoot: Callable[[str], Path]
+    page: "Page", swarm: StudioServer, trace: Callable[..., None], shoot: Callable[[str], None]
 ) -> None:
     swarm.ask("find gold", role="admin", task_id="gold")
     trace("gold", role="admin")
@@ -125,7 +124,7 @@ def test_a_long_history_is_read_up_to_what_the_server_returns(
 
 
 def test_a_trace_grows_while_agents_work(
-    page: "Page", swarm: StudioServer, trace: Callable[..., None], shoot: Callable[[str], Path]
+    page: "Page", swarm: StudioServer, trace: Callable[..., None], shoot: Callable[[str], None]
 ) -> None:
     swarm.ask("please wait", task_id="live", wait=False)
     trace("live")
@@ -140,7 +139,7 @@ def test_a_trace_grows_while_agents_work(
 
 
 def test_time_travel(
-    page: "Page", swarm: StudioServer, trace: Callable[..., None], shoot: Callable[[str], Path]
+    page: "Page", swarm: StudioServer, trace: Callable[..., None], shoot: Callable[[str], None]
 ) -> None:
     swarm.ask("find gold", task_id="past")
     trace("past")
@@ -193,7 +192,7 @@ def test_time_travel(
 
 
 def test_a_message_is_edited_and_an_answer_made_again_where_they_are(
-    page: "Page", swarm: StudioServer, shoot: Callable[[str], Path]
+    page: "Page", swarm: StudioServer, shoot: Callable[[str], None]
 ) -> None:
     swarm.ask("find gold", task_id="edited")
     enter(page, swarm, "user", "task=edited")
@@ -210,6 +209,22 @@ def test_a_message_is_edited_and_an_answer_made_again_where_they_are(
     again = page.get_by_role("button", name="Answer again, in a fork")
     again.click()
     expect(page.get_by_text("Continues another task from its entry")).to_be_visible()
+    page.goto("about:blank")
+
+
+def test_costs_stay_on_a_small_laptop(
+    page: "Page", swarm: StudioServer, shoot: Callable[[str], None]
+) -> None:
+    swarm.ask("find gold", task_id="cost")
+    page.set_viewport_size({"width": 1024, "height": 768})
+    enter(page, swarm, "user", "task=cost&tab=trace")
+    row = page.get_by_role("option", name="asks worker")
+    expect(row.locator(".span-price")).to_contain_text("$0.012")
+    expect(row.locator(".span-price")).to_be_visible()
+    note = page.locator('[data-task="cost"] .fact-note')
+    expect(note).to_contain_text("$0.044")
+    assert note.evaluate("(it) => it.scrollWidth <= it.clientWidth"), "the cost is cut"
+    shoot("trace-1024")
     page.goto("about:blank")
 
 
@@ -296,7 +311,7 @@ def long_task(page: "Page") -> None:
 
 
 def test_thousands_of_entries_scroll(
-    page: "Page", swarm: StudioServer, trace: Callable[..., None], shoot: Callable[[str], Path]
+    page: "Page", swarm: StudioServer, trace: Callable[..., None], shoot: Callable[[str], None]
 ) -> None:
     swarm.ask("find gold", task_id="long")
     long_task(page)

@@ -80,7 +80,11 @@ page are between others, so that few Chromiums run at once.
 """
 
 
-TOGETHER = (r"tests/factories/", r"tests/ui/test_ui_[a-k]", r"tests/ui/test_ui_[l-z]")
+TOGETHER = (
+    r"tests/(factories/|http/test_http_openai_litellm)",
+    r"tests/ui/test_ui_[a-k]",
+    r"tests/ui/test_ui_[l-z]",
+)
 """Modules that one process runs, by what their ids match: they share a Chromium, or litellm, which takes seconds to
 import.
 """

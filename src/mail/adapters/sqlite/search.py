@@ -362,17 +362,19 @@ class SearchIndex:
             raise unavailable(error) from error
 
     def close(self) -> None:
-        """Stop writing, and close the file."""
+        """Stop writing, and close the file; it may be closed already."""
         self._behind.close()
-        if self._thread is not None:
-            self._thread.submit(self._close)
-            self._thread.shutdown()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.submit(self._close)
+            thread.shutdown()
         else:
             self._close()
 
     def _close(self) -> None:
-        if self._files is not None:
-            self._files.close()
+        files, self._files = self._files, None
+        if files is not None:
+            files.close()
 
 
 def rebuild(path: str) -> int:

@@ -467,7 +467,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         actions = ActionRunner(
             partial(self._action, agent),
             self._keep,
-            TurnCallbacks(self.turn, self._store, self._clock, self._wiring),
+            TurnCallbacks(self.turn, self._store, self._clock, self._wiring, are_judged=are_judged),
             sequential=agent.sequential,
             mode=ForkActions.RUN if self._approved is not None else self.turn.task.actions,
             shorten=None if self._window is None or are_judged else self._shorten,

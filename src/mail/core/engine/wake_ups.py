@@ -52,7 +52,8 @@ def after_turn(change: TaskChange) -> list[WakeUp]:
             touched.append(poll_mailbox(swarm))
     if change.task.webhooks:
         touched += map(hook_mailbox, called_by(change))
-    if change.task.waits.cancel_at == 0.0 or (change.waits and any(map(_is_polled, change.waits))):
+    waits = change.task.waits
+    if 0.0 in (waits.cancel_at, waits.poll_at) or (change.waits and any(map(_is_polled, change.waits))):
         touched.append(CANCELLED_CALLS)
     return wake_ups(change.task, dict.fromkeys(touched))
 

@@ -31,7 +31,8 @@ class Waits:
         warned: whether a supervisor knows that completing the task cancels them.
         cancel_at: when to see to what the end of the task has cancelled (`mail.core.engine.cancelled_calls`), in
             seconds since the epoch; None if that is done.
-        poll_at: when the first call is to be asked about whose result a server has; None if there is none.
+        poll_at: when the first call is to be asked about whose result a server has, and 0 if guards have a result to
+            judge; None if there is neither.
     """
 
     calls: Mapping[str, Mapping[str, int]] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, StringConstraints
 
 from mail.auth.keys import find_bearer
 from mail.core.task.audit import Act
-from mail.errors import BadRequest, Unauthenticated
+from mail.errors import BadRequest, Conflict, Unauthenticated
 from mail.http.audit import audited
 from mail.http.bodies import JSON
 from mail.http.mail2.access import Host, Own, caller_of, make_routers
@@ -192,6 +192,8 @@ def _manage(
         name, *swarm, password = body.model_dump().values()  # type: ignore[attr-defined]
         key = Address(kind, name, "".join(swarm)).key
         async with audited(request, caller_of(own), Act.CREATE_ACCOUNT, key):
+            if key in host.agents.names():
+                raise Conflict(f"{key} is an agent of the swarm that runs on this server")
             account = await host.accounts.create(kind, name, "".join(swarm), password)
         return _account(host, kind, account)
 
