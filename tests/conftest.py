@@ -3,13 +3,16 @@ models.
 """
 
 import gc
+import importlib
 import os
 import re
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -18,11 +21,6 @@ from support.processes import forkserver
 
 if TYPE_CHECKING:
     from support.services.llm_stub import LLMStub
-
-# A slow machine is not a bug: no deadline per example. In CI the examples are the same in every run.
-settings.register_profile("dev", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True)
-settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 # No test connects to the world: a client trusts one authority, as reading those of httpx2 takes 30 ms for each client.
 os.environ.setdefault("SSL_CERT_FILE", str(Path(__file__).parent / "support" / "processes" / "authority.pem"))
@@ -44,6 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if (worker := getattr(config, "workerinput", None)) is not None:
         config.stash[_SELECTED] = worker["tier"]
+        _set_hypothesis()
         return
     _check_markers(config)
     has_path = config.args_source is pytest.Config.ArgsSource.ARGS
@@ -53,6 +52,20 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[tiers.VARIABLE] = tier
         if tier != "fast" and getattr(config.option, "numprocesses", None):
             forkserver.share()
+    _set_hypothesis()
+
+
+def _set_hypothesis() -> None:
+    """Set how many examples a test without settings of its own tries; in CI they are the same in every run.
+
+    A slow machine is not a bug: there is no deadline per example.
+    """
+    examples = tiers.sized(fast=25, full=25, soak=100)
+    settings.register_profile("dev", deadline=None, max_examples=examples)
+    settings.register_profile(
+        "ci", deadline=None, max_examples=examples, derandomize=True, database=None, print_blob=True
+    )
+    settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 
 def _check_markers(config: pytest.Config) -> None:
@@ -69,7 +82,22 @@ def _check_markers(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: pytest.Item) -> None:
-    node.workerinput["tier"] = node.config.stash[_SELECTED]  # type: ignore[attr-defined]
+    tier, has_path = node.config.stash[_SELECTED], node.config.args_source is pytest.Config.ArgsSource.ARGS
+    node.workerinput |= {"tier": tier, "has_all": tier is not None and not has_path}  # type: ignore[attr-defined]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep modules in one process that share something dear (`tiers.TOGETHER`)."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return tiers.scope_of(nodeid)
+
+    return Scheduling(config, log)
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
@@ -89,12 +117,31 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         is_in = {item: tiers.is_in(tier, item) for item in items}
         config.hook.pytest_deselected(items=[item for item in items if not is_in[item]])
         items[:] = filter(is_in.__getitem__, items)
-        items.sort(key=lambda item: not item.nodeid.startswith(tiers.LONGEST))
+        items.sort(key=tiers.rank)
 
 
-def pytest_collection() -> None:
+def pytest_collection(session: pytest.Session) -> None:
     """Collect no garbage meanwhile: what is imported and collected stays."""
     gc.disable()
+    worker = getattr(session.config, "workerinput", {})
+    if worker.get("has_all"):
+        _import_modules(session.config, int(worker["workerid"].removeprefix("gw")) / worker["workercount"])
+
+
+def _import_modules(config: pytest.Config, begin: float) -> None:
+    """Import all modules of the tier, from another one on in each process.
+
+    pytest rewrites and compiles a module that is in no cache, and a fresh checkout has none: one process takes twenty
+    seconds for them all, and several that begin with the same one all do all of it.
+    """
+    paths = sorted((config.rootpath / "tests").glob("*/test_*.py"))
+    first = int(len(paths) * begin)
+    for path in (*paths[first:], *paths[:first]):
+        if not pytest_ignore_collect(path, config):
+            sys.path.insert(0, str(path.parent))
+            with suppress(Exception, pytest.skip.Exception):  # the collection reports it
+                importlib.import_module(path.stem)
+            del sys.path[0]
 
 
 def pytest_collection_finish() -> None:
@@ -140,3 +187,12 @@ def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(passwords, "N", 2)
     monkeypatch.setattr(passwords, "P", 1)
+
+
+@pytest.fixture
+def two_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what is due be in two partitions of DynamoDB's index: each sweep of a store asks for all of them."""
+    from mail.adapters.aws import index, items
+
+    for module in (index, items):
+        monkeypatch.setattr(module, "SHARDS", "08")

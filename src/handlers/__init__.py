@@ -1,6 +1,6 @@
 """The Lambda functions of `template.yaml`, one module each: translate the event, call, translate back.
 
-    root, health, whoami, status, message, tasks, task, threads, swarms, interswarm
+    root, health, whoami, status, message, tasks, task, threads, swarms, interswarm, mail2
                           routes behind the HTTP API (`http_api`)
     stream                all routes, streamed, behind a function URL (`function_url`)
     protocols             A2A, AG-UI, MCP and OpenAI's APIs, behind another one

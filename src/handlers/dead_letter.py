@@ -40,6 +40,9 @@ def _dead_letter(record: SQSRecord) -> None:
         logger.exception("discarded a message that is not a wake-up: %s", record.body)
         return
     key, mailbox = wake_up.key, wake_up.mailbox
+    if not mailbox:
+        logger.error("%s could not be looked after; a sweep tries it again", key)
+        return
     CURRENT_TASK.set(key.task_id)
     _loop.run_until_complete(_system.served.refresh())
     attempts = DELIVERY_RECEIVES if is_sent(mailbox) else RECEIVES

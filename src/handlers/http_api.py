@@ -34,6 +34,7 @@ def serve(*routers: APIRouter, all_routes: bool = False) -> Handler:
         time_left=_time_left,
         stream_url=system.stream_url,
         max_answer_bytes=MAX_ANSWER_BYTES,
+        domain_of=_domain_of,
         observers=(RequestMetrics(),),
     )
     app = EveryRoute(service, *routers) if all_routes else create_app(service, routers)
@@ -55,3 +56,8 @@ def _time_left(request: Request) -> float:
     """Return the seconds until Lambda ends this invocation."""
     milliseconds: int = request.scope["aws.context"].get_remaining_time_in_millis()
     return milliseconds / 1000
+
+
+def _domain_of(request: Request) -> str:
+    domain: str = request.scope["aws.event"]["requestContext"]["domainName"]
+    return domain

@@ -1,6 +1,6 @@
-"""`/swarms`: the registry of other swarms; and this server's own: `/swarm`, `/swarms/check`, `/load` and `/dump`."""
+"""`/swarms`: the registry of other swarms; and this server's own: `/swarm`, its drafts, check, load and dump."""
 
 from handlers.http_api import serve
-from mail.http.routes import registry, swarm
+from mail.http.routes import drafts, registry, swarm
 
-handler = serve(swarm.router, registry.router)
+handler = serve(swarm.router, drafts.router, registry.router)

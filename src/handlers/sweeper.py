@@ -28,6 +28,7 @@ async def _sweep() -> dict[str, int]:
     await _system.served.refresh()
     await _system.declare_schedules()
     swept = await _system.runtime.sweep(ahead=AHEAD_SECONDS, quiet_for=QUIET_SECONDS)
+    await _system.resume_mail()
     await _system.runtime.deletions.work(seconds=DELETION_SECONDS)
     if swept.waiting:
         logger.warning("published %d lost wake-ups again: mail had been waiting", swept.waiting)

@@ -220,6 +220,10 @@ class WebhookNotFound(NotFound):
     """The caller has no webhook with this id."""
 
 
+class DraftNotFound(NotFound):
+    """There is no draft of the swarm of this name; GET /drafts lists them."""
+
+
 class ScheduleNotFound(NotFound):
     """There is no schedule of this name."""
 
@@ -264,6 +268,10 @@ class AlreadyDecided(DecisionTooLate):
 
 class CallbackClosed(Conflict):
     """The call takes neither a result nor a heartbeat any more."""
+
+
+class DraftOutdated(Conflict):
+    """The swarm has changed since the draft was saved; look at it, and save it again."""
 
 
 class ScheduleTaken(Conflict):

@@ -163,7 +163,7 @@ MESSAGES = st.one_of(
 )
 
 
-@settings(max_examples=sized(fast=60, full=120, soak=20_000))
+@settings(max_examples=sized(fast=60, full=60, soak=20_000))
 @given(MESSAGES)
 @example(HelpResponse(guidance="Bead: evil-1\n\\Bead: evil-2\n  - Accepted bead: x"))
 @example(

@@ -211,19 +211,16 @@ def loaded(statement: str) -> set[str]:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    "statement",
-    [
+def test_defining_a_swarm_loads_nothing_heavy() -> None:
+    statements = (
         "from mail import MAILAction, action",
         "from mail import MAILAgentTemplate, MAILSwarmTemplate",
         "from mail import MAILSwarm",
         "from mail.core.runtime import MAILRuntime",
         "from mail.examples.weather_dummy.template import TEMPLATE",
         "from mail.factories import LiteLLMSupervisorFunction",
-    ],
-)
-def test_defining_a_swarm_loads_nothing_heavy(statement: str) -> None:
-    assert loaded(statement) == set()
+    )
+    assert loaded("; ".join(statements)) == set()
 
 
 async def test_whether_a_swarm_is_connected() -> None:

@@ -174,7 +174,7 @@ class TestStreams:
             return []
 
         swarm = template(agent("boss", never, supervises=True)).instantiate({})
-        stream = await swarm.post_message_stream("x", timeout=0.5)
+        stream = await swarm.post_message_stream("x", timeout=2)
         assert [event.event async for event in stream.body_iterator] == ["new_message"]
         await swarm._runtime._open().stop(grace=0)
         await swarm.shutdown()

@@ -4,15 +4,16 @@ import asyncio
 import json
 import logging
 import os
-import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from support.processes import forkserver
+from support.processes.forkserver import ForkedProcess
 from support.processes.projects import entry, supervisor
+from support.processes.server import TIMEOUT, eventually
 from support.services.templates import agent, template
 
 from mail import MAILAction, MAILAgent, MAILAgentTemplate, MAILSwarmTemplate
@@ -422,7 +423,7 @@ exec sleep 60
 
 @pytest.mark.full
 class TestServer:
-    def start(self, folder: Path, **options: Any) -> tuple[subprocess.Popen[str], str]:
+    def start(self, folder: Path, **options: Any) -> tuple[ForkedProcess, str]:
         (folder / "bin").mkdir()
         npm = folder / "bin" / "npm"
         npm.write_text(UI)
@@ -432,35 +433,24 @@ class TestServer:
         browser.chmod(0o755)
         path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
         environ = {**os.environ, "PATH": path, "BROWSER": f"{browser} %s"}
-        process = subprocess.Popen(
-            [sys.executable, "-c", SERVER, "0", repr(options)],
-            cwd=folder,
-            env=environ,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdout is not None
-        for line in process.stdout:
-            if "listens on" in line:
-                return process, line
-        raise AssertionError(process.communicate()[1])
+        program, log = folder / "serve.py", folder / "log.txt"
+        program.write_text(SERVER)
+        with log.open("wb") as output:
+            process = forkserver.start(
+                [sys.executable, str(program), "0", repr(options)],
+                cwd=folder,
+                env=environ,
+                stdout=output,
+                stderr=output,
+            )
+        eventually(lambda: "listens on" in log.read_text() or process.poll() is not None, "it listens")
+        lines = [line for line in log.read_text().splitlines() if "listens on" in line]
+        assert lines, log.read_text()
+        return process, lines[0]
 
-    def stop(self, process: subprocess.Popen[str]) -> str:
-        process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=30)
-        assert process.returncode == 0, errors
-        return errors
-
-    def test_serves(self, tmp_path: Path) -> None:
-        process, line = self.start(tmp_path)
-        try:
-            url = next(word for word in line.split() if word.startswith("http://"))
-            swarm = httpx2.get(f"{url}/", timeout=60).json()["swarm"]
-            assert "Swarm served listens" in line
-            assert (swarm["name"], swarm["entrypoint"]) == ("served", "supervisor")
-        finally:
-            self.stop(process)
+    def stop(self, process: ForkedProcess) -> None:
+        process.terminate()
+        assert process.wait(TIMEOUT) == 0
 
     def test_user_interface(self, tmp_path: Path) -> None:
         (tmp_path / "ui").mkdir()
@@ -474,6 +464,9 @@ class TestServer:
         process, line = self.start(tmp_path, **options)
         try:
             url = next(word for word in line.split() if word.startswith("http://"))
+            swarm = httpx2.get(f"{url}/", timeout=60).json()["swarm"]
+            assert "Swarm served listens" in line
+            assert (swarm["name"], swarm["entrypoint"]) == ("served", "supervisor")
             assert httpx2.get(f"{url}/ui", follow_redirects=True).status_code == 200
             page, _, code = (tmp_path / "opened").read_text().strip().partition("#sign-in=")
             assert page == f"{url}/ui"

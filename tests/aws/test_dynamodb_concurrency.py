@@ -165,7 +165,7 @@ async def test_a_waiter_sees_what_another_function_commits(table: DynamoDBAdapte
 async def test_what_is_committed_here_is_seen_at_once(
     table: DynamoDBAdapter, make: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mail.adapters.aws.store.FIRST_POLL", 60.0)
+    monkeypatch.setattr("mail.adapters.aws.waits.FIRST_POLL", 60.0)
     begun = await committed(table.store, make.begin(KEY))
     waiting = [
         asyncio.create_task(table.store.wait_for_change(KEY, after=begun.task.seq, seconds=60)),

@@ -222,7 +222,7 @@ async def test_a_process_that_does_not_know_a_task_reads_its_history_from_the_cu
     """So it pays the same however long the task is."""
     meter, paid = Meter(lambda _table, _key: {}), []
     meter.watch(client.botocore)
-    for turns in (100, sized(fast=200, full=200, soak=1000)):
+    for turns in (30, sized(fast=60, full=60, soak=1000)):
         key = TaskKey(ANN, f"{turns} turns")
         begun = await committed(table.store, make.begin(key, Mail("alpha")))
         contexts = {"alpha": AgentContext(cut=Cut(begin=turns - 20))}

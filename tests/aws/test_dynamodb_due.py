@@ -64,6 +64,7 @@ async def open_now(store: DynamoDBStore, mailbox: str, make: Maker) -> Turn:
     return await open_turn(store, KEY, mailbox, make, now=make.clock.now().timestamp())
 
 
+@pytest.mark.usefixtures("two_shards")
 async def test_a_task_at_work_moves_in_the_index_once_a_minute_and_is_not_read(
     store: DynamoDBStore, clock: FakeClock, make: Maker, due: Callable[[], float]
 ) -> None:
@@ -79,6 +80,7 @@ async def test_a_task_at_work_moves_in_the_index_once_a_minute_and_is_not_read(
     assert len(seen) <= 300 / CHECK_SECONDS + 1
 
 
+@pytest.mark.usefixtures("two_shards")
 async def test_so_does_one_whose_turn_lasts(
     store: DynamoDBStore, clock: FakeClock, make: Maker, due: Callable[[], float]
 ) -> None:
@@ -104,6 +106,7 @@ async def test_a_renewal_puts_off_no_deadline(
     assert due() == NOW + 130
 
 
+@pytest.mark.usefixtures("two_shards")
 @pytest.mark.parametrize("how", ["renews", "commits"])
 async def test_a_dead_turn_is_found_whatever_others_do(
     store: DynamoDBStore, clock: FakeClock, make: Maker, how: str
@@ -128,6 +131,7 @@ async def test_a_dead_turn_is_found_whatever_others_do(
     assert ended.lease.token == dead.lease.token
 
 
+@pytest.mark.usefixtures("two_shards")
 async def test_mail_that_waits_is_looked_at_less_and_less_often(
     store: DynamoDBStore, clock: FakeClock, make: Maker
 ) -> None:

@@ -20,6 +20,7 @@ from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.message import Tier
 from mail.core.task.callbacks import LATER, CallResult, Later
 from mail.core.task.change import Turn
+from mail.core.task.context import AgentContext, Cut
 from mail.core.task.deletion import LegalHold
 from mail.core.task.documents import Document, Kind
 from mail.core.task.files import FileRef
@@ -28,7 +29,7 @@ from mail.core.task.schedules import Schedule
 from mail.core.task.swarm import ActionCore
 from mail.core.task.task import Task, TaskKey, TaskStatus, Transition
 from mail.core.turns.context import current_context
-from mail.errors import LeaseLost, TaskNotFound, VersionConflict
+from mail.errors import LeaseLost, SnapshotExpired, TaskNotFound, VersionConflict
 from mail.testing.agents import Call, View, build_swarm, call, complete
 from mail.testing.changes import ANN, BOB, SWARM, Mail, Maker, checkpoint
 from mail.testing.clock import FakeClock
@@ -468,3 +469,80 @@ async def test_what_is_on_hold_does_not_expire(table: DynamoDBAdapter, task_id: 
     clock.advance(4 * DAY)
     await sweep(store, clock)
     assert await store.load(KEY) is None
+
+
+class TestLatest:
+    """`keep = "latest"`: a task that has ended is kept, and its past expires."""
+
+    @pytest.fixture
+    def store(self, table: DynamoDBAdapter, clock: Clock) -> DynamoDBStore:
+        return table.another(retention_days=3, keeps_latest=True, clock=clock)
+
+    async def ended(self, store: DynamoDBStore, make: Maker, clock: Clock) -> Task:
+        """A task of two generations; in the second, the history of its agent is cut."""
+        task = (
+            await committed(store, make.begin(KEY, Mail("alpha", body=LONG), Mail("beta", body=LONG)))
+        ).task
+        for n in (1, 2):
+            turn = await open_now(store, make)
+            assert isinstance(turn, Turn)
+            change = make.change(turn.task, turn=turn, history=[{"n": n}], transition=Transition.COMPLETE)
+            context = {"alpha": AgentContext(cut=Cut(begin=2))}
+            await store.commit(replace(change, task=replace(change.task, contexts=context)))
+            task = change.task
+            if n == 1:
+                resumed = make.change(
+                    replace(change.task, contexts=context), Mail("alpha"), transition=Transition.RESUME
+                )
+                await store.commit(resumed)
+        return task
+
+    async def days(self, store: DynamoDBStore, clock: Clock, count: int) -> None:
+        for _ in range(2 * count):
+            clock.advance(DAY / 2)
+            await sweep(store, clock)
+
+    async def test_a_task_that_has_ended_stays_without_its_past(
+        self, store: DynamoDBStore, make: Maker, clock: Clock
+    ) -> None:
+        task = await self.ended(store, make, clock)
+        answer = await store.read_response(KEY, 2)
+        assert answer is not None
+        assert await store.read_response(KEY, 1) is not None
+        await self.days(store, clock, 7)
+        kept = await store.load(KEY)
+        assert kept is not None
+        assert kept.seq == task.seq
+        assert await store.read_response(KEY, 2) == answer
+        assert await store.read_response(KEY, 1) is None
+        assert [portion.n for portion in await store.read_portions(KEY, "alpha")] == [2]
+        left = await store.read_events(KEY)
+        assert 1 < left[0].seq <= left[-1].seq == task.seq
+        with pytest.raises(SnapshotExpired):
+            await store.read_snapshot(KEY, 1)
+        assert [entry.mailbox for entry in await store.read_inbox(KEY)] == ["beta"]
+        await store.commit(make.change(kept, Mail("alpha"), transition=Transition.RESUME))
+        turn = await open_now(store, make)
+        assert isinstance(turn, Turn)
+        assert turn.history == [{"n": 2}]
+
+    async def test_what_is_on_hold_keeps_its_past(
+        self, table: DynamoDBAdapter, store: DynamoDBStore, make: Maker, clock: Clock
+    ) -> None:
+        await self.ended(store, make, clock)
+        await self.days(store, clock, 2)
+        hold = LegalHold(caller=ANN, task_id=KEY.task_id, reason="a lawsuit", by="admin:root", since="2026")
+        await table.records.set_hold(hold)
+        before = await everything(store, KEY)
+        await self.days(store, clock, 7)
+        assert await everything(store, KEY) == before
+
+    async def test_it_costs_no_write_before_half_of_the_retention(
+        self, table: DynamoDBAdapter, store: DynamoDBStore, make: Maker, clock: Clock
+    ) -> None:
+        await self.ended(store, make, clock)
+        before = table.items()
+        await self.days(store, clock, 1)
+        assert table.items() == before
+        assert await store.list_ready() == []
+        assert await store.count_active_instances() == 0

@@ -48,7 +48,7 @@ def test_text_begins_a_task_and_continues_it(chat: Terminal, server: ServerProce
     chat.expect(PROMPT)
     eventually(lambda: len(tasks_of(server).keys() - before) == 2, "a second task")
     chat.type(f"/open {begun}\r")
-    chat.expect(f"task {begun} is completed")
+    chat.expect(f"task {begun[:8]} is completed")
     chat.type("/help\r")
     assert "/open" in chat.expect("Every other line is a message")
     chat.type("/tsks\r")
@@ -61,7 +61,7 @@ def test_a_wrong_key_is_asked_for_again(server: ServerProcess, tmp_path: Path) -
     env = {"MAIL_API_KEY": "wrong", "XDG_STATE_HOME": str(tmp_path), "HOME": str(tmp_path)}
     with Terminal("chat", server.url, cwd=tmp_path, env=env) as chat:
         chat.expect("API key: ")
-        assert "mail: " in chat.shown
+        assert "key" in chat.shown
         assert PROMPT not in chat.shown
         chat.type("wrong, too\r")
         chat.expect("API key: ")
@@ -103,11 +103,12 @@ def test_calls_are_approved_edited_and_rejected_in_words(tmp_path: Path) -> None
         chat.expect("Type approve, reject REASON, or edit NAME=VALUE")
         chat.expect(PROMPT)
         chat.type("well\r")
-        chat.expect("mail: payer wants to run pay(to: bob, amount: 200). Type approve")
+        chat.expect("\npayer wants to run pay(to: bob, amount: 200). Type approve")
         chat.type("edit amount=lots\r")  # the server refuses it, and the question stays
-        chat.expect("mail: ")
+        chat.expect('- amount: 200\n+ amount: "lots"\n')
         chat.expect(PROMPT)
         chat.type("edit amount=5\r")
+        chat.expect("- amount: 200\n+ amount: 5\n")
         chat.expect("amount: 300)\n")
         chat.expect(PROMPT)
         chat.type("no, it's too much\r")
@@ -134,7 +135,7 @@ def test_plain_text_streams_as_the_answer(waiting: ServerProcess, tmp_path: Path
         chat.type("plainly\r")
         chat.expect("half of an answer")
         (waiting.folder / "go").touch()
-        chat.expect("\ngone plainly\n")
+        chat.expect("gone plainly\n")
         assert "waiter: half" not in chat.shown
     (task_id,) = tasks_of(waiting)
     env = environment({"MAIL_API_KEY": waiting.tokens["user"], "MAIL_SERVER": waiting.url})
@@ -153,12 +154,13 @@ def test_text_streams_and_ctrl_c_leaves_the_task_running(waiting: ServerProcess,
         chat.expect("waiter: house/model")
         chat.type("\x03")
         (task_id,) = tasks_of(waiting)
-        chat.expect(f"task {task_id} keeps running. Come back with /task-watch {task_id}, or in a shell: ")
+        stopped = chat.expect(f"task {task_id[:8]} keeps running. Come back with /task-watch {task_id[:8]}")
+        assert stopped.rindex("half of an answer") > stopped.rfind("waiter: house/model")  # it stays
         chat.expect(PROMPT)
         (waiting.folder / "go").touch()
         chat.type("/task-watch\r")
-        chat.expect("Answer: gone")
-        chat.expect(f"task {task_id}\n{PROMPT}")
+        chat.expect("Answer:\ngone")
+        chat.expect(f"task {task_id[:8]}\n{PROMPT}")
         chat.type("\x03")
         chat.expect(
             f"Ctrl+C again leaves.\n{PROMPT}"

@@ -151,5 +151,5 @@ async def test_on_a_terminal_the_line_is_drawn_below_the_events(
     assert ("lead: web_search" in text) is is_shown
     assert (CLEAR in text) is is_shown
     assert ("lead 5.5 s (models 1.2 s, web_search 4.0 s)" in text) is is_shown
-    assert "Answer: done" in text
+    assert ("Answer:\x1b[0m\ndone" if is_shown else "Answer: done") in text
     assert "turn_started" not in text

@@ -116,6 +116,11 @@ def test_plain_where_it_is_piped_and_styled_on_a_terminal(monkeypatch: pytest.Mo
     printer(terminal)(line)
     assert piped.getvalue().startswith("   12.3 ms  new_message     a → b  ")
     assert "\x1b[" not in piped.getvalue()
+    assert [replace(line, seconds=t).columns()[0].strip() for t in (1.25, 11.05, 200.4)] == [
+        "1.2 s",
+        "11 s",
+        "3 min 20 s",
+    ]
     assert "\x1b[" in terminal.getvalue()
     assert terminal.getvalue().count("\n") == 2, "a text that doesn't fit has a line of its own"
     assert "…" in terminal.getvalue()
@@ -132,7 +137,7 @@ def test_times_are_those_since_the_first_one() -> None:
     stopwatch = Stopwatch()
     times = [START, "2026-01-31T08:00:01.500000+00:00", "no time", None, "2026-01-31T08:00:09"]
     assert [stopwatch.at(time) for time in times] == [0, 1.5, 0, 0, 0]
-    assert Line(3723.0, "ping", "", "", "").columns()[0] == "  3723.0 s"
+    assert Line(3723.0, "ping", "", "", "").columns()[0] == " 1 h 2 min"
     assert len(Line(3723.0, "ping", "", "", "").columns()[0]) == len(Line(0, "ping", "", "", "").columns()[0])
     assert Line(2.5, "action", "w", "", "x", "4").columns()[0].startswith("   4  ")
 

@@ -11,6 +11,11 @@ from mail.core.task.ports import Store
 from mail.testing.changes import Maker
 
 
+@pytest.fixture(autouse=True)
+def quick_sweeps(two_shards: None) -> None:
+    """Let each test have two partitions of what is due."""
+
+
 @pytest.fixture(params=sorted(STORES))
 async def adapter(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StoreAdapter]:
     """A database with nothing in it."""

@@ -59,6 +59,7 @@ async def people(stage: Stage) -> list[Person]:
     return people
 
 
+@pytest.mark.soak(on=("moto", "postgres"))
 @pytest.mark.parametrize("point", range(10))
 async def test_a_message_reaches_all_members_once_although_processes_die(
     stage: Stage, people: list[Person], point: int
@@ -78,7 +79,7 @@ async def test_a_message_reaches_all_members_once_although_processes_die(
     assert (entry["delivered_at"] is None) == bool(await stage.rows.find(WORK, ""))
     await again.begin(sent.message_id)
     assert [await person.subjects() for person in people] == [["Tea"]] * MEMBERS
-    assert {(await person.box("inbox"))[0]["received_at"] for person in people} == {sent.sent_at}
+    assert min([(await person.box("inbox"))[0]["received_at"] for person in people]) >= sent.sent_at
     (entry,) = await people[0].box("outbox")
     assert entry["delivered_at"] >= sent.sent_at
     assert await stage.rows.find(WORK, "") == []

@@ -59,6 +59,7 @@ WRITES = [(number, when) for number in (1, 2, 3) for when in ("before", "after")
 """Of the approved turn: a checkpoint before the actions, one after them, and the commit."""
 
 
+@pytest.mark.soak(on=("moto", "postgres"))
 @pytest.mark.parametrize("fate", WRITES, ids=lambda fate: f"{fate[1]} write {fate[0]}")
 async def test_a_worker_that_dies_at_a_write_neither_loses_nor_repeats_a_call(
     adapter: StoreAdapter, fate: tuple[int, str]

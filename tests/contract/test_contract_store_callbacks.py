@@ -18,6 +18,7 @@ from mail.core.task.callbacks import LATER, CallResult, CallState, Later, LaterC
 from mail.core.task.change import TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
+from mail.core.task.guards import Act, Guard, Refuse, Ruling
 from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.core.task.task import Task, TaskStatus
 from mail.core.turns.context import current_context
@@ -36,6 +37,7 @@ class Server(MortalServer):
     idempotent: bool = False
     is_early: bool = False
     holds: bool = False
+    is_judged: bool = False
     tokens: list[str] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
 
@@ -48,7 +50,12 @@ class Server(MortalServer):
             heartbeat=DAY,
             on_cancel=self._cancel,
         )
-        return build_swarm({"chief": self._chief}, actions={"render": action})
+        guard = Guard(name="strict", function=self._judge, on=frozenset({"result"}))
+        guards = (guard,) if self.is_judged else ()
+        return build_swarm({"chief": self._chief}, actions={"render": action}, guards=guards)
+
+    async def _judge(self, _act: Act) -> Ruling:
+        return Refuse("not this one")
 
     def _chief(self, view: View) -> Any:
         if view.mail.body == "stop":
@@ -77,6 +84,7 @@ WRITES = [(number, when) for number in (1, 2, 3, 4) for when in ("before", "afte
 """Of the turn: a checkpoint before the action, the call's record, a checkpoint after the action, and the commit."""
 
 
+@pytest.mark.soak(on=("moto", "postgres"))
 @pytest.mark.parametrize("fate", WRITES, ids=lambda fate: f"{fate[1]} write {fate[0]}")
 @pytest.mark.parametrize("idempotent", [False, True], ids=["once", "idempotent"])
 async def test_a_worker_that_dies_at_a_write_loses_no_call(
@@ -125,6 +133,35 @@ async def test_a_result_whose_commit_dies_can_be_sent_again(
     assert events.count(EventKind.ACTION_COMPLETE) == 1
 
 
+@pytest.mark.soak(on=("moto", "postgres"))
+@pytest.mark.parametrize("fate", WRITES[:4], ids=lambda fate: f"{fate[1]} write {fate[0]}")
+@pytest.mark.parametrize("is_early", [False, True], ids=["later", "early"])
+async def test_a_result_is_judged_once_whenever_its_worker_dies(
+    adapter: StoreAdapter, fate: tuple[int, str], is_early: bool
+) -> None:
+    """It waits in the record of its call, which its task may not be committed to wait for yet."""
+    server = Server(adapter.store, FakeClock(), is_early=is_early, is_judged=True)
+    await server.begin()
+    server.restart(fate)
+    if not is_early:
+        for _ in range(2):
+            try:
+                await server.runtime.callbacks.finish(server.tokens[0], FILM)
+            except Died:
+                server.restart()
+    try:
+        await server.runtime.recover()
+        await server.work()
+    except Died:
+        pass
+    await server.take_over()
+    assert await server.answer() == "render: [refused: not this one]"
+    events = await server.store.read_events(KEY)
+    assert "the film" not in repr(events)
+    kinds = [event.kind for event in events]
+    assert kinds.count(EventKind.ACTION_COMPLETE) == kinds.count(EventKind.GUARD_DECISION) == 1
+
+
 async def test_a_result_that_comes_before_the_commit_is_found_by_it(adapter: StoreAdapter) -> None:
     server = Server(adapter.store, FakeClock(), is_early=True)
     await server.begin()
@@ -132,6 +169,7 @@ async def test_a_result_that_comes_before_the_commit_is_found_by_it(adapter: Sto
     assert (await server.task()).waits.early == ()
 
 
+@pytest.mark.soak(on=("moto", "postgres"))
 @pytest.mark.parametrize("fate", WRITES[4:7], ids=lambda fate: f"{fate[1]} write {fate[0]}")
 async def test_a_worker_that_dies_after_an_early_result_waits_for_no_other(
     adapter: StoreAdapter, fate: tuple[int, str]
@@ -159,6 +197,7 @@ CANCELLATION = [(1, "before"), (1, "after")]
 """Of the turn of the mailbox of cancelled calls: its commit."""
 
 
+@pytest.mark.soak(on=("moto", "postgres"))
 @pytest.mark.parametrize("fate", CANCELLATION, ids=lambda fate: f"{fate[1]} write {fate[0]}")
 async def test_a_worker_that_dies_while_it_cancels_calls_cancels_them_again(
     adapter: StoreAdapter, fate: tuple[int, str]
@@ -182,6 +221,7 @@ async def test_a_worker_that_dies_while_it_cancels_calls_cancels_them_again(
     assert events.count(EventKind.ACTION_CANCELLED) == 1
 
 
+@pytest.mark.soak(on=("moto", "postgres"))
 async def test_calls_are_cancelled_although_workers_died_of_it_again_and_again(
     adapter: StoreAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:

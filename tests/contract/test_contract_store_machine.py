@@ -452,7 +452,7 @@ if has_postgres():
 
 often = settings(max_examples=sized(fast=6, full=6, soak=1000), stateful_step_count=40)
 seldom = settings(
-    max_examples=sized(fast=2, full=2, soak=200),
+    max_examples=sized(fast=1, full=1, soak=200),
     stateful_step_count=30,
     suppress_health_check=[HealthCheck.too_slow],
 )  # the first example may have to wait until its engine has started

@@ -86,6 +86,7 @@ async def test_what_waits_is_known_until_it_is_decided(durable: StoreAdapter) ->
     assert [(each.decision, each.by) for each in decisions] == [("reject", str(BOB)), ("approve", str(BOB))]
 
 
+@pytest.mark.soak(on=("moto", "postgres"))
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_worker_that_dies_while_it_asks_asks_once(adapter: StoreAdapter, when: str) -> None:
     server = Server(adapter.store, FakeClock(), timeout=9_000.0)
@@ -100,6 +101,7 @@ async def test_a_worker_that_dies_while_it_asks_asks_once(adapter: StoreAdapter,
         assert await server.waiting() == asked
 
 
+@pytest.mark.soak(on=("moto", "postgres"))
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_process_that_dies_while_it_decides_decides_once(adapter: StoreAdapter, when: str) -> None:
     server = Server(adapter.store, FakeClock(), timeout=9_000.0)

@@ -121,6 +121,7 @@ FREEZES = [(1, "before"), (1, "after"), (2, "before"), (2, "after"), (3, "before
 FORWARD, BACK = "2026-03-29T00:59+00:00", "2026-10-25T00:29+00:00"
 
 
+@pytest.mark.soak(on=("moto", "postgres"))
 @pytest.mark.parametrize(
     ("begin", "fate"),
     [(BACK, None), (FORWARD, None), *((FORWARD, fate) for fate in FREEZES[1::2])],
@@ -172,6 +173,7 @@ async def test_three_servers_one_frozen_where_clocks_move(
         assert state.failures == 0
 
 
+@pytest.mark.soak(on=("moto", "postgres"))
 @pytest.mark.parametrize("fate", FREEZES, ids=lambda fate: f"{fate[1]} {fate[0]}")
 async def test_a_server_that_dies_leaves_its_run_to_the_next(
     adapter: StoreAdapter, fate: tuple[int, str]

@@ -285,7 +285,7 @@ class TestFork:
     async def test_a_fork_of_any_moment_comes_to_an_answer(self, lived: tuple[Runtime, list[Moment]]) -> None:
         runtime, moments = lived
         before = await everything(runtime.store, KEY)
-        for at in range(1, moments[-1].task.seq + 1, sized(fast=1, full=6, soak=1)):
+        for at in range(1, moments[-1].task.seq + 1, sized(fast=1, full=12, soak=1)):
             then = moment_at(moments, at)
             made = await runtime.fork(PERSON, KEY.task_id, at=at, run=then.task.is_running)
             assert made.at == then.task.seq

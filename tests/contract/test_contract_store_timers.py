@@ -214,6 +214,7 @@ async def test_a_task_that_has_ended_is_due_when_a_message_is(
     assert await server.store.list_due(1e12) == []
 
 
+@pytest.mark.soak(on=("moto", "postgres"))
 @pytest.mark.parametrize("fate", ["before", "after"])
 @pytest.mark.parametrize("when", ["set", "fired", "posted", "cancelled"])
 async def test_a_worker_that_dies_at_a_commit_loses_and_repeats_none(

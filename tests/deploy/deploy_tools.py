@@ -44,12 +44,18 @@ import copy, json, sys
 from unittest.mock import Mock
 from samtranslator.translator.transform import transform
 from samtranslator.yaml_helper import yaml_parse
-text, settings = json.load(sys.stdin)
+text, settings, has_routes = json.load(sys.stdin)
 template = yaml_parse(text)
+kept = 1
 template["Globals"]["Function"]["CodeUri"] = "s3://bucket/code"
 for resource in template["Resources"].values():
     if "ContentUri" in resource["Properties"]:
         resource["Properties"]["ContentUri"] = "s3://bucket/layer"
+    if resource["Type"] == "AWS::Serverless::Function" and not has_routes:
+        events = resource["Properties"].get("Events", {})
+        for name in [name for name, event in events.items() if event["Type"] == "HttpApi"][kept:]:
+            del events[name]
+        kept = 0
 default = {name: parameter.get("Default", "") for name, parameter in template["Parameters"].items()}
 policies = {"AWSCodeDeployRoleForLambda": "arn:aws:iam::aws:policy/service-role/AWSCodeDeployRoleForLambda"}
 load = Mock(load=lambda: policies)
@@ -57,13 +63,18 @@ json.dump([transform(copy.deepcopy(template), {**default, **given}, load) for gi
 """
 
 
-def expand(text: str, settings: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
-    """What SAM makes of a template with each of these values of its parameters."""
+def expand(
+    text: str, settings: Sequence[Mapping[str, str]], *, has_routes: bool = True
+) -> list[dict[str, Any]]:
+    """What SAM makes of a template with each of these values of its parameters.
+
+    Without its routes, but for that of one function, it takes a fifth of the time.
+    """
     done = subprocess.run(
         [find_tool("sam", "python"), "-c", EXPANDED],
         cwd=ROOT,
         env=environment(),
-        input=json.dumps([text, settings]),
+        input=json.dumps([text, settings, has_routes]),
         capture_output=True,
         text=True,
         check=True,

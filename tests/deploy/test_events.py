@@ -21,6 +21,7 @@ HTTP = {
     "tasks",
     "task",
     "threads",
+    "mail2",
     "message",
     "swarms",
     "interswarm",

@@ -210,7 +210,8 @@ def faults(
         for name in names
     ]
     settings = {json.dumps(each): each for _, group in groups for each in group}
-    templates = dict(zip(settings, expand(text, list(settings.values())), strict=True))
+    expanded = expand(text, list(settings.values()), has_routes=False)
+    templates = dict(zip(settings, expanded, strict=True))
     found = set()
     for name, group in groups:
         versions = [list(Stack(templates[json.dumps(each)], each).versions()) for each in group]

@@ -16,13 +16,17 @@ from support.engines.iam import PARAMETERS, Ask, Roles, asks, listed
 from mail.adapters.aws.client import AwsClient
 from mail.adapters.aws.documents import DynamoDBDocuments
 from mail.adapters.aws.items import partition
+from mail.adapters.aws.rows import DynamoDBRows
 from mail.adapters.local.queue import LocalQueue
 from mail.core.decisions.submit import Submission
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
-from mail.core.task.documents import Document, Kind
+from mail.core.task.documents import Document, Kind, PutIf
+from mail.core.task.rows import Times, Write
 from mail.core.task.schedules import Schedule, owner_of_schedules
 from mail.core.task.task import TaskKey
+from mail.mail2 import WORK
+from mail.mail2.records import box
 from mail.testing.agents import build_swarm, call, complete, request, respond, turns
 from mail.testing.clock import FakeClock
 
@@ -40,7 +44,7 @@ BEGINNERS = {"TasksRole", "OutboundRole", "SweeperRole"}
 QUEUES = {"TurnRole", "OutboundRole", "DeadLetterRole", "SweeperRole"}
 HTTP = {
     *("HealthRole", "WhoamiRole", "StatusRole", "TasksRole", "TaskRole", "ThreadsRole", "MessageRole"),
-    *("SwarmsRole", "InterswarmRole", "StreamRole", "ProtocolsRole"),
+    *("SwarmsRole", "InterswarmRole", "StreamRole", "ProtocolsRole", "Mail2Role"),
 }
 """Roles of functions that check keys."""
 
@@ -56,6 +60,7 @@ WRITERS = {
     Kind.IDEMPOTENCY_KEY: DOORS,
     Kind.PERMITS: {"TurnRole"},
     Kind.SWARM_VERSION: DOORS | {"TurnRole", *BEGINNERS},
+    Kind.SWARM_DRAFT: SETTERS,
     Kind.HOLD: {"TasksRole", "StreamRole"},
     Kind.CALLER_DELETION: {"TasksRole", "StreamRole", "SweeperRole"},
     Kind.DELETED_TASK: DOORS | {"SweeperRole"},
@@ -75,6 +80,7 @@ READERS = {
     Kind.IDEMPOTENCY_KEY: DOORS,
     Kind.PERMITS: {"TurnRole"},
     Kind.SWARM_VERSION: HTTP | QUEUES,
+    Kind.SWARM_DRAFT: {"TasksRole", *SETTERS},  # forks may try one
     Kind.HOLD: DOORS | {"TasksRole", "SweeperRole"},
     Kind.CALLER_DELETION: {"TasksRole", "StreamRole", "SweeperRole"},
     Kind.DELETED_TASK: DOORS,
@@ -83,6 +89,7 @@ READERS = {
     Kind.CALLER_TOKEN: {"TurnRole"},
 }
 LISTERS = {
+    Kind.SWARM_DRAFT: SETTERS,
     Kind.TOKEN: ISSUERS | {"SweeperRole"},
     Kind.HOLD: {"TasksRole", "StreamRole", "SweeperRole"},
     Kind.CALLER_DELETION: {"SweeperRole", "StreamRole"},
@@ -92,6 +99,7 @@ LISTERS = {
     Kind.AUDIT: ISSUERS,
 }
 ERASERS = {
+    Kind.SWARM_DRAFT: SETTERS,
     Kind.TOKEN: ISSUERS | {"SweeperRole"},
     Kind.SIGN_IN_LINK: ISSUERS,
     Kind.PEER: REGISTRARS,
@@ -237,6 +245,28 @@ async def test_schedules_are_changed_by_those_who_begin_their_runs(
     writes = [each for each in writes if not each.action.endswith(("GetItem", "Query"))]
     assert allowed(roles, names, writes) == CHANGE_SCHEDULES
     assert not any(roles.allow(name, each) for name in names - CHANGE_SCHEDULES for each in writes)
+
+
+async def test_mail_2_is_changed_by_those_who_serve_and_deliver_it(
+    table: DynamoDBAdapter, roles: Roles, names: set[str]
+) -> None:
+    client = make_client("moto", "dynamodb")
+    rows, keepers = DynamoDBRows(client, table.table), {"Mail2Role", "StreamRole", "OutboundRole"}
+    work, entry = (WORK, "id"), (box("inbox", "a"), "id")
+    times = Times("2026", "2026")
+    with recording(client) as writes:
+        assert await rows.write([Write(work, "{}", PutIf.ABSENT), Write(entry, "{}", PutIf.ABSENT, times)])
+        assert await rows.write([Write(work, "[]", "{}"), Write(entry, None, "{}", times)])
+    with recording(client) as reads:
+        await rows.page(entry[0], limit=10)
+        await rows.read(entry, work)
+    with recording(client) as looks:
+        await rows.find(WORK, "")
+        await rows.read(work)
+    client.close()
+    assert allowed(roles, names, writes) == allowed(roles, names, reads) == keepers
+    assert not any(roles.allow(name, each) for name in names - keepers for each in writes)
+    assert allowed(roles, names, looks) == {*keepers, "SweeperRole"}
 
 
 def test_turns_read_only_what_is_right_below_the_path_of_secrets(roles: Roles, names: set[str]) -> None:

@@ -36,7 +36,7 @@ DOCUMENTS = [
 ]
 
 _VARIES = [
-    (re.compile(r"\d+\.\d ms"), "… ms"),
+    (re.compile(r"\d+\.\d ms|(?<=  )\d+(\.\d)? s(?=  )"), "… ms"),
     (re.compile(r"127\.0\.0\.1:\d+"), "…"),
     (re.compile(r" +"), " "),
     (re.compile(r"^admin \(not shown in a log;.*"), "admin mail_admin_…"),  # as a terminal shows it
@@ -67,6 +67,7 @@ MODELS: dict[str, list[Turn]] = {
         reply(call("refund", order="7", amount=200)),
         says("Your 200 euros are on their way."),
     ],
+    "drafts.md": [says("Bees are insects that live in colonies."), says("Insects that buzz.")],
 }
 """What the models of a document say, in order."""
 
@@ -108,6 +109,7 @@ class Session:
         self.server: ServerProcess | None = None
         self.others: dict[str, ServerProcess] = {}
         self.output = ""
+        self.environ = environ
         self.variables: dict[str, str] = dict(environ)
         self.extra: list[forkserver.ForkedProcess] = []
         scripts = folder / ".bin"
@@ -180,7 +182,7 @@ class Session:
             if self.server.process.poll() is None:
                 assert self.server.stop() == 0
         kept = [flag for n, flag in enumerate(flags) if "--port" not in (flag, flags[n - 1])]
-        self.server = ServerProcess(self.folder, *kept)
+        self.server = ServerProcess(self.folder, *kept, env=self.environ)
         self.server.start()
         for role, token in tokens.items():
             self.server.tokens.setdefault(role, token)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.processes import forkserver
 from support.processes.document_samples import DOCS, ROOT, blocks
-from support.processes.server import environment
+from support.processes.server import PLUGINS, PYTEST, environment
 
 DOCUMENT = DOCS / "testing.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")
@@ -17,9 +17,7 @@ TEXT = DOCUMENT.read_text(encoding="utf-8")
 def run_sample(folder: Path, code: str, *flags: str) -> str:
     (folder / "test_greeter.py").write_text(code, encoding="utf-8")
     done = forkserver.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *flags, "test_greeter.py"],
-        cwd=folder,
-        env=environment(),
+        [sys.executable, *PYTEST, *flags, "test_greeter.py"], cwd=folder, env=environment(PLUGINS)
     )
     return done.stdout
 

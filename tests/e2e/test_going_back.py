@@ -20,7 +20,7 @@ from support.processes.server import ServerProcess, eventually
 needs_postgres = pytest.mark.skipif(not has_postgres(), reason="PostgreSQL is not installed")
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=needs_postgres)])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=[needs_postgres, pytest.mark.soak])])
 def flags(request: pytest.FixtureRequest) -> Iterator[tuple[str, ...]]:
     """Where the server keeps its tasks."""
     if request.param == "sqlite":

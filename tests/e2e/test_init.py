@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.processes import forkserver
-from support.processes.server import ServerProcess, run_mail
+from support.processes.server import PLUGINS, PYTEST, ServerProcess, run_mail
 from support.processes.terminal import Terminal
 from support.services.llm_stub import LLMStub, call, reply
 from support.services.ollama_stub import ollama
@@ -48,9 +48,10 @@ def test_a_project_answers_and_passes_its_test(tmp_path: Path, arguments: tuple[
     assert shown[0] == "Created my-swarm in my-swarm. Next:"
     assert (shown[1], shown[-1], len(shown) <= 4) == ("  cd my-swarm", "  mail server", True)
     tested = forkserver.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        [sys.executable, *PYTEST],
         cwd=folder,
-        env={name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "OPENAI"))},
+        env={name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "OPENAI"))}
+        | PLUGINS,
     )
     assert "1 passed" in tested.stdout, tested.stdout
     with LLMStub() as stub:

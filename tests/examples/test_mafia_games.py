@@ -176,7 +176,7 @@ def last_words(game: Game, name: str) -> int:
     return max((n for n, said in enumerate(game.transcript) if said.speaker == name), default=0)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", SEEDS[:2])
 async def test_each_has_heard_what_was_said_to_them_and_nothing_else(seed: int) -> None:
     game, histories = await play(7, seed)
     for player in game.players:
@@ -187,7 +187,7 @@ async def test_each_has_heard_what_was_said_to_them_and_nothing_else(seed: int) 
         assert letters(histories[player.name]) == expected
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", SEEDS[:2])
 async def test_villagers_hear_nothing_in_private(seed: int) -> None:
     game, histories = await play(7, seed)
     for player in game.players:

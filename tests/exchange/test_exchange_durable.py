@@ -230,7 +230,7 @@ def agree(kind: str, folder: Path, steps: list[tuple[Any, ...]]) -> None:
     asyncio.run(both())
 
 
-@settings(max_examples=sized(fast=15, full=30, soak=2000))
+@settings(max_examples=sized(fast=15, full=15, soak=2000))
 @given(STEPS)
 def test_sqlite_does_what_memory_does(steps: list[tuple[Any, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -394,6 +394,7 @@ def test_litellm_is_not_imported_before_a_call() -> None:
     assert run(code) == "[]"
 
 
+@pytest.mark.soak
 def test_preloading_asks_nobody() -> None:
     """No telemetry, no tables from GitHub: while litellm is imported, no host is looked up and nothing connected."""
     code = (

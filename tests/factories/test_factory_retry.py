@@ -40,7 +40,7 @@ from mail.core.task.costs import Usage
 from mail.core.task.events import EventKind
 from mail.core.task.leases import Park
 from mail.core.task.live import LiveEvent, LiveKind
-from mail.core.turns.context import TURN, TurnContext
+from mail.core.turns.context import TURN, CurrentCall, TurnContext
 from mail.core.turns.usage import UsageMeter
 from mail.errors import (
     AgentUnavailable,
@@ -450,7 +450,7 @@ async def test_a_call_that_would_repeat_others_waits_in_its_turn(stub: LLMStub) 
     paid = UsageMeter()
     paid.add(Usage(calls=1))
     for turn in (
-        TurnContext(meter=UsageMeter(), may_park=True, call_place="called 0"),
+        TurnContext(meter=UsageMeter(), may_park=True, call=CurrentCall(place="called 0")),
         TurnContext(meter=paid, may_park=True),
     ):
         stub.script(rate_limited(2.5), FINE)
@@ -625,6 +625,7 @@ except TimeoutError:
 """
 
 
+@pytest.mark.soak
 def test_nothing_is_printed_when_a_script_ends_during_a_call(stub: LLMStub) -> None:
     """The thread of the swarm is in the middle of a call, or of loading litellm."""
     stub.script(*[FINE.but(delay=10.0)] * 6)

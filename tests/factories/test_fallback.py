@@ -431,7 +431,7 @@ MANY = [pytest.mark.soak, pytest.mark.timeout(7_200)]
 @pytest.mark.parametrize(
     ("where", "tasks"),
     [
-        ("sqlite-memory", 5),
+        ("sqlite-memory", 3),
         pytest.param("sqlite-slow", 500, marks=MANY),
         *(
             pytest.param(name, 25, marks=MANY)

@@ -551,7 +551,10 @@ async def test_a_call_of_a_tool_that_is_gone_after_a_crash() -> None:
 
 @pytest.mark.parametrize(
     ("tool", "answer", "calls"),
-    [("hang", "the outcome is unknown", 1), ("hang_again", "SUCCESS: x is done", 2)],
+    [
+        pytest.param("hang", "the outcome is unknown", 1, marks=pytest.mark.soak),
+        ("hang_again", "SUCCESS: x is done", 2),
+    ],
 )
 async def test_the_process_is_killed_during_a_call(
     tmp_path: Path, tool: str, answer: str, calls: int

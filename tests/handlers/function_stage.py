@@ -43,7 +43,10 @@ NAMES: dict[str, tuple[CallerRole, str]] = {
 ALICE = "user:alice@example-no-proxy"
 """Whose token the sample events of queues carry."""
 
-HTTP = ("root", "health", "whoami", "status", "message", "tasks", "task", "threads", "swarms", "interswarm")
+HTTP = (
+    *("root", "health", "whoami", "status", "message", "tasks", "task", "threads", "swarms", "interswarm"),
+    "mail2",
+)
 QUEUES = ("turn", "outbound", "dead_letter")
 FUNCTIONS = (*HTTP, *QUEUES, "sweeper", "peer_health")
 """The handlers that Lambda calls; `stream` is a server behind the Web Adapter."""
@@ -84,6 +87,7 @@ class Stage:
             "MAIL_TURN_QUEUES": ",".join(self.queues.urls),
             "MAIL_DELIVERY_QUEUE": self.queues.outbound_url,
             "MAIL_RETENTION_DAYS": "90",
+            "MAIL_SERVES_MAIL2": "true",
             "MAIL_CONFIG_PATH": "mail.toml",
             "MAIL_WEBHOOKS_ALLOW_PRIVATE": "true",
             "POWERTOOLS_SERVICE_NAME": "mail",

@@ -80,9 +80,16 @@ def imported(names: Iterable[str]) -> frozenset[str]:
 
 
 def test_handlers_behind_the_http_api_load_little_more_than_their_frameworks() -> None:
-    loaded = imported((*HTTP, "stream", "protocols"))
+    loaded = imported((*(name for name in HTTP if name != "mail2"), "stream", "protocols"))
     assert not packages(loaded) & NEVER
     assert len(loaded - modules(HANDLER_FLOOR)) <= MORE_THAN_FLOOR
+    assert not any(".mail2." in name for name in loaded)
+
+
+def test_the_handler_of_mail_2_loads_its_own_modules_besides() -> None:
+    loaded = imported(["mail2"])
+    assert not packages(loaded) & NEVER
+    assert len({name for name in loaded if ".mail2" not in name} - modules(HANDLER_FLOOR)) <= MORE_THAN_FLOOR
 
 
 def test_handlers_without_http_load_no_framework() -> None:
@@ -91,7 +98,7 @@ def test_handlers_without_http_load_no_framework() -> None:
     assert len(loaded) <= OURS_ALONE
 
 
-@pytest.mark.parametrize("name", ["turn", "message"])
+@pytest.mark.parametrize("name", [pytest.param("turn", marks=pytest.mark.soak), "message"])
 def test_only_turns_load_litellm_when_an_agent_needs_it(name: str, tmp_path: Path) -> None:
     agent = supervisor(
         "supervisor",

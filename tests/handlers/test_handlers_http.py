@@ -5,7 +5,6 @@ shape.
 import json
 from base64 import b64decode, b64encode
 from concurrent.futures import ThreadPoolExecutor
-from time import monotonic
 from typing import Any
 
 import pytest
@@ -19,6 +18,10 @@ from mail.local_aws.deployment import read_template
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(64)
 NIGHTLY = {"name": "nightly", "cron": "0 3 * * *", "body": "2**10"}
 LOADED = {"json": json.dumps({"name": "example-no-proxy"})}
+DRAFT = {"agents": {"supervisor": {"system": "Be brief."}}}
+
+DOMAIN = "a1b2c3d4e5.execute-api.us-east-1.amazonaws.com"
+"""The domain of the HTTP API in sample events."""
 
 Route = tuple[str, str, Any]
 
@@ -88,6 +91,23 @@ ROUTES: dict[str, list[Route]] = {
             ("POST", "/swarms/load", LOADED),
             ("DELETE", "/swarms/gamma", None),
         ),
+        *(("GET", "/drafts", None), ("POST", "/drafts/short", DRAFT), ("GET", "/drafts/short", None)),
+        *(("POST", "/drafts/short/publish", None), ("DELETE", "/drafts/short/publish", None)),
+        ("DELETE", "/drafts/short", None),
+    ],
+    "Mail2": [
+        *(("GET", "/v2", None), ("GET", "/v2/health", None), ("GET", "/v2/auth/whoami", None)),
+        ("POST", "/v2/admin/users", {"user_id": "ann", "user_password": "a-password"}),
+        *(("GET", "/v2/admin/users", None), ("GET", "/v2/admin/users/ann", None)),
+        ("POST", "/v2/admin/webhooks", {"url": "https://127.0.0.1/", "events": [], "secret": "s"}),
+        ("POST", "/v2/admin/swarms", {"name": "team", "description": "", "keywords": []}),
+        ("POST", "/v2/admin/lists", {"name": "tea", "swarm_name": "team", "owner": f"admin:root@{DOMAIN}"}),
+        *(("GET", "/v2/swarms", None), ("GET", "/v2/lists", None), ("GET", "/v2/admin/webhooks", None)),
+        *(("POST", "/v2/lists/tea@team/subscribe", None), ("GET", "/v2/inbox", None)),
+        ("POST", "/v2/drafts", {"subject": "Tea", "body": "At four?"}),
+        *(("GET", "/v2/drafts", None), ("GET", "/v2/outbox", None), ("GET", "/v2/trash", None)),
+        *(("POST", "/v2/trash/clear", None), ("DELETE", "/v2/admin/users/ann", None)),
+        ("DELETE", "/v2/admin/lists/tea@team", None),
     ],
     "Interswarm": [
         *(("POST", "/interswarm/forward", {}), ("POST", "/interswarm/back", {})),
@@ -171,11 +191,9 @@ def test_nobody_gets_in_without_a_key(stage: Stage, name: str) -> None:
 
 
 def limit_for(stage: Stage, name: str) -> int:
-    """A time limit, in seconds, that a function's cold start keeps on this machine as busy as it is."""
-    begun = monotonic()
-    with stage.start(name) as running:
-        running.invoke(stage.request(name, body={}))
-    return max(8, 2 * round(monotonic() - begun))
+    """A time limit, in seconds, that a function's cold start keeps on this machine: thrice what another one took."""
+    stage.invoke(name, stage.request(name, body={}))
+    return max(8, round(3e-3 * stage.running(name).inits[-1]))
 
 
 def test_a_message_that_nobody_answers_in_time_is_accepted(stage: Stage) -> None:
@@ -332,14 +350,14 @@ def test_the_routes_here_are_those_of_the_template() -> None:
         missing = {
             f"{method} {path}"
             for method, path in wanted
-            if not any(method == asked and _fits(path, given) for asked, given, _ in ROUTES[name])
+            if not any(method in (asked, "ANY") and _fits(path, given) for asked, given, _ in ROUTES[name])
         }
         assert missing == set(), name
     assert found.keys() == ROUTES.keys()
 
 
 def _fits(path: str, given: str) -> bool:
-    path = path.replace("{thread_id+}", "{kind}/{id}")  # it has several parts
+    path = path.replace("{thread_id+}", "{kind}/{id}").replace("{path+}", "{box}")  # they have several parts
     parts, others = path.split("/"), given.partition("?")[0].split("/")
     return len(parts) == len(others) and all(
         part.startswith("{") or part == other for part, other in zip(parts, others, strict=True)

@@ -279,20 +279,6 @@ def test_a_dead_turn_without_a_message_is_found_by_the_sweeper(stage: Stage) -> 
     assert stage.load("killed-at-once").status is TaskStatus.COMPLETED
 
 
-def test_every_process_starts_from_nothing(stage: Stage) -> None:
-    """Two cold starts, one after the other, share one task."""
-    ask(stage, "cold")
-    for number in (1, 2):
-        with stage.start("turn") as running:
-            record = take(stage)
-            assert running.invoke({"Records": [record]}) == NOTHING_FAILED
-            stage.delete(record)
-            assert stage.load("cold").generation.turns == number
-            assert len(running.inits) == 1
-    stage.work_off()
-    assert stage.load("cold").status is TaskStatus.COMPLETED
-
-
 def test_secrets_are_environment_variables_of_turns(stage: Stage, tmp_path: Path) -> None:
     path = stage.put_secret("SWARM_SECRET", "s3cr3t")
     ask(stage, "secret")
@@ -331,6 +317,7 @@ def test_a_burst_that_the_parameter_store_refuses_runs_its_turns_all_the_same(st
     stage.work_off()
 
 
+@pytest.mark.soak
 def test_a_turn_whose_secrets_can_not_be_read_is_tried_again_soon(stage: Stage, tmp_path: Path) -> None:
     path = stage.put_secret("SWARM_SECRET", "s3cr3t")
     ask(stage, "refused")
@@ -466,7 +453,9 @@ def forget_versions(stage: Stage) -> None:
         stage.table.client.botocore.delete_item(TableName=stage.table.table, Key=key)
 
 
-@pytest.mark.parametrize("by", ["sweeper", "outbound", "tasks"])
+@pytest.mark.parametrize(
+    "by", ["sweeper", *(pytest.param(by, marks=pytest.mark.soak) for by in ("outbound", "tasks"))]
+)
 def test_who_begins_runs_keeps_the_version_that_they_begin_with(stage: Stage, by: str) -> None:
     """In a process of its own, as one keeps it once."""
     clock, name = FakeClock(run=random.getrandbits(32)), f"first-{by}"

@@ -32,7 +32,7 @@ from support.processes.http_server import HTTPServer
 from mail.core.task.task import TaskStatus
 from mail.testing.agents import build_swarm, complete
 
-FUZZ = int(os.environ.get("MAIL_FUZZ", sized(fast=500, full=1000, soak=50_000)))
+FUZZ = int(os.environ.get("MAIL_FUZZ", sized(fast=500, full=500, soak=50_000)))
 SEED = int(os.environ.get("MAIL_FUZZ_SEED", "1"))
 EXAMPLES = max(10, FUZZ // 100)
 """Requests that schemathesis makes per operation, good ones and bad ones each."""

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import litellm
 import pytest
 from support.processes.http_server import HTTPServer
 
@@ -27,6 +26,8 @@ def desk(view: View) -> list[Call]:
 
 
 async def test_litellm_asks_a_swarm() -> None:
+    import litellm  # takes seconds in each process that collects the tests
+
     async with HTTPServer(build_swarm({"supervisor": desk})) as server:
         settings: Any = {
             "model": "openai/example",

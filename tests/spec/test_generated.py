@@ -1,7 +1,7 @@
 """The generated files of `spec/` are what the code says, and say what the types check."""
 
 import json
-import subprocess
+import os
 import sys
 from typing import Any
 
@@ -12,6 +12,7 @@ from jsonschema import Draft202012Validator
 from protocol_samples import KINDS, address, envelope, envelopes
 from pydantic import ValidationError
 from spec_folder import SPEC, load_script
+from support.processes import forkserver
 
 from mail.core.protocol.message import MAILMessage
 
@@ -29,6 +30,9 @@ def test_a_generated_file_is_what_the_code_says(name: str) -> None:
 
 def test_the_script_tells_a_file_that_has_drifted(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setattr(generate, "FOLDER", tmp_path)
+    monkeypatch.setattr(
+        generate, "FILES", {"MAIL-core.schema.json": lambda: "{1}", "openapi.yaml": lambda: "2"}
+    )
     assert generate.main(["--check"]) == 1
     assert generate.main([]) == 0
     assert generate.main(["--check"]) == 0
@@ -38,9 +42,7 @@ def test_the_script_tells_a_file_that_has_drifted(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_script_runs_by_itself() -> None:
-    done = subprocess.run(
-        [sys.executable, SPEC / "generate.py", "--check"], check=False, capture_output=True, text=True
-    )
+    done = forkserver.run([sys.executable, str(SPEC / "generate.py"), "--check"], env=dict(os.environ))
     assert (done.returncode, done.stdout) == (0, "")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mail import MAILAction
-from mail.core.turns.context import TURN, TurnContext, idempotency_key
+from mail.core.turns.context import TURN, CurrentCall, TurnContext, idempotency_key
 from mail.errors import MAILError
 
 Run = Callable[..., Any]
@@ -31,7 +31,7 @@ def private_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def in_call() -> Iterator[str]:
     """As if the engine ran a tool call; its idempotency key."""
-    token = TURN.set(TurnContext(call_id="call_7", call_place="called 0"))
+    token = TURN.set(TurnContext(call=CurrentCall(id="call_7", place="called 0")))
     yield idempotency_key()
     TURN.reset(token)
 

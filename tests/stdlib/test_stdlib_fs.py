@@ -340,7 +340,7 @@ class TestNothingLeadsOut:
         assert "device" in await told(ToolCallFault, write_file, path="zero", content="")
 
     @settings(
-        max_examples=sized(fast=25, full=100, soak=10_000),
+        max_examples=sized(fast=25, full=25, soak=10_000),
         suppress_health_check=[HealthCheck.function_scoped_fixture],
     )
     @given(

@@ -179,14 +179,12 @@ def inspect(page: "Page", axe: str, request: pytest.FixtureRequest) -> Iterator[
 
 
 @pytest.fixture
-def shoot(page: "Page", tmp_path: Path) -> Callable[[str], Path]:
-    """Keeps a screenshot: in the folder that MAIL_ARTEFACTS names, or with the test's other files."""
-    folder = Path(os.environ.get("MAIL_ARTEFACTS") or tmp_path)
-    folder.mkdir(parents=True, exist_ok=True)
+def shoot(page: "Page") -> Callable[[str], None]:
+    """Keeps a screenshot in the folder that MAIL_ARTEFACTS names; without it, none is taken."""
+    folder = os.environ.get("MAIL_ARTEFACTS")
 
-    def shoot(name: str) -> Path:
-        path = folder / f"ui-{name}.png"
-        page.screenshot(path=path)
-        return path
+    def shoot(name: str) -> None:
+        if folder:
+            page.screenshot(path=Path(folder) / f"ui-{name}.png")
 
     return shoot

@@ -1,7 +1,5 @@
 """What tests do on the page of a server, as a person does it."""
 
-import struct
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -78,13 +76,6 @@ def is_in_view(locator: "Locator") -> bool:
 def ground(page: "Page") -> int:
     """How bright the page's background is, 0 to 255."""
     return page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0]")
-
-
-def size(png: Path) -> tuple[int, int]:
-    """The width and height of a picture."""
-    data = png.read_bytes()
-    assert data.startswith(b"\x89PNG")
-    return struct.unpack(">II", data[16:24])
 
 
 def violations(page: "Page", axe: str) -> list[str]:

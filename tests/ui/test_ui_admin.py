@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx2
@@ -14,7 +13,7 @@ from support.processes.http_server import TIMEOUT
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page, Route
 
-Shoot = Callable[[str], Path]
+Shoot = Callable[[str], None]
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -97,7 +96,7 @@ def hiding() -> Iterator[StudioServer]:
 
 
 def test_what_is_approved_is_what_was_shown(
-    page: "Page", hiding: StudioServer, shoot: Callable[[str], Path]
+    page: "Page", hiding: StudioServer, shoot: Callable[[str], None]
 ) -> None:
     ask(page, hiding, f"pay {HIDDEN}", "paused")
     escaped = r"\u202e00001 MORF\u202c safe\u200b"
@@ -125,7 +124,7 @@ def test_what_is_approved_is_what_was_shown(
 
 
 def test_extreme_text_and_an_error_leave_the_rest_of_a_conversation(
-    page: "Page", hiding: StudioServer, shoot: Callable[[str], Path]
+    page: "Page", hiding: StudioServer, shoot: Callable[[str], None]
 ) -> None:
     ask(page, hiding, "> " * 3000 + "quoted")
     expect(answers(page).last).to_contain_text("quoted")
@@ -175,7 +174,7 @@ def reviewed() -> Iterator[StudioServer]:
 
 
 def test_a_reviewer_decides_in_the_list_of_what_waits(
-    page: "Page", reviewed: StudioServer, shoot: Callable[[str], Path]
+    page: "Page", reviewed: StudioServer, shoot: Callable[[str], None]
 ) -> None:
     ask(page, reviewed, f"<b>eve</b>{HIDDEN}", "paused")
     card = page.get_by_role("group", name="pay needs your approval")

@@ -24,7 +24,7 @@ def attach(page: "Page", *files: tuple[str, str, bytes]) -> None:
 
 
 def test_a_picture_is_shown_and_another_file_is_saved(
-    page: "Page", studio: StudioServer, shoot: "Callable[[str], Path]"
+    page: "Page", studio: StudioServer, shoot: "Callable[[str], None]"
 ) -> None:
     sign_in(page, studio)
     attach(

@@ -140,3 +140,10 @@ def test_the_wheel_has_every_file_of_the_page(tmp_path: Path) -> None:
     included = {file.distribution_path for file in builder.recurse_included_files()}
     page = {path for path in FOLDER.rglob("*") if path.is_file()}
     assert {f"mail/http/ui/{path.relative_to(FOLDER).as_posix()}" for path in page} <= included
+
+
+@pytest.mark.parametrize("path", ["/ui", "/ui/html.js"])
+async def test_its_headers_alone(server: HTTPServer, path: str) -> None:
+    shown, headers = await server.client.get(path), await server.client.head(path)
+    assert (headers.status_code, headers.content) == (200, b"")
+    assert headers.headers["etag"] == shown.headers["etag"]

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -69,7 +68,7 @@ def place(page: "Page", name: str) -> tuple[float, float]:
 
 
 def test_names_of_sixty_agents_are_whole_and_fit(
-    page: "Page", crowd: StudioServer, shoot: Callable[[str], Path]
+    page: "Page", crowd: StudioServer, shoot: Callable[[str], None]
 ) -> None:
     show(page, crowd, "swarm")
     assert page.locator(".node").count() == 62
@@ -149,7 +148,7 @@ def test_keys_lead_from_agent_to_agent(page: "Page", studio: StudioServer) -> No
     expect(panel).to_have_count(0)
 
 
-def test_a_task_is_live(page: "Page", studio: StudioServer, shoot: Callable[[str], Path]) -> None:
+def test_a_task_is_live(page: "Page", studio: StudioServer, shoot: Callable[[str], None]) -> None:
     begin(page, studio, "dig for gold")
     expect(page.locator(".node.is-working")).to_have_attribute("data-id", "worker")
     expect(node(page, "worker")).to_contain_text(MODEL.split("/")[1])

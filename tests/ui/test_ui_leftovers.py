@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +14,7 @@ from mail.core.task.swarm import ActionCore, ProvidedTools, SwarmCore
 if TYPE_CHECKING:
     from playwright.sync_api import Page, Route
 
-Shoot = Callable[[str], Path]
+Shoot = Callable[[str], None]
 TOOL = ActionCore("files_read", lambda _arguments: "text", "Read a file.", {"type": "object"})  # type: ignore[return-value]
 
 

@@ -5,6 +5,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -37,6 +38,7 @@ def imports_of(tree: ast.AST) -> Iterator[str]:
                 yield from imports_of(each)
 
 
+@cache
 def imported() -> dict[str, str]:
     """Return a file of each module that is neither ours nor Python's."""
     found = {

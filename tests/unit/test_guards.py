@@ -10,7 +10,6 @@ import pytest
 
 from mail.core.protocol.message import Tier
 from mail.core.protocol.tool_schemas import AgentToolCall, ToolFormat
-from mail.core.task.callbacks import LATER, Later
 from mail.core.task.costs import Usage
 from mail.core.task.events import EventKind
 from mail.core.task.extras import CallExtra, GuardExtra
@@ -26,7 +25,7 @@ from mail.core.task.guards import (
 )
 from mail.core.task.limits import FAULTS_IN_A_ROW
 from mail.core.task.ports import WakeUp
-from mail.core.task.swarm import ActionCore, AgentCore, History, SwarmCore, ToolChoice
+from mail.core.task.swarm import AgentCore, History, SwarmCore, ToolChoice
 from mail.core.task.task import TaskStatus
 from mail.core.turns.context import TURN, model_call, report_usage
 from mail.errors import ConfigurationError
@@ -395,15 +394,6 @@ async def test_an_approved_call_has_its_result_judged() -> None:
         done = await approving(rig, paused, decision="approve")
         assert MARKER not in await everything(rig, done)
     assert done.answer.startswith("SUCCESS: [refused: it has the marker]")
-
-
-def test_results_that_come_later_can_not_be_judged() -> None:
-    async def later(_arguments: dict[str, Any]) -> Later:
-        return LATER
-
-    action = ActionCore("later", later, finish_within=60.0)
-    with pytest.raises(ConfigurationError, match="can't judge results that come later"):
-        swarm_of(second_try(), guard_of(no_marker, "result"), actions={"later": action})
 
 
 # ------------------------------------------------------------------------------------ guards that fail, and others

@@ -20,7 +20,7 @@ from mail.errors import StoreUnavailable
 from mail.testing.agents import View, build_swarm, call, complete, wait
 from mail.testing.rig import Rig
 
-LEASE = 1.0
+LEASE = 2.0
 
 
 class Counted(Observer):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.plugins.tiers import sized
 
 from mail.adapters.local.queue import LocalQueue
 from mail.adapters.sqlite.database import SQLiteDatabase
@@ -250,7 +251,7 @@ class TestTrouble:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.sampled_from(FORMATS))
-@settings(max_examples=30)
+@settings(max_examples=sized(fast=10, full=10, soak=100))
 def test_whatever_is_asked_there_is_an_answer(question: str, tool_format: ToolFormat) -> None:
     async def ask() -> Outcome:
         return await ask_once(build(tool_format), question)
@@ -259,7 +260,7 @@ def test_whatever_is_asked_there_is_an_answer(question: str, tool_format: ToolFo
 
 
 @given(st.randoms(use_true_random=False), st.sampled_from(FORMATS))
-@settings(max_examples=30)
+@settings(max_examples=sized(fast=10, full=10, soak=100))
 def test_the_answer_depends_neither_on_the_order_of_turns_nor_on_memory(
     chance: random.Random, tool_format: ToolFormat
 ) -> None:

@@ -109,7 +109,7 @@ async def test_the_last_run_is_read_from_where_it_began() -> None:
             await rig.ask(body, task_id="t", drop_question=True)
             task = await rig.task(key)
             events = await rig.store.read_events(key)
-            whole, last = Progress("t"), Progress("t", begin=task.generation)
+            whole, last = Progress("t"), Progress("t", present=task.generation, begins=True)
             for event in events:
                 whole.read(event)
             begin = last.after

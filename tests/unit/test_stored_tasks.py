@@ -167,6 +167,7 @@ def change(task: Task, draft: Draft, submission: Submission) -> None:
 """
 
 
+@pytest.mark.soak
 def test_mypy_refuses_a_change_that_is_misspelt_or_of_the_wrong_type_or_made_in_place(tmp_path: Path) -> None:
     (tmp_path / "changes.py").write_text(CHANGES)
     checked = subprocess.run(

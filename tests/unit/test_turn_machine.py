@@ -484,6 +484,6 @@ class TaskMachine(RuleBasedStateMachine):
 
 
 TaskMachine.TestCase.settings = settings(
-    max_examples=sized(fast=20, full=40, soak=5000), stateful_step_count=60
+    max_examples=sized(fast=20, full=20, soak=5000), stateful_step_count=60
 )
 TestTask = TaskMachine.TestCase

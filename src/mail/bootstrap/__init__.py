@@ -124,6 +124,8 @@ def local(
         auth_endpoints=auth_endpoints,
         client_secret=environ.get(CLIENT_SECRET_VARIABLE, ""),
         seal=read_seal(environ),
+        serves_mail2=True,
+        mail_name=config.mail_host,
         telemetry=telemetry_of_server(config.telemetry, config.swarm.name, backend.depths),
         retention=config.storage.retention_days * 86_400.0 or None,
     )
@@ -183,6 +185,7 @@ def aws(
         clock,
         bucket=config.bucket,
         retention_days=config.retention_days,
+        keeps_latest=config.server.storage.keep == "latest",
         turn_queues=config.turn_queues,
         outbound_queue=config.outbound_queue,
     )
@@ -215,6 +218,8 @@ def aws(
         observers=observers,
         stream_seconds=config.stream_seconds,
         stream_url=config.stream_url,
+        serves_mail2=config.serves_mail2,
+        mail_name=config.mail_host,
         base_url=config.base_url,
         pause=pause,
         retention=None if config.retention_days is None else config.retention_days * 86_400.0,

@@ -74,6 +74,11 @@ async def create_tables(storage: StorageConfig) -> tuple[str, ...]:
     return await _database(storage).create_tables()
 
 
+async def rebuild_index(storage: StorageConfig) -> int:
+    """Make the index for searches again; return the number of tasks in it. Raises ConfigurationError."""
+    return await _database(storage).rebuild_index()
+
+
 def back_up(storage: StorageConfig, file: Path) -> None:
     """Copy the configured database into a new file, also while a server runs on it. Raises ConfigurationError."""
     _database(storage).back_up(file)

@@ -28,10 +28,12 @@ from mail.core.engine.runtime import Runtime
 from mail.core.engine.telemetry import Observers
 from mail.core.engine.versions import Versions
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
-from mail.core.task.ports import TurnQueue
+from mail.core.protocol.message import MAILMessage
+from mail.core.task.ports import TurnQueue, look_at
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import TaskKey, TaskStatus
-from mail.errors import ConfigurationError, TaskNotFound
+from mail.core.task.webhooks import Reply
+from mail.errors import ConfigurationError, MAILError, PeerUnavailable, TaskNotFound
 from mail.mail2 import WORK
 from mail.net import InterswarmRouter
 from mail.net.peers import Registry
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from mail.auth.oidc import JWTAuthenticator
     from mail.core.task.rows import Rows
     from mail.mail2.host import MailHost
+    from mail.mail2.tasks import Tasks
 
 type LocalSystem = System[WorkQueue]
 """The system of a server or a program, which takes wake-ups from its own queue."""
@@ -87,6 +90,8 @@ class System[Q: TurnQueue]:
         on_unfinished: called by `stop` with the number of tasks that still run; None if nobody wants to know.
         stream_seconds: seconds after which a stream that its client can resume ends; None for no such limit.
         stream_url: the base URL of a function that streams, where this one can't.
+        serves_mail2: whether this process serves MAIL 2.0.
+        mail_name: the host in its addresses; empty for the domain by which the first request comes.
         base_url: the base URL of the API, where no server listens in this process.
         pause: seconds between two requests for permits of models; see `ModelPermits`.
         retention: seconds after which tasks are deleted in which nothing happens; None for never.
@@ -112,6 +117,8 @@ class System[Q: TurnQueue]:
         observers: Observers = (),
         stream_seconds: float | None = None,
         stream_url: str = "",
+        serves_mail2: bool = False,
+        mail_name: str = "",
         base_url: str = "",
         pause: float = PAUSE_SECONDS,
         retention: float | None = None,
@@ -127,6 +134,8 @@ class System[Q: TurnQueue]:
         self.webhooks = webhooks
         self.stream_seconds = stream_seconds
         self.stream_url = stream_url
+        self.serves_mail2 = serves_mail2
+        self._mail_name = mail_name
         self.issues_tokens = auth_endpoints is None
         limits, models = config.limits, {**swarm.model_limits, **config.models}
         self._caller_tokens = None if seal is None else self._keep_tokens(seal, swarm.name)
@@ -139,6 +148,7 @@ class System[Q: TurnQueue]:
             turn_seconds=config.settings.turn_seconds,
             lease_seconds=config.settings.lease_seconds,
             peers=router,
+            members=None if webhooks is None or backend.rows is None else _TaskMail(self, webhooks),
             hop_limit=config.interswarm.hop_limit,
             entrypoints_only=config.interswarm.entrypoints_only,
             unreachable_seconds=config.interswarm.unreachable_seconds,
@@ -162,6 +172,7 @@ class System[Q: TurnQueue]:
             versions=Versions(backend.documents, clock, retention=retention),
             documents=self.documents,
             retention=retention,
+            keeps_latest=config.storage.keep == "latest",
         )
         self.entry = entry
         self.on_unfinished: Callable[[int], object] | None = None
@@ -189,20 +200,38 @@ class System[Q: TurnQueue]:
 
     @cached_property
     def mail_host(self) -> "MailHost":
-        """The host of MAIL 2.0, which works in the background while workers run; only with a router."""
+        """The host of MAIL 2.0, where its name is known; only with a router.
+
+        It works in the background while workers run. Functions have the function of deliveries work.
+        """
         from mail.mail2.host import MailHost
 
-        sender, host_name, works = self.webhooks, self.config.mail_host, self.is_working
+        sender, wake = self.webhooks, None if self.is_working else self._wake_mail
         assert self._rows is not None
         assert sender is not None
-        host = MailHost(self._rows, self.documents, self.clock, sender, host_name, in_background=works)
+        options: dict[str, Any] = {"per_hour": self.config.limits.mail_submissions, "wake": wake}
+        given = (self._rows, self.documents, self.clock, sender, self._mail_name)
+        host = MailHost(*given, runtime=self.runtime, **options)
         self._resources.push_async_callback(host.stop)
         return host
+
+    async def open_mail(self, domain: str = "") -> "MailHost":
+        """Return the host of MAIL 2.0, also if only the domain of the first request names it. Raises NotFound."""
+        if not self.is_working and "mail_host" not in vars(self):
+            from mail.mail2.host import settle_name
+
+            assert self._rows is not None
+            self._mail_name = await settle_name(self._rows, self._mail_name, domain)
+        return self.mail_host
+
+    async def _wake_mail(self, name: str, seconds: float) -> None:
+        at = self.clock.now().timestamp() + seconds if seconds else 0.0
+        await self.queue.publish([look_at(TaskKey(WORK, name), at)])
 
     async def resume_mail(self) -> None:
         """Resume what other processes have left of the delivery of MAIL 2.0, if there is any."""
         if self._rows is not None and await self._rows.find(WORK, "", limit=1):
-            await self.mail_host.resume()
+            await (await self.open_mail()).resume()
 
     @cached_property
     def _rows(self) -> "Rows | None":
@@ -312,11 +341,14 @@ class System[Q: TurnQueue]:
     ) -> None:
         """Run the next turn of a mailbox that a queue has woken, with the swarm that is served now.
 
-        Without a mailbox, look after the task, which is due. `seconds_left` returns how long this process will live, if
-        that is limited; see `Runtime.run_turn`.
+        Without a mailbox, look after the task, which is due, or do work of MAIL 2.0. `seconds_left` returns how long
+        this process will live, if that is limited; see `Runtime.run_turn`.
         """
         await self.served.refresh()
         if not mailbox:
+            if key.instance == WORK:
+                await (await self.open_mail()).work(key.task_id)
+                return
             with suppress(TaskNotFound):
                 await self.runtime.look_after(key)
             return
@@ -377,6 +409,31 @@ class System[Q: TurnQueue]:
         client = httpx2.AsyncClient()
         self._resources.push_async_callback(client.aclose)
         return client
+
+
+class _TaskMail:
+    """Sends the mail of tasks by MAIL 2.0, whose host is made for the first of it."""
+
+    def __init__(self, system: "System[Any]", webhooks: HTTPWebhooks) -> None:
+        self._system = system
+        webhooks.own["mail2"] = self.answer
+
+    async def send(self, key: TaskKey, member: str, address: str, message: MAILMessage) -> None:
+        """Send what a task has for a member of the swarm."""
+        try:
+            tasks = await self._tasks()
+        except MAILError as error:
+            raise PeerUnavailable(error.detail) from error
+        await tasks.send(key, member, address, message)
+
+    async def answer(self, url: str, event_id: str, body: bytes) -> Reply:
+        """Send the answer of a task that began by mail."""
+        return await (await self._tasks()).answer(url, event_id, body)
+
+    async def _tasks(self) -> "Tasks":
+        tasks = (await self._system.open_mail()).tasks
+        assert tasks is not None
+        return tasks
 
 
 def read_swarm(config: ServerConfig) -> tuple[SwarmCore, SwarmSpec | None]:

@@ -73,8 +73,16 @@ def client(
     metavar="TASK",
     help="The task to continue, or the id of a new one.",
 )
+@click.option("--continue", "continues", is_flag=True, help="Continue your last task.")
 @on_server
-def chat(url: str | None, server: str | None, task_id: str | None, as_json: bool, **connection: Any) -> int:
+def chat(
+    url: str | None,
+    server: str | None,
+    task_id: str | None,
+    continues: bool,
+    as_json: bool,
+    **connection: Any,
+) -> int:
     """Chat with a swarm.
 
     What you type is sent to the swarm, which remembers the conversation. If an agent asks you something, type the
@@ -87,6 +95,9 @@ def chat(url: str | None, server: str | None, task_id: str | None, as_json: bool
 
     session = _session(choose_server(url, server), as_json=as_json, **connection)
     session.slash = "/"
+    if continues and task_id is not None:
+        raise click.BadParameter("name the task with --task-id, or give --continue for the last one")
+    task_id = "last" if continues else task_id
     if is_interactive():
         return _prompt(session, Grammar.CHAT, task_id)
     return _run(session, PlainLines(sys.stdin, Grammar.CHAT), Grammar.CHAT, task_id)

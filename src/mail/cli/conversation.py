@@ -7,6 +7,7 @@ from time import time
 from typing import TYPE_CHECKING, Any
 
 from mail.cli.command import Command, Namespace, joined, option, positional, switch
+from mail.cli.output import counted, price
 from mail.cli.repl.words import split
 from mail.cli.session import NOT_FOUND, Session, Status, TaskAsks, UsageError, how_to_reply
 from mail.cli.values import PATH, Agent, Duration, Task
@@ -34,7 +35,8 @@ async def say(session: Session, text: str) -> None:
         await reply(session, text)
         return
     try:
-        await send(session, text, MessageOptions(task_id=session.memory.open_task))
+        files = list(session.memory.files)
+        await send(session, text, MessageOptions(task_id=session.memory.open_task, files=files))
     except TaskAsks:
         if session.memory.open_task is None:
             raise
@@ -61,7 +63,8 @@ async def open_task(session: Session, task_id: str, *, is_new_allowed: bool = Fa
     session.memory.open(view.task_id, questions)
     if session.output.as_json:
         return
-    session.output.text(f"task {view.task_id} is {view.state}: {view.title or ''}".rstrip(": "), style="dim")
+    task = f"task {session.output.id(view.task_id)} is {view.state}: {view.title or ''}"
+    session.output.text(task.rstrip(": "), style="dim")
     show_questions(session)
 
 
@@ -79,7 +82,9 @@ async def reply(session: Session, text: str) -> None:
 
     question, *others = session.memory.questions
     if question.needs_approval:
-        options = MessageOptions(task_id=session.memory.open_task, approvals=[read_decision(question, text)])
+        decided = read_decision(question, text)
+        _show_edit(session, question, decided.get("arguments", question.arguments))
+        options = MessageOptions(task_id=session.memory.open_task, approvals=[decided])
         await send(session, "", options)
         return
     session.memory.results[question.call_id] = text
@@ -121,6 +126,15 @@ def read_decision(question: Question, text: str) -> dict[str, Any]:
     return decided
 
 
+def _show_edit(session: Session, question: Question, arguments: Mapping[str, Any]) -> None:
+    """Print what an edit changes of a call's arguments, as a diff."""
+    for name in () if session.output.as_json else dict.fromkeys([*question.arguments, *arguments]):
+        for sign, style, given in (("-", "red", question.arguments), ("+", "green", arguments)):
+            if question.arguments.get(name) != arguments.get(name) and name in given:
+                value = json.dumps(given[name], ensure_ascii=False)
+                session.output.text(f"{sign} {name}: {value}", style=style)
+
+
 def read_arguments(text: str, question: Question) -> dict[str, Any]:
     """Return the arguments that a text names: a JSON object, or words such as `amount=5`. Raises UsageError."""
     if text.lstrip().startswith("{"):
@@ -155,9 +169,10 @@ async def send(session: Session, text: str, options: "MessageOptions") -> None:
         stream = await session.client.post_stream(
             text, replace(given, live=is_live, deltas=is_live, items=True)
         )
+    session.memory.files.clear()
     session.show_warnings(stream.warnings)
     if is_new and session.output.is_terminal:
-        session.output.text(f"task {stream.task_id}", style="dim")
+        session.output.text(f"task {session.output.id(stream.task_id)}", style="dim")
     await show_answer(session, stream)
 
 
@@ -174,7 +189,9 @@ async def show_answer(session: Session, stream: "EventStream") -> None:
     session.memory.set_status(stream.task_id, shown.status)
     session.memory.open(stream.task_id)
     if not session.output.as_json:
-        view.fold(session.task_command(stream.task_id))
+        keys = "Ctrl+O unfolds, " if session.ask_key is not None else ""
+        session.memory.steps = view.fold(f"{keys}{session.task_command(stream.task_id)}")
+        session.memory.is_unfolded = False
         await _show(session, stream.task_id, shown)
     result = {"response": shown.answer, "task_id": stream.task_id, "status": shown.status}
     session.output.result(result, lambda: None)
@@ -184,8 +201,10 @@ async def _show(session: Session, task_id: str, shown: "Shown") -> None:
     from mail.cli.views.tasks import read_task
 
     if shown.status is not Status.PAUSED:
-        failed = shown.status is Status.FAILED
-        session.output.text(str(shown.answer), style="red" if failed else "")
+        if shown.status is Status.FAILED:
+            session.output.text(str(shown.answer), style="red")
+        else:
+            session.output.answer(str(shown.answer))
         return
     view = read_task(await session.client.get_task(task_id))
     session.memory.open(task_id, view.questions())
@@ -248,6 +267,35 @@ async def _reply(session: Session, given: Namespace) -> None:
         )
 
 
+async def _attach(session: Session, given: Namespace) -> None:
+    from mail.cli.files import upload
+
+    for path in given.file:
+        stored = await upload(session, path)
+        session.memory.files[stored["id"]] = path.name
+    names = ", ".join(session.memory.files.values())
+    session.output.result(
+        {"files": list(session.memory.files)},
+        lambda: session.output.text(f"The next message has {names or 'no files'}."),
+    )
+
+
+async def _show_models(session: Session, given: Namespace) -> None:
+    swarm = await session.client.get_swarm()
+    rows = [(agent["name"], agent.get("model") or "") for agent in swarm["agents"]]
+    session.output.result(dict(rows), lambda: session.output.table(("agent", "model"), rows))
+
+
+async def _show_cost(session: Session, given: Namespace) -> None:
+    if (task_id := session.memory.open_task) is None:
+        raise UsageError("there is no conversation yet; send a message first")
+    answer = await session.client.get_usage(task_id=task_id)
+    total = answer["total"]
+    tokens = f"{total['input_tokens']} tokens in, {total['output_tokens']} out"
+    shown = f"{counted(total['calls'], 'model call')}, {tokens}, {price(total)}"
+    session.output.result(total, lambda: session.output.text(shown))
+
+
 async def _new(session: Session, given: Namespace) -> None:
     session.memory.open(None)
     session.output.result(
@@ -266,6 +314,25 @@ COMMANDS = (
         summary="Continue another task: the next message goes to it.",
         handler=lambda session, given: open_task(session, given.task_id),
         arguments=(TASK,),
+    ),
+    Command(
+        name="attach",
+        needs_slash=True,
+        summary="Send files with the next message.",
+        handler=_attach,
+        arguments=(positional("file", "The files.", metavar="PATH...", nargs=-1, type=PATH),),
+    ),
+    Command(
+        name="model",
+        needs_slash=True,
+        summary="Show the models of the agents.",
+        handler=_show_models,
+    ),
+    Command(
+        name="cost",
+        needs_slash=True,
+        summary="Show the tokens and the cost of this conversation.",
+        handler=_show_cost,
     ),
     Command(
         name="send",

@@ -1,4 +1,4 @@
-"""`mail db-init`, `mail db-import`, `mail backup` and `mail restore`."""
+"""`mail db-init`, `mail db-import`, `mail db-reindex`, `mail backup` and `mail restore`."""
 
 import sys
 import time
@@ -101,6 +101,22 @@ def db_import(source: str | None, dry_run: bool, as_json: bool, **storage: Any) 
     counts = {outcome.value: outcomes[outcome] for outcome in Outcome}
     output.result({**counts, "swarms": swarms, "failures": failures, "dry_run": dry_run}, show)
     return int(bool(failures))
+
+
+@click.command()
+@on_database
+@as_json
+def db_reindex(as_json: bool, **storage: Any) -> None:
+    """Make the index again that tasks are searched by, also while a server runs. Searches find less meanwhile."""
+    import asyncio
+
+    from mail.bootstrap.backends import rebuild_index
+
+    target = load_storage(**storage)
+    count = asyncio.run(rebuild_index(target))
+    output = Output(sys.stdout, as_json)
+    answer = {"database": target.shown, "tasks": count}
+    output.result(answer, lambda: output.text(f"indexed {counted(count, 'task')} of {target.shown}"))
 
 
 @click.command()

@@ -19,6 +19,9 @@ class Memory:
         questions: what the open task asks.
         results: the answers to its questions that wait for those to the others, by call.
         waiting_for: the task whose answer the running command waits for.
+        files: the ids and names of files that go with the next text.
+        steps: what agents did for the last answer, a line per step.
+        is_unfolded: whether the prompt shows them.
     """
 
     tasks: dict[str, None] = field(default_factory=dict)
@@ -28,6 +31,9 @@ class Memory:
     questions: tuple[Question, ...] = ()
     results: dict[str, str] = field(default_factory=dict)
     waiting_for: str | None = None
+    files: dict[str, str] = field(default_factory=dict)
+    steps: list[str] = field(default_factory=list)
+    is_unfolded: bool = False
 
     def add_task(self, task_id: str) -> None:
         """Remember a task as the last one."""

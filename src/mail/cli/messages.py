@@ -81,7 +81,7 @@ async def message(session: Session, given: Namespace) -> None:
         session.output.text("")
     questions = questions_of(answer.get("pending_tool_calls") or ())
     if not questions or not session.output.is_terminal:
-        session.output.text(answer["response"])
+        session.output.answer(answer["response"])
     session.show_warnings("; ".join(answer.get("warnings") or ()))
     session.show_status(shown["task_id"], shown["status"], questions=questions)
 

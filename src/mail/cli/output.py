@@ -1,6 +1,7 @@
 """The output of commands: JSON for programs, or text for humans, in colour on a terminal."""
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,6 +11,13 @@ from mail.errors import MAILError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""The ids of tasks that MAIL generates."""
+
+SHORT_ID = 8
+"""Characters of such an id that people read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +53,37 @@ class Output:
             self.write(_printable(json.dumps(value, indent=2, ensure_ascii=False)))
 
     def text(self, text: str, *, style: str = "") -> None:
-        """Print text for humans."""
-        if style and self.is_terminal:
-            from rich.text import Text
+        """Print text for humans: on a terminal wrapped at words, but not lines that are indented, such as commands."""
+        text = _printable(text)
+        is_long = any(
+            len(line) > _columns() // 2 for line in text.splitlines()
+        )  # some characters take two columns
+        if not self.is_terminal or not (style or is_long):
+            self.write(text)
+            return
+        from rich.text import Text
 
-            self.console().print(Text(_printable(text), style), soft_wrap=True)
-        else:
+        console = self.console()
+        for line in text.split("\n"):
+            is_kept = not line or line[0].isspace()
+            for part in [Text(line)] if is_kept else Text(line).wrap(console, console.width):
+                part.rstrip()
+                console.print(part, style=style, soft_wrap=True)
+
+    def answer(self, text: str) -> None:
+        """Print what an agent has written: on a terminal its Markdown, else as it is."""
+        if not self.is_terminal:
             self.write(_printable(text))
+            return
+        from mail.cli.views.markdown import render
+
+        console = self.console()
+        for line in render(text, console):
+            console.print(line, soft_wrap=True)
+
+    def id(self, text: str) -> str:
+        """Return the id of a task as people read it: on a terminal the beginning of a long one, which commands take."""
+        return text[:SHORT_ID] if self.is_terminal and UUID.fullmatch(text) else text
 
     def table(self, headings: Sequence[str], rows: Sequence[Sequence[str]], *, none: str = "") -> None:
         """Print headings and rows: on a terminal in columns, cut to its width; else uncut, separated by tabs.
@@ -82,7 +114,10 @@ class Output:
         """Return a timestamp as people read it: on a terminal short and in local time, else unchanged."""
         if not self.is_terminal or not timestamp:
             return timestamp
-        time = datetime.fromisoformat(timestamp).astimezone()
+        try:
+            time = datetime.fromisoformat(timestamp).astimezone()
+        except ValueError:
+            return timestamp
         return f"{time:%m-%d %H:%M}" if time.year == datetime.now().astimezone().year else f"{time:%Y-%m-%d}"
 
     def write(self, line: str) -> None:
@@ -94,6 +129,12 @@ class Output:
         from rich.console import Console
 
         return Console(file=self.stream, highlight=False)
+
+
+def _columns() -> int:
+    from shutil import get_terminal_size
+
+    return get_terminal_size().columns
 
 
 def one_line(text: Any) -> str:

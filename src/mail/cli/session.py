@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from mail.cli.memory import Memory
-from mail.cli.output import Output
+from mail.cli.output import UUID, Output
 from mail.cli.program import SERVER_VARIABLE, configured_server, program
 from mail.cli.views.questions import MARK, Question, questions_of
 from mail.errors import MAILError
@@ -24,9 +24,6 @@ NOT_FOUND = 404
 
 LAST_TASK = frozenset({"last", "-"})
 """Names of the caller's last task."""
-
-UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-"""The ids of tasks that MAIL generates."""
 
 UUID_PREFIX = re.compile(r"[0-9a-f]{4,8}|[0-9a-f]{8}-[0-9a-f-]*")
 
@@ -185,7 +182,7 @@ class Session:
             return
         if self.is_prompt:
             failed = " has failed" if status == Status.FAILED else ""
-            self.output.text(f"task {task_id}{failed}", style="dim")
+            self.output.text(f"task {self.output.id(task_id)}{failed}", style="dim")
         if status == Status.PAUSED:
             self.memory.open(task_id, questions)
             for question in questions:
@@ -223,9 +220,9 @@ class Session:
         """Return what to say after Ctrl+C: the task keeps running, and how to come back to it."""
         if self.memory.waiting_for is None:
             return "stopped"
-        task_id = shlex.quote(self.memory.waiting_for)
-        here = f"{self.watch_command(self.memory.waiting_for)}, or in a shell: " if self.is_prompt else ""
-        watch = self.shell_command("task watch", task_id)
+        task_id = self.output.id(self.memory.waiting_for)
+        here = f"{self.watch_command(task_id)}, or in a shell: " if self.is_prompt else ""
+        watch = self.shell_command("task watch", shlex.quote(task_id))
         return f"stopped; task {task_id} keeps running. Come back with {here}{watch}"
 
     def _how_to_answer(self, task_id: str, questions: Sequence[Question]) -> str:

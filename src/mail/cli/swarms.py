@@ -79,7 +79,8 @@ def describe_swarm(session: Session, root: Mapping[str, Any]) -> str:
     if not isinstance(swarm, dict) or "entrypoint" not in swarm:
         return str(swarm)
     session.memory.agents.add(swarm["entrypoint"])
-    return f"swarm {swarm['name']} {swarm['version']}"
+    version = swarm["version"]
+    return f"swarm {swarm['name']}{f' {version}' if version not in ('', '0') else ''}"
 
 
 async def health(session: Session, given: Namespace) -> None:

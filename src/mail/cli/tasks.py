@@ -41,7 +41,15 @@ async def list_tasks(session: Session, given: Namespace) -> None:
     """Print a line per task, and remember the tasks."""
     from mail.cli.views.tasks import show_tasks
 
-    tasks = await session.client.get_tasks(limit=given.limit, status=given.status, summary=True)
+    tasks = await session.client.get_tasks(
+        limit=given.limit,
+        status=given.status,
+        summary=True,
+        query=given.query,
+        since=given.since,
+        until=given.until,
+        min_cost=given.min_cost,
+    )
     for task_id in reversed(tasks):
         session.memory.add_task(task_id)
     session.output.result(tasks, lambda: show_tasks(tasks.values(), session.output))
@@ -69,9 +77,9 @@ async def watch(session: Session, given: Namespace) -> None:
     """Print a task's events until it stops, then its answer and how to resume it if it is paused."""
     from mail.cli.views.tasks import read_task
 
-    is_live = session.output.is_terminal
+    output = session.output
     stream = await session.client.watch_task(
-        given.task_id, after=given.after, live=is_live, deltas=is_live, items=True
+        given.task_id, after=given.after, live=not output.as_json, deltas=output.is_terminal, items=True
     )
     session.memory.waiting_for = given.task_id
     shown = await show_stream(session.client, stream, session.output, learn=session.memory.learn)
@@ -91,6 +99,7 @@ async def fork(session: Session, given: Namespace) -> None:
         given.at,
         run=given.run,
         actions=given.actions,
+        draft=given.draft,
         idempotency_key=given.idempotency_key,
     )
     session.memory.add_task(forked["task_id"])
@@ -140,7 +149,7 @@ async def _decide(
     session.memory.set_status(given.task_id, status)
     questions = questions_of(answer["pending_tool_calls"])
     if not questions or not session.output.is_terminal:
-        session.output.result(answer, lambda: session.output.text(answer["response"]))
+        session.output.result(answer, lambda: session.output.answer(answer["response"]))
     if status != Status.COMPLETED:
         session.show_status(given.task_id, status, questions=questions)
 
@@ -211,8 +220,20 @@ COMMANDS = (
         also=("tasks-get",),
         shell_name="task list",
         summary="List your tasks, newest first.",
+        details="A search lists the last changed first.",
         handler=list_tasks,
         arguments=(
+            option(
+                "-q",
+                "--query",
+                metavar="TEXT",
+                help="Only tasks with these words in titles, ids, messages or names of agents.",
+            ),
+            option("--since", metavar="TIME", help="Only tasks that have changed at this time or later."),
+            option("--until", metavar="TIME", help="Only tasks that have last changed before this time."),
+            option(
+                "--min-cost", metavar="USD", type=float, help="Only tasks that have cost as much at least."
+            ),
             option(
                 "--status",
                 help="Only tasks in this state.",
@@ -238,7 +259,6 @@ COMMANDS = (
         name="task-turn",
         shell_name="task turn",
         summary="Show what an agent read and replied in a turn, and its tools.",
-        details="On a terminal as text; in a pipe as JSON.",
         operation="get_turn",
         view=show_turn,
         arguments=(
@@ -388,6 +408,11 @@ COMMANDS = (
                 type=click.Choice(["run", "ask", "refuse"]),
                 help="Whether actions that are not read-only run, wait for your approval, or are refused. "
                 "[default: as in the task; run if it is not a fork]",
+            ),
+            option(
+                "--draft",
+                metavar="NAME",
+                help="Run the fork on a draft of the swarm. See mail draft list.",
             ),
             option(
                 "-m",

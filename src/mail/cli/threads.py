@@ -110,7 +110,7 @@ async def _answer(
 def show_reply(outcome: Outcome, output: Output) -> None:
     """Print the task's answer; if it has paused again, its next question and how to answer that."""
     if not outcome.calls:
-        output.text(outcome.response)
+        output.answer(outcome.response)
     for call in outcome.calls:
         for line in _lines(call, outcome.task_id):
             output.text(line)

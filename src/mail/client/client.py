@@ -158,6 +158,10 @@ class MAILClient(Messaging):
         summary: bool = False,
         caller: str | None = None,
         all: bool = False,  # noqa: A002 - the server's name for it
+        query: str | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        min_cost: float | None = None,
     ) -> dict[str, JSONObject]:
         """Return the caller's tasks by task id, newest first.
 
@@ -165,6 +169,10 @@ class MAILClient(Messaging):
         until there are `limit` tasks; None reads all of them. With `summary`, they come without their events and
         waiting messages. For admins, `summary` also allows the tasks of another `caller`, or `all`, by
         `caller#task_id`.
+
+        `query` is plain text whose words are searched for in titles, ids, messages and names of agents. A search may
+        also ask for tasks that have last changed `since` or `until` a time, or whose models have cost at least
+        `min_cost` US dollars. The last changed task is the first then.
         """
         size = None if limit is None else min(limit, PAGE)
         none: dict[str, JSONObject] = {}
@@ -178,6 +186,10 @@ class MAILClient(Messaging):
             fields="summary" if summary else None,
             caller=caller,
             all=all,
+            q=query,
+            since=_time(since),
+            until=_time(until),
+            min_cost=min_cost,
         )
         return dict(islice(tasks.items(), limit))
 
@@ -239,6 +251,7 @@ class MAILClient(Messaging):
         *,
         run: bool = False,
         actions: Literal["run", "ask", "refuse"] | None = None,
+        draft: str | None = None,
         idempotency_key: str | None = None,
     ) -> JSONObject:
         """Create a new task from the state of another one at an event (None: now), and return its `task_id`.
@@ -246,10 +259,11 @@ class MAILClient(Messaging):
         If the original was running then, the fork is paused until it gets a message; with `run` it runs immediately.
         `actions` says what happens to calls of actions that are not declared read-only: they `run`, each waits for an
         approval (`ask`), or the agent reads that it was not run (`refuse`); None for what the original has, which is
-        `run` for a task that is not a fork. With an `idempotency_key`, there is one fork however often this is
-        called, and the request is sent again if the connection breaks.
+        `run` for a task that is not a fork. Admins and testers can try a `draft` of the swarm, on which the fork
+        stays. With an `idempotency_key`, there is one fork however often this is called, and the request is sent again
+        if the connection breaks.
         """
-        request = {"task_id": task_id, "at": at, "run": run, "actions": actions}
+        request = {"task_id": task_id, "at": at, "run": run, "actions": actions, "draft": draft}
         if idempotency_key is None:
             return await self._ask("fork_task", **request)
         headers = {IDEMPOTENCY_KEY: idempotency_key}
@@ -663,6 +677,37 @@ class MAILClient(Messaging):
         """
         none: JSONObject = {}
         return await self._ask_pages("get_swarm_versions", none, _add_versions)
+
+    async def get_swarm_drafts(self) -> list[JSONObject]:
+        """Return the drafts of the swarm by name. For admins."""
+        found: list[JSONObject] = (await self._ask("get_swarm_drafts"))["drafts"]
+        return found
+
+    async def get_swarm_draft(self, name: str) -> JSONObject:
+        """Return a draft of the swarm: its changes, how they differ from what runs, and its revisions. For admins."""
+        return await self._ask("get_swarm_draft", name=name)
+
+    async def save_swarm_draft(
+        self, name: str, agents: Mapping[str, Mapping[str, Any]], testers: Sequence[str] = ()
+    ) -> JSONObject:
+        """Save what a draft changes, in place of what it changed before, and return it. For admins.
+
+        `agents` has the changes of each agent: `system`, `llm`, `options` and `actions`; what is absent stays. Admins
+        and the `testers`, such as `user:ann`, can try it with `fork_task(…, draft=name)`.
+        """
+        return await self._ask("save_swarm_draft", name=name, agents=agents, testers=list(testers))
+
+    async def delete_swarm_draft(self, name: str) -> JSONObject:
+        """Delete a draft; tasks that run on it continue. For admins."""
+        return await self._ask("delete_swarm_draft", name=name)
+
+    async def publish_swarm_draft(self, name: str) -> JSONObject:
+        """Let new tasks use a draft of the swarm. For admins."""
+        return await self._ask("publish_swarm_draft", name=name)
+
+    async def withdraw_swarm_draft(self, name: str) -> JSONObject:
+        """Let new tasks use the swarm without the published draft again. For admins."""
+        return await self._ask("withdraw_swarm_draft", name=name)
 
     async def check_swarm_json(self, json_str: str) -> JSONObject:
         """Return whether an entry of swarms.json, given as JSON text, could be loaded, and its problems. For admins."""

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import Self
 
-from mail.config.models import ServerConfig, load_config
+from mail.config.models import DEFAULT_MAIL_HOST, ServerConfig, load_config
 from mail.core.protocol.message import Tier
 from mail.core.protocol.values import value
 from mail.errors import ConfigurationError
@@ -26,6 +26,8 @@ class AwsConfig:
         stream_url: the base URL of the function that streams, if this one doesn't.
         base_url: the base URL at which the stack is reached, for the callbacks of actions.
         secrets_path: the path in SSM of the secrets, if there is one.
+        serves_mail2: whether this function serves MAIL 2.0.
+        mail_host: the host in its addresses; empty for the domain of the HTTP API.
     """
 
     server: ServerConfig
@@ -38,15 +40,19 @@ class AwsConfig:
     stream_url: str = ""
     base_url: str = ""
     secrets_path: str = ""
+    serves_mail2: bool = False
+    mail_host: str = ""
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] = os.environ) -> Self:
         """Read MAIL_TABLE, MAIL_BUCKET, MAIL_TURN_QUEUES, … Raises ConfigurationError, with the variable."""
+        server = load_config().server.with_overrides(
+            swarm_name=environ.get("MAIL_SWARM_NAME") or None,
+            swarm_source=environ.get("MAIL_SWARM_SOURCE") or None,
+        )
+        own_host = "" if server.mail_host == DEFAULT_MAIL_HOST else server.mail_host
         return cls(
-            server=load_config().server.with_overrides(
-                swarm_name=environ.get("MAIL_SWARM_NAME") or None,
-                swarm_source=environ.get("MAIL_SWARM_SOURCE") or None,
-            ),
+            server=server,
             table=_required(environ, "MAIL_TABLE"),
             bucket=environ.get("MAIL_BUCKET") or None,
             turn_queues=_queues(environ.get("MAIL_TURN_QUEUES", "")),
@@ -56,6 +62,8 @@ class AwsConfig:
             stream_url=environ.get("MAIL_STREAM_URL", "").rstrip("/"),
             base_url=environ.get("MAIL_BASE_URL", "").rstrip("/"),
             secrets_path=environ.get("MAIL_SECRETS_PATH", ""),
+            serves_mail2=environ.get("MAIL_SERVES_MAIL2") == "true",
+            mail_host=own_host or environ.get("MAIL_HOST", ""),
         )
 
 

@@ -46,6 +46,7 @@ from mail.core.task.schedules import Schedule
 from mail.errors import ConfigurationError
 
 DEFAULT_PORT = 8000
+DEFAULT_MAIL_HOST = "localhost"
 
 OFF = "none"
 """The same as 0."""
@@ -64,11 +65,13 @@ _VARIABLES: Mapping[str, tuple[str, ...]] = {
     "MAIL_CALLER_BYTES": ("limits", "caller_bytes"),
     "MAIL_FILE_BYTES": ("limits", "file_bytes"),
     "MAIL_STREAMS": ("limits", "streams"),
+    "MAIL_SUBMISSIONS": ("limits", "mail_submissions"),
     "MAIL_MEMORY": ("limits", "memory"),
     "MAIL_CONNECTIONS": ("connections", "total"),
     "MAIL_CONNECTIONS_PER_ADDRESS": ("connections", "per_address"),
     **{f"MAIL_{key.upper()}": ("connections", key) for key in _CONNECTIONS},
     "MAIL_RETENTION_DAYS": ("storage", "retention_days"),
+    "MAIL_KEEP": ("storage", "keep"),
     "MAIL_METRICS": ("telemetry", "metrics"),
     "MAIL_TRACES": ("telemetry", "traces"),
     "MAIL_LOG_FORMAT": ("telemetry", "log_format"),
@@ -162,7 +165,7 @@ class ServerConfig(_TopTable):
     port: int = Field(default=DEFAULT_PORT, ge=0, le=65535)
     host: str = Field(default="0.0.0.0", min_length=1)  # noqa: S104 - the documented default
     mail_host: Annotated[str, AfterValidator(read_mail_host)] = Field(
-        default="localhost", description="The host in the MAIL 2.0 addresses of this server."
+        default=DEFAULT_MAIL_HOST, description="The host in the MAIL 2.0 addresses of this server."
     )
     reload: bool = False
     debug: bool = False

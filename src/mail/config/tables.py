@@ -88,6 +88,8 @@ class LimitsConfig(Table):
         file_bytes: the number of bytes of a file; at least 1.
         streams: the number of streams that a caller may read at the same time from a server process; on AWS, those that
             can't be resumed, and long waits, from all functions. None for 100, and 10 on AWS.
+        mail_submissions: the number of messages that a task takes by MAIL 2.0 in an hour from a sender that isn't a
+            person.
         memory: the bytes that all requests to a process may hold; a quarter of them for one caller.
     """
 
@@ -100,6 +102,7 @@ class LimitsConfig(Table):
     caller_bytes: int = Field(default=10 * 1024**3, ge=0)
     file_bytes: int = Field(default=MAX_FILE_BYTES, ge=1)
     streams: int | None = Field(default=None, ge=0)
+    mail_submissions: int = Field(default=20, ge=0)
     memory: int = Field(default=128 * 1024 * 1024, ge=0)
 
 
@@ -151,12 +154,15 @@ class StorageConfig(Table):
             table. Set as `auto`, a path, `sqlite:///path`, `none`, `postgresql://user:password@host/database` or `dynamodb://table`.
         synchronous: for SQLite; `normal` survives a crash of the process, `full` also a power loss.
         retention_days: days after which a task is deleted in which nothing happens; 0 for never.
+        keep: what is left of a task then: `nothing`, or its `latest`, which is its last answer and what its agents need
+            to continue it.
         audit_days: days after which entries of the audit are deleted; 0 for never.
     """
 
     database: Annotated[str, AfterValidator(read_database)] = AUTO
     synchronous: Literal["normal", "full"] = "normal"
     retention_days: int = Field(default=0, ge=0, le=36_500)
+    keep: Literal["nothing", "latest"] = "nothing"
     audit_days: int = Field(default=400, ge=0)
 
     @property

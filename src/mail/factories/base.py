@@ -237,6 +237,25 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         changed.system = self.system if system is None else system
         return changed
 
+    def redraft(
+        self, *, llm: str | None, system: str | None, options: Mapping[str, Any], tools: list[dict[str, Any]]
+    ) -> Self:
+        """Return a copy with these tools, and another model, system prompt or options, for a draft of the swarm.
+
+        Another model has no fallback. Raises ConfigurationError for an option that the model's API doesn't have.
+        """
+        changed = copy(self)
+        changed.tools = tools
+        changed.system = self.system if system is None else system
+        if llm is not None:
+            changed.llm, changed.fallback = llm, None
+        of_calls = dict(options)
+        for name in options.keys() & {"max_tokens", "memory", "reasoning_effort", "thinking_budget"}:
+            setattr(changed, name, of_calls.pop(name))
+        changed.options = {**self.options, **of_calls}
+        check_model_options(f"agent {self.name!r}", changed.llm, self.tool_format, changed.options)
+        return changed
+
     async def window(self) -> int | None:
         """Return how many tokens the model can read in a call, less what a long reply takes; None if not known."""
         held = (

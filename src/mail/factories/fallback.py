@@ -208,7 +208,7 @@ class _NoBreakers:
 
 def running_breakers() -> Breakers:
     """Return the breakers of the server that runs the turn."""
-    return TURN.get().permits or _NoBreakers()
+    return TURN.get().services.permits or _NoBreakers()
 
 
 async def call_in_order[Output](

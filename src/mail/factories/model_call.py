@@ -63,7 +63,7 @@ async def call_model(
         policy = policy.with_patience(LONGEST_PARK)
         if turn.parked is not None:
             attempt, ticket = attempt + turn.parked.attempts, turn.parked.ticket
-    permits, provider = turn.permits, provider_of(request.llm) or request.llm
+    permits, provider = turn.services.permits, provider_of(request.llm) or request.llm
     gate = None if permits is None else permits.gate(request.llm)
     if permits is not None and gate is None and turn.parked is not None:
         await permits.learn_breakers(request.llm)  # the model may be refusing the calls of all processes
@@ -252,7 +252,7 @@ async def _permit(
 def _may_park() -> bool:
     """Return whether the turn may be parked for the call: if it would repeat no other call, and no action."""
     turn = TURN.get()
-    return turn.may_park and not turn.call_place and turn.meter is not None and not turn.meter.models
+    return turn.may_park and not turn.call.place and turn.meter is not None and not turn.meter.models
 
 
 def _deadline() -> float | None:

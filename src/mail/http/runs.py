@@ -72,13 +72,15 @@ class Progress:
     """A run of a task, read from the task's events in their order.
 
     It is the run with a `number`, or the one that the event with the seq `of` belongs to, or else the last one. With
-    `status_only`, it has only the items that its status shows: open questions, and why it has ended.
+    `status_only`, it has only the items that its status shows: open questions, and why it has ended. If events from
+    the beginning of the task are deleted, nobody can tell which of the others belong to which earlier run, so only
+    the `present` one is found.
 
     Attributes:
         run: the run as it is after the last event of it that was read; None before its first.
         began, last: the times of its first event and of the last that was read, in ISO 8601.
         earlier: of the last run, those before it.
-        after: the seq after which its events are read next: with `begin`, first that of the run which a task is at.
+        after: the seq after which its events are read next: if it `begins` there, first that of the `present` run.
         size: the bytes of the events of which it has items.
     """
 
@@ -88,7 +90,8 @@ class Progress:
         *,
         number: int | None = None,
         of: int | None = None,
-        begin: Generation | None = None,
+        present: Generation | None = None,
+        begins: bool = False,
         status_only: bool = False,
     ) -> None:
         self.run: Run | None = None
@@ -102,9 +105,10 @@ class Progress:
         self._latest: Run | None = None
         self._items: dict[str, Item] = {}
         self._sizes: dict[str, int] = {}
-        if begin is not None and begin.run_began:
-            self.after, ended = begin.run_began, TaskStatus.COMPLETED
-            self._latest = Run(number=begin.run - 1, first=0, status=ended, since="")
+        self._present = present
+        if begins and present is not None and present.run_began:
+            self.after = present.run_began
+            self._latest = Run(number=present.run - 1, first=0, status=TaskStatus.COMPLETED, since="")
 
     def skip(self, run: Generation, seq: int) -> None:
         """Read on after the event `seq` of a run, which still works then; forget what it has asked before."""
@@ -124,6 +128,13 @@ class Progress:
 
     def read(self, event: Event) -> tuple[Item, ...]:
         """Read an event; return the items that it adds to the run or changes in it."""
+        if event.seq > self.after + 1 and self._present is not None:  # those between them are deleted
+            began = self._present.run_began or 0
+            if event.seq <= began:
+                return ()
+            number, is_first = self._present.run, event.seq == began + 1
+            status = TaskStatus.COMPLETED if is_first else TaskStatus.RUNNING
+            self._latest = Run(number=number - is_first, first=event.seq, status=status, since="")
         self.after, run = event.seq, after(self._latest, event)
         self._latest = run
         changes = self._reader.read(event) if self._kinds is None or event.kind in self._kinds else ()
@@ -268,8 +279,8 @@ class Runs:
     @staticmethod
     def progress(task: Task, *, number: int | None = None, of: int | None = None) -> Progress:
         """Return what reads a run of a task, as `Progress` names it: the last one is read from where it began."""
-        begin = task.generation if _is_at(task, number, of) else None
-        return Progress(task.task_id, number=number, of=of, begin=begin)
+        begins = _is_at(task, number, of)
+        return Progress(task.task_id, number=number, of=of, present=task.generation, begins=begins)
 
     async def read(self, task: Task, *, number: int | None = None, of: int | None = None) -> Progress:
         """Read a run of a task, as `Progress` names it, as far as the task was when it was loaded.
@@ -293,17 +304,18 @@ class Runs:
         Of the last one's events, only some at its end are read for the status of a task that has ended.
         """
         run, name = task.generation, task.task_id
-        last = Progress(name, begin=run, status_only=status_only)
+        last = Progress(name, present=run, begins=True, status_only=status_only)
         if status_only and task.status in ENDED and run.run_began is not None:
             last.skip(run, max(last.after, task.seq - TAIL))
         await self._read(task, last)
         if last.found.status is not task.status:  # it has reached this before these events
-            last = await self._read(task, Progress(name, begin=run, status_only=status_only))
+            last = await self._read(task, Progress(name, present=run, begins=True, status_only=status_only))
         yield last
         earlier = last.earlier
         if run.run > 1 and run.run_began:
             first = run.run_began + 1  # with which those before it are no longer the last
-            earlier = (await self._read(task, Progress(name, status_only=status_only), upto=first)).earlier
+            before = Progress(name, present=run, status_only=status_only)
+            earlier = (await self._read(task, before, upto=first)).earlier
         for each in reversed(earlier):
             yield each
 

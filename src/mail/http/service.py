@@ -216,7 +216,7 @@ class Service:
         stream_permits: counts the streams and long waits in all processes, where each knows a few only.
         conversations: the readers of conversations.
         rates: the limiter of request rates, if they are limited.
-        mail_host: returns the host of MAIL 2.0, made by the first call; None for a process that doesn't serve it.
+        mail_host: returns the host of MAIL 2.0 for a request; None for a process that doesn't serve it.
         observers: measure requests.
         tracer: traces requests.
         metrics: the server's metrics, if it collects them.
@@ -250,7 +250,7 @@ class Service:
     stream_permits: ModelPermits | None = None
     conversations: Conversations = field(default_factory=Conversations)
     rates: RateLimiter | None = None
-    mail_host: "Callable[[], MailHost] | None" = None
+    mail_host: "Callable[[Request], Awaitable[MailHost]] | None" = None
     observers: Sequence[RequestObserver] = ()
     tracer: Tracer = NO_TRACER
     metrics: MetricsPage | None = None

@@ -80,7 +80,7 @@ class Boxes:
             limit=query.limit,
             offset=query.offset,
         )
-        return [_summary(name, entry, text) for entry, text in page.rows], page.total
+        return [summary(name, entry, text) for entry, text in page.rows], page.total
 
     async def open(self, account: Account, name: BoxName, entry: str) -> dict[str, Any]:
         """Return an entry with its message, or a draft. An entry of an inbox is read from now on. Raises NotFound."""
@@ -131,7 +131,7 @@ class Boxes:
         while found := (await self._rows.page(place, limit=self._rows.write_limit)).rows:
             writes = [Write((place, entry), None, text, read(text).times) for entry, text in found]
             if await self._rows.write(writes):
-                gone += [_summary(name, entry, text) for entry, text in found]
+                gone += [summary(name, entry, text) for entry, text in found]
         return gone
 
     async def purge(self, purge: Purge) -> None:
@@ -203,7 +203,8 @@ class Boxes:
         return kind.read(text), text
 
 
-def _summary(name: BoxName, entry: str, text: str) -> dict[str, Any]:
+def summary(name: BoxName, entry: str, text: str) -> dict[str, Any]:
+    """Return what a page of a box shows of an entry."""
     row = _ROWS[name].read(text)
     shown = {key: each for key, each in asdict(row).items() if key not in _HIDDEN[name]}  # type: ignore[call-overload]
     if name == "drafts":

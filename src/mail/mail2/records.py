@@ -212,6 +212,7 @@ class Delivery(Row):
         left: the boxes that the message still has to get into.
         agents: the agents among its recipients whose webhooks are called then, each with the list that it was
             addressed by, or an empty text.
+        tasks: the agents of the swarm that the message still has to be given to, by their local addresses.
     """
 
     due: float
@@ -219,6 +220,7 @@ class Delivery(Row):
     received_at: str
     left: tuple[str, ...]
     agents: tuple[tuple[str, str], ...] = ()
+    tasks: tuple[str, ...] = ()
     work: Literal["deliver"] = "deliver"
 
 

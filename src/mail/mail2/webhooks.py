@@ -25,6 +25,9 @@ RETRY_SECONDS = (1.0, 30.0, 300.0, 3_600.0, 21_600.0)
 
 CALL_SECONDS = 10.0
 
+EARLY_SECONDS = 0.5
+"""Seconds before its time at which an attempt may begin: not all clocks agree."""
+
 MAX_WEBHOOKS = 20
 
 EVENT = "mail.delivered"
@@ -116,8 +119,10 @@ class Webhooks:
         text = (await self._rows.read(row)).get(row)
         if text is None:
             return None
-        call = Call.read(text)
-        taken = replace(call, attempt=call.attempt + 1, due=self._clock.now().timestamp() + LEASE_SECONDS)
+        call, now = Call.read(text), self._clock.now().timestamp()
+        if call.attempt and call.due > now + EARLY_SECONDS:
+            return None  # another process makes it, or it waits
+        taken = replace(call, attempt=call.attempt + 1, due=now + LEASE_SECONDS)
         if not await self._rows.write([Write(row, taken.text, text)]):
             return None  # another process makes it
         hook_row, message_row = (WEBHOOKS, call.webhook_id), (MESSAGES, call.message_id)

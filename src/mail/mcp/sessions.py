@@ -687,7 +687,7 @@ def _reporter(bearer: Callable[[], str]) -> "ProgressFnT | None":
 
     async def report(progress: float, total: float | None, message: str | None) -> None:
         share = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
-        activity.report(turn.call_id, f"{share}: {hide(message, bearer())}" if message else share)
+        activity.report(turn.call.id, f"{share}: {hide(message, bearer())}" if message else share)
 
     return report
 

@@ -25,7 +25,6 @@ from mail.server import PROGRAM_VARIABLE
 
 if TYPE_CHECKING:
     from mail.bootstrap.system import AwsSystem, LocalSystem
-    from mail.mail2.host import MailHost
 
 
 def create_app(config: ServerConfig | None = None) -> FastAPI:
@@ -51,7 +50,7 @@ def build_app(system: "LocalSystem") -> MAILApp:
 
     config = system.config
     return create_http_app(
-        make_service(system, config, mail_host=lambda: system.mail_host),
+        make_service(system, config),
         load_routers(),
         lifespan=lifespan,
         cors_origins=config.cors_origins,
@@ -66,7 +65,7 @@ def make_service(
     stream_seconds: float | None = None,
     stream_url: str = "",
     max_answer_bytes: int | None = None,
-    mail_host: "Callable[[], MailHost] | None" = None,
+    domain_of: Callable[[Request], str] = lambda _: "",
     observers: Sequence[RequestObserver] = (),
 ) -> Service:
     """Build the service behind the HTTP routes.
@@ -76,7 +75,7 @@ def make_service(
         stream_seconds: seconds after which a stream that its client can resume ends.
         stream_url: where streams are served, if not by this process.
         max_answer_bytes: the largest answer that the process can send; None for any size.
-        mail_host: returns the host of MAIL 2.0; None for a process that doesn't serve it.
+        domain_of: returns the domain by which a request comes, where that may be the host in addresses of MAIL 2.0.
         observers: measure requests, besides those of the system's telemetry.
     """
     shares = stream_seconds is not None
@@ -106,7 +105,7 @@ def make_service(
         account=Account(config.limits.memory, streams),
         stream_permits=system.permits if shares and streams else None,
         rates=rates_of(config.limits),
-        mail_host=mail_host,
+        mail_host=(lambda request: system.open_mail(domain_of(request))) if system.serves_mail2 else None,
         observers=(*observers, *system.telemetry.request_observers),
         tracer=system.telemetry.tracer,
         metrics=system.telemetry.metrics,

@@ -13,11 +13,13 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
+from mail.core.decisions.swarm_drafts import change_swarm
 from mail.core.engine.documents import ServerDocuments
 from mail.core.engine.runtime import Runtime
 from mail.core.task.documents import LoadedSwarm
 from mail.core.task.swarm import SwarmCore
-from mail.errors import BadRequest, ConfigurationError, SwarmInvalid
+from mail.core.task.swarm_drafts import Published, Revision
+from mail.errors import BadRequest, ConfigurationError, DraftOutdated, SwarmInvalid
 from mail.swarms_json.load import load_swarm_json
 from mail.swarms_json.secrets import HIDDEN, hidden_in, with_secrets, without_secrets
 from mail.swarms_json.specs import SwarmSpec
@@ -51,8 +53,9 @@ class CurrentSwarm:
         self._configured_core = runtime.swarm
         self._configured_digest = sha256(configured.model_dump_json().encode()).hexdigest()
         self._entry = configured
-        self._text: str | None = None
-        self._loaded: str | None = None
+        self._core = runtime.swarm
+        self._record: LoadedSwarm | None = None
+        self._published: Published | None = None
         self._fresh_until = 0.0
         if runtime.versions is not None:
             runtime.versions.build = self._build_again
@@ -65,7 +68,22 @@ class CurrentSwarm:
     @property
     def loaded(self) -> str | None:
         """When an admin loaded the swarm, in ISO 8601; None for the configured one."""
-        return self._loaded
+        return self._record.loaded if self._record is not None and self._record.text else None
+
+    @property
+    def unchanged(self) -> SwarmCore:
+        """The swarm without a published draft."""
+        return self._core
+
+    @property
+    def published(self) -> Published | None:
+        """The published draft, which may be of another version of the swarm (`is_applied`)."""
+        return self._published
+
+    @property
+    def is_applied(self) -> bool:
+        """Whether the swarm that runs is that of the published draft."""
+        return self._runtime.swarm is not self._core
 
     async def load(self, text: str) -> SwarmSpec:
         """Replace the swarm, in every process of the server; running tasks follow its rule (`SwarmSpec.on_update`).
@@ -77,13 +95,28 @@ class CurrentSwarm:
             entry, core = await self.check(text)
         except ConfigurationError as error:
             raise BadRequest(error.detail) from error
-        text, loaded = entry.model_dump_json(), self._runtime.clock.now().isoformat()
-        await self._documents.set_loaded_swarm(
-            LoadedSwarm(text=text, loaded=loaded, replaces=self._configured_digest)
-        )
-        self._adopt(entry, core, text, loaded)
+        await self._replace(entry, core, self._new_record(entry.model_dump_json()))
         logger.warning("an admin has loaded another version of swarm %s: %s", entry.name, entry.version)
         return entry
+
+    async def publish(self, name: str, revision: Revision, by: str) -> None:
+        """Let new tasks use a draft, in every process of the server; running ones follow the rule of the swarm.
+
+        Raises DraftOutdated if it was saved for another version, and BadRequest if this one can't take it.
+        """
+        if revision.base != self._core.digest:
+            raise DraftOutdated(
+                f"draft {name!r} was saved for version {revision.base}, and {self._core.digest} runs; look at its "
+                "differences, and save it again"
+            )
+        change_swarm(self._core, revision.agents)
+        at = self._runtime.clock.now().isoformat()
+        published = Published(name=name, revision=revision, by=by, at=at)
+        await self._replace(self._entry, self._core, self._with_draft(published.model_dump_json()))
+
+    async def withdraw(self) -> None:
+        """Let new tasks use the swarm without the published draft."""
+        await self._replace(self._entry, self._core, self._with_draft(""))
 
     async def check(self, text: str) -> tuple[SwarmSpec, SwarmCore]:
         """Build the swarm that `load` would use, and change nothing. Raises ConfigurationError."""
@@ -108,15 +141,19 @@ class CurrentSwarm:
             return
         self._fresh_until = now + REFRESH_SECONDS
         loaded = await self._documents.loaded_swarm()
-        if loaded is None or loaded.replaces != self._configured_digest:
-            if self._text is not None:
-                self._adopt(self._configured, self._configured_core, None)
+        if loaded is not None and loaded.replaces != self._configured_digest:
+            loaded = replace(loaded, text="") if loaded.draft else None
+        if loaded == self._record:
             return
-        if loaded.text == self._text:
+        if loaded is None or not loaded.text:
+            self._adopt(self._configured, self._configured_core, loaded)
+            return
+        if self._record is not None and loaded.text == self._record.text:
+            self._adopt(self._entry, self._core, loaded)
             return
         try:
             entry = validate_swarm_from_swarms_json(json.loads(loaded.text))
-            self._adopt(entry, await self._built(entry), loaded.text, loaded.loaded)
+            self._adopt(entry, await self._built(entry), loaded)
         except (ConfigurationError, ValueError):
             logger.exception("the swarm that was loaded on %s can't be built here", loaded.loaded)
         else:
@@ -142,8 +179,39 @@ class CurrentSwarm:
         spec = validate_swarm_from_swarms_json(entry)
         return replace(await asyncio.to_thread(self._build, spec, version.is_loaded), kept_as=version.digest)
 
-    def _adopt(self, entry: SwarmSpec, core: SwarmCore, text: str | None, loaded: str | None = None) -> None:
-        self._entry, self._text, self._loaded = entry, text, loaded
+    def _new_record(self, text: str) -> LoadedSwarm:
+        loaded = self._runtime.clock.now().isoformat()
+        return LoadedSwarm(text=text, loaded=loaded, replaces=self._configured_digest)
+
+    def _with_draft(self, draft: str) -> LoadedSwarm:
+        return replace(self._record or self._new_record(""), draft=draft, replaces=self._configured_digest)
+
+    async def _replace(self, entry: SwarmSpec, core: SwarmCore, record: LoadedSwarm) -> None:
+        await self._documents.set_loaded_swarm(record)
+        self._adopt(entry, core, record)
+
+    def _adopt(self, entry: SwarmSpec, core: SwarmCore, record: LoadedSwarm | None) -> None:
+        self._entry, self._core, self._record = entry, core, record
+        self._published = None
+        if record is not None and record.draft:
+            self._published = Published.model_validate_json(record.draft)
         if self._runtime.versions is not None:
             self._runtime.versions.note(self._runtime.swarm)
-        self._runtime.swarm = core
+        self._runtime.swarm = self._with_published(core)
+
+    def _with_published(self, core: SwarmCore) -> SwarmCore:
+        """Return the swarm with the published draft, unless that is of another version: the code has changed."""
+        published = self._published
+        if published is None:
+            return core
+        if published.revision.base == core.digest:
+            try:
+                return change_swarm(core, published.revision.agents)
+            except BadRequest as error:
+                problem = error.detail
+        else:
+            problem = f"it changes version {published.revision.base}, and {core.digest} runs"
+        logger.warning(
+            "the published draft %s of swarm %s is not applied: %s", published.name, core.name, problem
+        )
+        return core

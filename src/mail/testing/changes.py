@@ -67,7 +67,7 @@ class Maker:
             started=self.clock.now().isoformat(),
             limits=Limits(steps=15, turns=300, deadline=deadline),
         )
-        draft = Draft(task, self.swarm, self.clock, is_new=True)
+        draft = Draft(task, self.swarm, self.clock)
         self._send(draft, mail or (Mail("alpha", Tier.PERSON),))
         return draft.seal()
 

@@ -18,8 +18,9 @@ from mail.adapters.sqlite.rows import SQLiteRows
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.engine.documents import ServerDocuments
 from mail.core.task.documents import IN_MEMORY
-from mail.core.task.ports import Files, Store, TurnQueue
+from mail.core.task.ports import Files, Store, TaskPage, TurnQueue
 from mail.core.task.rows import Rows
+from mail.core.task.search import Search, Searched
 from mail.core.task.task import TaskKey
 from mail.testing import contracts
 from support.engines.aws import sqs_engines
@@ -46,6 +47,16 @@ class StoreAdapter(contracts.StoreAdapter, Protocol):
     async def size(self) -> int:
         """Count the bytes that it takes, with indexes and files."""
         ...
+
+
+async def searched(
+    store: Store, instance: str, search: Search, *, limit: int = 100, cursor: str | None = None
+) -> TaskPage:
+    """Search, when the index has everything: it is written for a time before each search."""
+    while True:
+        page = await store.search(instance, search, limit=limit, cursor=cursor)
+        if page.searched is not Searched.SOME_TEXTS:
+            return page
 
 
 class SQLiteAdapter:

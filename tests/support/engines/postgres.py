@@ -253,7 +253,7 @@ class PostgresAdapter:
         self.store: Store = await self.another()
         self.records: ServerDocuments = ServerDocuments(PostgresDocuments(self._open[-1][0]))
         self.files: Files = PostgresFiles(self._open[-1][0])
-        self.rows: Rows = PostgresRows(self._open[-1][0])
+        self.rows: Rows = PostgresRows(*self._open[-1])
         return self.store
 
     async def another(self) -> PostgresStore:

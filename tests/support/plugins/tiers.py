@@ -6,8 +6,8 @@
 
 A tier includes those before it. A path on the command line runs whatever its tier. A test is in the tier of its marker,
 in the module (`pytestmark = pytest.mark.full`), at its class or itself; the closest one decides.
-`@pytest.mark.soak(on="stdio")` is for those of its parameters that contain this. A test without one is in the tier of
-its folder (`FOLDERS`).
+`@pytest.mark.soak(on="stdio")` is for those of its parameters that contain this, or one of several:
+`on=("moto", "postgres")`. A test without one is in the tier of its folder (`FOLDERS`).
 """
 
 import os
@@ -54,15 +54,45 @@ ON_MOTO = ("tests/aws/", "tests/contract/", "tests/exchange/")
 """The folders whose tests moto runs, too. For what it can't show, a marker names the engine: `full(on="ministack")`."""
 
 LONGEST = (
-    "tests/ui/",
-    "tests/crash/test_crash_stores.py",
     "tests/docs/test_documented_commands.py",
-    "tests/e2e/test_server",
-    "tests/exchange/test_exchange_processes.py",
+    "tests/factories/",
+    "tests/crash/test_crash_stores.py",
+    "tests/handlers/test_handlers_queues.py",
+    "tests/ui/test_ui_admin.py",
+    "tests/crash/test_crash_later.py",
+    "tests/handlers/test_handlers_http.py",
+    "tests/ui/test_ui_live.py",
+    "tests/e2e/test_init.py",
     "tests/contract/test_contract_suites.py",
+    "tests/ui/test_ui_in_chromium.py",
+    "tests/e2e/test_server",
+    "tests/crash/",
+    "tests/ui/test_ui_trace.py",
     "tests/contract/test_contract_store_snapshots.py",
+    "tests/e2e_aws/",
+    "tests/ui/test_ui_leftovers.py",
+    "tests/handlers/",
+    "tests/exchange/test_exchange_processes.py",
+    "tests/ui/",
 )
-"""What is started first, by the beginning of the ids, so that no process ends long after the others."""
+"""What is started first, by the beginning of the ids, so that no process ends long after the others. The tests of the
+page are between others, so that few Chromiums run at once.
+"""
+
+
+TOGETHER = (
+    r"tests/(factories/|http/test_http_openai_litellm)",
+    r"tests/ui/test_ui_[a-k]",
+    r"tests/ui/test_ui_[l-z]",
+)
+"""Modules that one process runs, by what their ids match: they share a Chromium, or litellm, which takes seconds to
+import.
+"""
+
+
+def scope_of(nodeid: str) -> str:
+    """Return the name of what one process runs as a whole: a module, or those that are to be together."""
+    return next((each for each in TOGETHER if re.match(each, nodeid)), nodeid.partition("::")[0])
 
 
 def current() -> Tier:
@@ -73,6 +103,12 @@ def current() -> Tier:
 def sized(*, fast: int, full: int, soak: int) -> int:
     """Return how many examples, points or rounds a test tries in the tier that runs."""
     return {"fast": fast, "full": full, "soak": soak}[current()]
+
+
+def rank(item: pytest.Item) -> int:
+    """Return the place of a test in the order in which they are started: that in `LONGEST`, or the one after them."""
+    places = (place for place, prefix in enumerate(LONGEST) if item.nodeid.startswith(prefix))
+    return next(places, len(LONGEST))
 
 
 def is_in(tier: Tier, item: pytest.Item) -> bool:
@@ -87,7 +123,7 @@ def tier_of(item: pytest.Item) -> Tier:
     folder = FOLDERS.get("/".join(item.nodeid.split("/")[:2]), "fast")
     marked = [mark for mark in item.iter_markers() if mark.name in TIERS]
     for mark in marked:
-        if (engine := mark.kwargs.get("on")) and _has_parameter(item, lambda value: engine in value):
+        if _contains(item, mark.kwargs.get("on", ())):
             return cast(Tier, mark.name)
     found = next((cast(Tier, mark.name) for mark in marked if not mark.kwargs), folder)
     if item.nodeid.startswith("tests/handlers/") and _ends(item, "source"):
@@ -97,6 +133,11 @@ def tier_of(item: pytest.Item) -> Tier:
     is_slow = _ends(item, *SERVERS_AND_FILES)
     is_slow |= item.nodeid.startswith("tests/exchange/") and _ends(item, "dynamodb-moto")
     return "full" if found == "fast" and is_slow else found
+
+
+def _contains(item: pytest.Item, named: str | tuple[str, ...]) -> bool:
+    parts = (named,) if isinstance(named, str) else named
+    return _has_parameter(item, lambda value: any(part in value for part in parts))
 
 
 def _ends(item: pytest.Item, *endings: str) -> bool:

@@ -64,8 +64,10 @@ IMPORTED = (
 MODELS = "-models"
 """What is added to the name of the socket, for processes that will call a model."""
 
-CALLS_MODELS = frozenset({"OLLAMA_API_BASE", "OPENAI_API_KEY"})
-"""Environment variables of processes that will call a model, and so import litellm, which takes seconds."""
+CALLS_MODELS = frozenset({"OLLAMA_API_BASE", "OPENAI_API_BASE", "OPENAI_API_KEY", "--model"})
+"""Environment variables and arguments of processes that will call a model or look it up, and so import litellm, which
+takes seconds.
+"""
 
 NUMBER = 16
 """Bytes of a number that the fork server sends."""
@@ -162,7 +164,7 @@ def start(
             for each in (stdin, stdout, stderr)
         ]
         connection = socket.socket(socket.AF_UNIX)
-        connection.connect(_address(CALLS_MODELS.isdisjoint(env)))
+        connection.connect(_address(CALLS_MODELS.isdisjoint((*env, *command))))
         socket.send_fds(connection, [b"f"], numbers)
         connection.sendall(json.dumps(order).encode() + b"\n")
         return ForkedProcess(connection)

@@ -22,6 +22,10 @@ from mail.public_urls import tls
 from support.processes import forkserver
 
 MAIL = (sys.executable, "-m", "mail.cli")
+PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "pytest_asyncio.plugin")
+PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+"""Arguments and environment of a user's tests, without our other plugins, which take seconds to import."""
+
 TIMEOUT = 100.0
 """Seconds after which something that should have happened counts as hung."""
 

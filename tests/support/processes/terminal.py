@@ -18,6 +18,8 @@ from support.processes.server import MAIL, environment
 
 ROWS, COLUMNS = 40, 120
 
+SCREEN = {"TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1", "COLUMNS": str(COLUMNS), "LINES": str(ROWS)}
+
 IMPATIENCE = 60.0
 """Seconds after which what should be shown counts as missing."""
 
@@ -36,7 +38,7 @@ class Terminal:
         self.process = forkserver.start(
             [*MAIL, *arguments],
             cwd=cwd,
-            env=environment({"TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1", **(env or {})}),
+            env=environment({**SCREEN, **(env or {})}),
             stdin=program,
             stdout=program,
             stderr=program,

@@ -99,7 +99,6 @@ test("spans", () => {
   assert.deepEqual(rows, [
     ["message", null, "ann writes to boss", 1, 1, 0, 0],
     ["turn", "boss", "asks digger", 2, 4, 10, 910],
-    ["model", "boss", "gpt", 2, 2, 110, 910],
     ["wait", "boss", "waits for digger", 4, 4, 1_000, 3_200],
     ["turn", "digger", "calls dig", 5, 8, 1_500, 2_900],
     ["action", "digger", "dig", 6, 7, 1_700, 2_700],
@@ -108,10 +107,17 @@ test("spans", () => {
     ["end", null, "the answer", 12, 12, 4_000, 4_000],
   ]);
   assert.deepEqual([agents, begin - ZERO, end - ZERO], [["boss", "digger"], 0, 4_000]);
-  const [, asks, model, , digs, action, answers, completes] = spans;
-  assert.deepEqual([asks.usage, model.usage, model.attempts, model.parent], [usage, usage, 2, asks.id]);
+  const [, asks, , digs, action, answers] = spans;
+  assert.deepEqual([asks.usage, asks.model, asks.snippet], [usage, "gpt", "gpt, 2 attempts"]);
   assert.equal(asks.queued - ZERO, 0);
   assert.deepEqual([digs.status, action.status, answers.status, answers.isTimed], ["failed", "failed", "ok", false]);
+});
+
+test("several model calls of a turn have rows of their own", () => {
+  const again = item("model_call", "2.2", 2, 500, { turn: "2.0", agent: "boss", model: "claude", seconds: 0.1, attempts: 1, usage });
+  const { spans } = readSpans([...ITEMS, again], EVENTS);
+  const [asks, ...calls] = spans.filter(({ id, parent }) => id === "turn 2" || parent === spans[1].id || id === spans[1].id);
+  assert.deepEqual([asks.model, calls.map(({ kind, name, usage: used }) => [kind, name, used])], [undefined, [["model", "gpt", usage], ["model", "claude", usage]]]);
 });
 
 test("how long a row took", () => {
@@ -168,10 +174,10 @@ test("filters", () => {
   const { spans } = readSpans(ITEMS, EVENTS);
   const firsts = (filter) => filterSpans(spans, { ...NO_FILTER, ...filter }).map(({ kind, first }) => `${kind} ${first}`);
   assert.deepEqual(firsts({ agent: "digger" }), ["turn 5", "action 6", "turn 9"]);
-  assert.deepEqual(firsts({ kind: "model" }), ["turn 2", "model 2"]);
+  assert.deepEqual(firsts({ kind: "model" }), ["turn 2"]);
   assert.deepEqual(firsts({ kind: "problem" }), ["turn 5", "action 6"]);
   assert.deepEqual(firsts({ text: "HILLS dig" }), ["turn 5", "action 6"]);
-  assert.deepEqual(firsts({ text: "he digs" }), ["turn 2", "model 2"]);
+  assert.deepEqual(firsts({ text: "he digs" }), ["turn 2"]);
   const entries = readEntries(EVENTS);
   assert.equal(readEntries(EVENTS)[0], entries[0]);
   const seqs = (filter) => filterEntries(entries, { ...NO_FILTER, ...filter }).map(({ seq }) => seq);

@@ -96,6 +96,7 @@ def open_functions(
     *,
     bucket: str | None,
     retention_days: int | None,
+    keeps_latest: bool,
     turn_queues: Sequence[str],
     outbound_queue: str,
 ) -> Backend[SQSQueue]:
@@ -105,7 +106,9 @@ def open_functions(
     if turn_queues:
         sqs.warm_up()
     blobs = Blobs(account.client("s3"), bucket) if bucket else None
-    store = DynamoDBStore(dynamodb, table, blobs=blobs, retention_days=retention_days, clock=clock)
+    store = DynamoDBStore(
+        dynamodb, table, blobs=blobs, retention_days=retention_days, keeps_latest=keeps_latest, clock=clock
+    )
 
     def before_snapshot() -> None:
         build_validators()

@@ -147,7 +147,10 @@ class CommitPlan:
         self._now = now
         self._expiry, self._task_expiry = retention.expiry(), retention.task_expiry(change.task)
         self._is_in_task = is_in_task
-        self._index_keys = encode_running(change.task, now, latest, retention.keep_by(change.task))
+        keep_by = retention.keep_by(change.task)
+        self._index_keys = encode_running(
+            change.task, now, latest, keep_by, keeps_ended=retention.keeps_latest
+        )
         self._index_keys |= encode_dead(change.task)
         self.events_key = events_key(change.task.seq, change.task.version, has_events=bool(change.events))
         self.is_last = change.last_seq == change.task.seq

@@ -34,6 +34,7 @@ _LISTED = {
     Kind.FOUND_PEER: FOUND_PEERS,
     Kind.AUDIT: AUDIT,
     Kind.HOLD: HOLDS,
+    Kind.SWARM_DRAFT: "DRAFT",
     Kind.CALLER_DELETION: "CALLER_DELETION",
 }
 """The partitions whose sort keys are the keys of documents."""
@@ -191,7 +192,7 @@ def document_key(kind: Kind, key: tuple[str, ...]) -> Key:
             return f"TOKEN#{digest}", "TOKEN"
         case Kind.SIGN_IN_LINK, (digest,):
             return f"SIGN_IN#{digest}", "LINK"
-        case Kind.PEER | Kind.FOUND_PEER | Kind.AUDIT, (name,):
+        case Kind.PEER | Kind.FOUND_PEER | Kind.AUDIT | Kind.SWARM_DRAFT, (name,):
             return _LISTED[kind], name
         case Kind.HOLD | Kind.CALLER_DELETION, (name,):  # which may be too long for a sort key
             return _LISTED[kind], sha256(name.encode()).hexdigest()

@@ -38,6 +38,7 @@ from mail.core.task.approvals import Ask
 from mail.core.task.deletion import LegalHold
 from mail.core.task.leases import DueTask
 from mail.core.task.ports import CallerUsage, TaskPage, WakeUp, wake_ups
+from mail.core.task.search import Search, Searched, fold
 from mail.core.task.task import ASLEEP, Task, TaskKey, TaskStatus, listings_of
 from mail.errors import MAILError
 
@@ -48,6 +49,9 @@ logger = logging.getLogger(__name__)
 ROWS_OF_ANY_STATUS = 500
 """The number of index rows that are read at a time in search of one status."""
 
+
+SEARCHED_AT_ONCE = 500
+"""The tasks whose titles and ids one search looks at; its cursor leads to the next ones."""
 
 DUE_ROWS = 500
 """The most tasks of a partition of the index that a sweep looks after. Those that it leaves out are due later."""
@@ -83,6 +87,25 @@ class TaskIndex:
                 tasks.append(task)
                 cursors.append(_make_cursor(instance, task))
         return TaskPage(tasks, None, is_ordered, tuple(cursors))
+
+    async def search(
+        self, instance: str, search: Search, *, limit: int = 100, cursor: str | None = None
+    ) -> TaskPage:
+        """Return a page of tasks with the words in title or id, newest first, of the next SEARCHED_AT_ONCE."""
+        start = None if cursor is None else _read_cursor(instance, cursor)
+        tasks: list[Task] = []
+        cursors: list[str] = []
+        last, looked_at = "", 0
+        async with aclosing(self._newest(instance, search.status, start, SEARCHED_AT_ONCE)) as newest:
+            async for task in newest:
+                if looked_at == SEARCHED_AT_ONCE or len(tasks) == limit:
+                    return TaskPage(tasks, last, cursors=tuple(cursors), searched=Searched.TITLES)
+                looked_at, last = looked_at + 1, _make_cursor(instance, task)
+                head = fold(f"{task.task_id}\n{task.title or ''}")
+                if search.admits(task) and all(word in head for word in search.words):
+                    tasks.append(task)
+                    cursors.append(last)
+        return TaskPage(tasks, None, cursors=tuple(cursors), searched=Searched.TITLES)
 
     async def list_dead(
         self, instance: str | None, *, limit: int = 100, cursor: str | None = None

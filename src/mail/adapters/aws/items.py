@@ -350,15 +350,18 @@ def encode_counts(task: Task) -> Item:
     }
 
 
-def encode_running(task: Task, now: float, latest: float = NEVER, keep_by: float = NEVER) -> Item:
+def encode_running(
+    task: Task, now: float, latest: float = NEVER, keep_by: float = NEVER, *, keeps_ended: bool = False
+) -> Item:
     """Encode the keys of a task with work, or with approvals that expire, in the index of running tasks; else none.
 
     It is due at `latest`, and to be checked some time after this commit while it has mail, as a wake-up may be lost. A
-    task that is only paused has keys of its own, as it must be kept from expiring, by `keep_by`.
+    task that is only paused has keys of its own, as it must be kept from expiring, by `keep_by`; with `keeps_ended`,
+    so has one that has ended.
     """
     name = shard(partition(task.key))
     if task.deadline is None and not (task.is_running or task.has_outbound_mail):
-        if task.status is not TaskStatus.PAUSED or keep_by == NEVER:
+        if keep_by == NEVER or not (keeps_ended or task.status is TaskStatus.PAUSED):
             return {}
         return {"running": string(PAUSED + name), "due": number(keep_by)}
     due = next_due(task, {}, check_after(task, now))

@@ -4,6 +4,8 @@ An item gets its `expires_at` when it is written, and no turn ever changes it: t
 that is still open when the time of its first items is half over is *due*, so that a sweep finds it, and lets all of
 them expire later. It notes in META until when all of them are `kept`; before the first time, that is a retention after
 the task began. The bucket deletes objects by their age, so they are copied onto themselves.
+
+If a retention keeps the latest of a task, one that has ended is due, too; then its past is left to expire.
 """
 
 import asyncio
@@ -16,11 +18,23 @@ from math import ceil
 from mail.adapters.aws.blobs import TEXT_TYPE, Blobs
 from mail.adapters.aws.documents import document_key
 from mail.adapters.aws.files import REFERENCE_START, file_key, references
-from mail.adapters.aws.items import LIVE_START, META, NEVER, Item, blobs_of, is_expired, number, partition
+from mail.adapters.aws.items import (
+    LIVE_START,
+    META,
+    NEVER,
+    Item,
+    blobs_of,
+    events_after,
+    history_key,
+    is_expired,
+    number,
+    partition,
+    response_key,
+)
 from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, Key
 from mail.core.protocol.clock import Clock
 from mail.core.task.documents import Kind
-from mail.core.task.task import Task
+from mail.core.task.task import ENDED, Task
 from mail.errors import StoreUnavailable, TextGone
 
 OUTLIVES_BY = 60
@@ -40,13 +54,23 @@ class Retention:
 
     Args:
         seconds: how long items are stored; None for ever.
+        keeps_latest: whether tasks that have ended are kept without their past.
     """
 
-    def __init__(self, table: DynamoDBTable, blobs: Blobs | None, clock: Clock, seconds: int | None) -> None:
+    def __init__(
+        self,
+        table: DynamoDBTable,
+        blobs: Blobs | None,
+        clock: Clock,
+        seconds: int | None,
+        *,
+        keeps_latest: bool = False,
+    ) -> None:
         self._table = table
         self._blobs = blobs
         self._clock = clock
         self._seconds = seconds
+        self.keeps_latest = keeps_latest
 
     @property
     def is_limited(self) -> bool:
@@ -83,19 +107,27 @@ class Retention:
             return by
         return self.keep_by(task, await self._table.get((partition(task.key), META), "kept"))
 
-    async def keep(self, tasks: Iterable[tuple[Task, Item]], until: float) -> None:
-        """Keep what tasks have stored that would expire soon, of those that must be looked after by `until`."""
+    def drops_past(self, task: Task) -> bool:
+        """Return whether only the latest of a task is kept."""
+        return self.keeps_latest and task.status in ENDED
+
+    async def keep(self, tasks: Iterable[tuple[Task, Item]], until: float, *, are_held: bool = False) -> None:
+        """Keep what tasks have stored that would expire soon, of those that must be looked after by `until`.
+
+        The past of those that are on hold is kept, too, whatever was kept before.
+        """
         left = KEPT_IN_A_SWEEP
         for task, item in tasks:
             if left <= 0:
                 return
-            if self.keep_by(task, item) <= until:
+            drops_past = self.drops_past(task)
+            if self.keep_by(task, item) <= until or (are_held and drops_past):
                 try:
-                    left -= await self._keep(task, item, left)
+                    left -= await self._keep(task, item, left, drops_past and not are_held)
                 except StoreUnavailable:  # the sweep has other tasks, and the next one tries it again
                     logger.exception("what task %s has stored could not be kept", task.task_id)
 
-    async def _keep(self, task: Task, item: Item, most: int) -> int:
+    async def _keep(self, task: Task, item: Item, most: int, drops_past: bool) -> int:
         """Let the items of a task expire later, `most` of them, and then itself; return how many."""
         assert self._seconds is not None
         name, now = partition(task.key), self._now()
@@ -107,7 +139,11 @@ class Retention:
             ConsistentRead=True,
         )
         async for page in pages:
-            of_task = [each for each in page if self._is_kept(each, now)]
+            of_task = [
+                each
+                for each in page
+                if self._is_kept(each, now) and not (drops_past and _is_past(task, each))
+            ]
             ends = [int(each["expires_at"]["N"]) for each in of_task]
             ending = [each for each, end in zip(of_task, ends, strict=True) if end < soon][: most - count]
             for some in batched(ending, AT_ONCE):
@@ -177,3 +213,16 @@ class Retention:
 
     def _from_now(self, seconds: int) -> int:
         return ceil(self._now()) + seconds
+
+
+def _is_past(task: Task, item: Item) -> bool:
+    """Return whether nobody needs an item to continue a task: of earlier events and answers, or behind a cut."""
+    name: str = item["SK"]["S"]
+    if name.startswith("E#"):
+        return name < events_after(task.seq - 1)
+    if name.startswith("R#"):
+        return name != response_key(task.generation.number)
+    return any(
+        history_key(agent, 0) <= name < history_key(agent, each.cut.begin)
+        for agent, each in task.contexts.items()
+    )

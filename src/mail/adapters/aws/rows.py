@@ -2,19 +2,30 @@
 
 PLACE          name        the row
 PLACE#entered  time#name   where it stands among those of its place, if it has times; PLACE#sent in the same way
-PLACE#total    total       the number of these rows
+PLACE#total    total       the number of these rows, and how many have ever come
 """
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
 from typing import Any, get_args
 from uuid import uuid4
 
 from mail.adapters.aws.client import AwsClient
 from mail.adapters.aws.items import Item, names, number, size_in_bytes, string
 from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, Key, key_of
+from mail.adapters.aws.waits import polls
+from mail.adapters.shared.waiters import Watches
 from mail.core.task.documents import PutIf
-from mail.core.task.rows import Order, Page, RowKey, Write, changes_of_totals, total_row
+from mail.core.task.rows import (
+    Order,
+    Page,
+    RowKey,
+    Wait,
+    Write,
+    changes_of_totals,
+    places_of_new,
+    total_row,
+)
 from mail.errors import PayloadTooLarge
 
 ROW_BYTES = 350_000
@@ -22,7 +33,7 @@ ROW_BYTES = 350_000
 
 ORDERS: tuple[Order, ...] = get_args(Order)
 
-TOTAL = "total"
+TOTAL, CAME = "total", "came"
 
 _CONDITIONS = {PutIf.ABSENT: "attribute_not_exists(PK)", PutIf.PRESENT: "attribute_exists(PK)"}
 
@@ -36,6 +47,7 @@ class DynamoDBRows:
     def __init__(self, client: AwsClient, table: str) -> None:
         self._client = client
         self._table = DynamoDBTable(client, table)
+        self._watches = Watches()
 
     async def open(self) -> None:
         """Check that the table exists. Raises StoreUnavailable."""
@@ -69,11 +81,19 @@ class DynamoDBRows:
         return found[:limit]
 
     async def page(
-        self, place: str, *, by: Order = "entered", newest_first: bool = False, limit: int, offset: int = 0
+        self,
+        place: str,
+        *,
+        by: Order = "entered",
+        newest_first: bool = False,
+        since: str = "",
+        limit: int,
+        offset: int = 0,
     ) -> Page:
+        values = {":place": string(f"{place}#{by}")} | ({":since": string(since)} if since else {})
         order: dict[str, Any] = {
-            "KeyConditionExpression": "PK = :place",
-            "ExpressionAttributeValues": {":place": string(f"{place}#{by}")},
+            "KeyConditionExpression": "PK = :place" + (" AND SK >= :since" if since else ""),
+            "ExpressionAttributeValues": values,
             "ConsistentRead": True,
             "ScanIndexForward": not newest_first,
         }
@@ -109,7 +129,24 @@ class DynamoDBRows:
             await self._table.transact(actions, uuid4().hex)
         except ConditionFailed:
             return False
+        self._watches.notify(places_of_new(writes))
         return True
+
+    @contextmanager
+    def watched(self, place: str) -> Iterator[Wait]:
+        """Poll as the waiters for tasks do; what this process writes is seen at once."""
+        came: Item | None = None
+
+        async def wait(seconds: float) -> None:
+            nonlocal came
+            async for _ in polls(wait_here, seconds):
+                now = await self._table.get(total_row(place), CAME)
+                if now != came:
+                    came = now
+                    return
+
+        with self._watches.watched(place) as wait_here:
+            yield wait
 
     async def close(self) -> None:
         self._client.close()
@@ -140,11 +177,12 @@ def _actions_for_pages(writes: Sequence[Write]) -> Iterator[dict[str, Any]]:
         for order in ORDERS:
             key = key_of((f"{place}#{order}", f"{getattr(times, order)}#{name}"))
             yield {verb: {"Key": key} if write.text is None else {"Item": key}}
+    new = places_of_new(writes)
     for place, change in changes_of_totals(writes).items():
         update = {
             "Key": key_of(total_row(place)),
-            "UpdateExpression": "ADD #total :change",
-            "ExpressionAttributeNames": names("#total"),
-            "ExpressionAttributeValues": {":change": number(change)},
+            "UpdateExpression": "ADD #total :change, #came :new",
+            "ExpressionAttributeNames": names("#total #came"),
+            "ExpressionAttributeValues": {":change": number(change), ":new": number(new.get(place, 0))},
         }
         yield {"Update": update}

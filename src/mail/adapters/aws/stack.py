@@ -10,6 +10,7 @@ VARIABLES = {
     "DeliveryQueueUrl": "MAIL_DELIVERY_QUEUE",
     "ApiUrl": "MAIL_BASE_URL",
     "RetentionDays": "MAIL_RETENTION_DAYS",
+    "Keep": "MAIL_KEEP",
     "SecretsPath": "MAIL_SECRETS_PATH",
     "SwarmName": "MAIL_SWARM_NAME",
     "SwarmSource": "MAIL_SWARM_SOURCE",

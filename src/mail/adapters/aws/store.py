@@ -6,7 +6,7 @@ nothing. Leases outlive the process that took them.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 from operator import attrgetter
@@ -41,6 +41,7 @@ from mail.adapters.aws.live import DynamoDBLive
 from mail.adapters.aws.reader import TaskReader
 from mail.adapters.aws.retention import Retention
 from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, key_of
+from mail.adapters.aws.waits import polls
 from mail.adapters.shared.snapshots import fork_slices
 from mail.adapters.shared.waiters import Waiters
 from mail.core.engine.watch import read_message
@@ -80,11 +81,6 @@ SECONDS_PER_COMMIT, LONGEST_WAIT = 0.015, 2.0
 HELD_SECONDS = 3600.0
 """Seconds between two looks at what is on hold, which must not expire."""
 
-FIRST_POLL = 0.05
-LONGEST_POLL = 1.0
-POLL_GROWTH = 1.5
-"""Seconds between two polls of a waiter. It sees commits of this process immediately."""
-
 
 class DynamoDBStore:
     """`mail.core.task.ports.Store` on a table made by `create_table` or `template.yaml`.
@@ -92,6 +88,7 @@ class DynamoDBStore:
     Args:
         blobs: stores texts that are too large for the table; without it, such changes raise PayloadTooLarge.
         retention_days: days after which items are deleted; those of a task, after it was open last.
+        keeps_latest: whether the last answer of a task that has ended is kept, and what its agents need to continue it.
 
     Attributes:
         live: carries live events through the table.
@@ -104,12 +101,13 @@ class DynamoDBStore:
         *,
         blobs: Blobs | None = None,
         retention_days: int | None = None,
+        keeps_latest: bool = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._table = DynamoDBTable(client, table)
         self._blobs = blobs
         seconds = None if retention_days is None else retention_days * SECONDS_PER_DAY
-        self._retention = Retention(self._table, blobs, clock, seconds)
+        self._retention = Retention(self._table, blobs, clock, seconds, keeps_latest=keeps_latest)
         self._clock = clock
         self._reader = TaskReader(self._table, blobs, clock)
         self.live = DynamoDBLive(self._table, clock)
@@ -124,7 +122,7 @@ class DynamoDBStore:
         self.read_inbox, self.read_events = reader.read_inbox, reader.read_events
         self.list_tasks, self.list_dead, self.list_ready = index.list_tasks, index.list_dead, index.list_ready
         self.count_running, self.usage_of = index.count_running, index.usage_of
-        self.find_asks = index.find_asks
+        self.find_asks, self.search = index.find_asks, index.search
         self.count_active_instances, self.list_oldest = index.count_active_instances, index.list_oldest
 
     async def load(self, key: TaskKey) -> Task | None:
@@ -255,7 +253,7 @@ class DynamoDBStore:
     async def wait_for_response(self, key: TaskKey, generation: int, *, seconds: float) -> MAILMessage | None:
         response = await self.read_response(key, generation)
         if response is None:
-            async for _ in self._polls(self._endings, key, seconds):
+            async for _ in polls(partial(self._endings.wait, key), seconds):
                 response = await self._reader.response(key, generation)
                 if response is not None:
                     break
@@ -264,7 +262,7 @@ class DynamoDBStore:
     async def wait_for_change(self, key: TaskKey, *, after: int, seconds: float) -> int:
         seq = await self._seq(key)
         if seq <= after:
-            async for _ in self._polls(self._changes, key, seconds):
+            async for _ in polls(partial(self._changes.wait, key), seconds):
                 seq = await self._seq(key)
                 if seq > after:
                     break
@@ -277,12 +275,15 @@ class DynamoDBStore:
                 with suppress(TextGone):  # its state is deleted after its asks
                     await self._delete_asks(await self._reader.task(item))
             await self._delete_items(name)
-        await self._retention.keep(due, until)
-        now = self._reader.now()
-        if self._retention.is_limited and now >= self._held_at + HELD_SECONDS:
-            self._held_at = now
-            async for held in self._index.held():
-                await self._retention.keep(held, until)
+        held, now = set[TaskKey](), self._reader.now()
+        looks = self._retention.is_limited and now >= self._held_at + HELD_SECONDS
+        if looks or any(self._retention.drops_past(task) for task, _ in due):
+            async for some in self._index.held():
+                held.update(task.key for task, _ in some)
+                if looks:
+                    await self._retention.keep(some, until, are_held=True)
+            self._held_at = now if looks else self._held_at
+        await self._retention.keep([each for each in due if each[0].key not in held], until)
         return [DueTask(task, decode_leases(item)) for task, item in due]
 
     async def delete(self, task: Task) -> None:
@@ -457,15 +458,6 @@ class DynamoDBStore:
             await back_off(0, base=len(leases) * each, cap=LONGEST_WAIT)
             return VersionConflict()
         return VersionConflict(await self._reader.task(item))
-
-    async def _polls(self, waiters: Waiters, key: TaskKey, seconds: float) -> AsyncGenerator[None]:
-        """Yield whenever a waiter should poll: after commits of this process, at intervals, and at the end."""
-        loop = asyncio.get_running_loop()
-        end, pause = loop.time() + seconds, FIRST_POLL
-        while (remaining := end - loop.time()) > 0:
-            await waiters.wait(key, min(pause, remaining))
-            pause = min(pause * POLL_GROWTH, LONGEST_POLL)
-            yield
 
 
 def _first(waits: Sequence[Wait], limit: int) -> list[Wait]:

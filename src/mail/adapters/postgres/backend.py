@@ -12,6 +12,7 @@ from mail.adapters.postgres.pool import Postgres
 from mail.adapters.postgres.queue import PostgresQueue
 from mail.adapters.postgres.rows import PostgresRows
 from mail.adapters.postgres.schema import TABLES, prepare
+from mail.adapters.postgres.search import rebuild
 from mail.adapters.postgres.store import PostgresStore
 from mail.adapters.shared.backend import Backend, Database, Recover, WorkQueue
 from mail.adapters.shared.documents import SQLDocuments
@@ -65,6 +66,7 @@ class PostgreSQL(Database):
             await takeover.start(recover)
 
         async def close() -> None:
+            store.searches.close()
             await takeover.stop()
             await queue.close()
             await live.close()
@@ -75,7 +77,7 @@ class PostgreSQL(Database):
             store=store,
             documents=PostgresDocuments(postgres),
             files=PostgresFiles(postgres, clock),
-            rows=lambda: PostgresRows(postgres),
+            rows=lambda: PostgresRows(postgres, notifier),
             queue=queue,
             live=live,
             start=start,
@@ -86,11 +88,20 @@ class PostgreSQL(Database):
         prepare(self.place)
         return TABLES
 
+    async def rebuild_index(self) -> int:
+        async with self._connected() as postgres:
+            return await rebuild(postgres)
+
     @asynccontextmanager
     async def open_documents(self) -> AsyncIterator[Documents]:
+        async with self._connected() as postgres:
+            yield PostgresDocuments(postgres)
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Postgres]:
         prepare(self.place)
         postgres = Postgres(self.place)
         try:
-            yield PostgresDocuments(postgres)
+            yield postgres
         finally:
             await postgres.close()

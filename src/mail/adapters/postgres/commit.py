@@ -15,7 +15,7 @@ from mail.adapters.postgres.ahead import Opening
 from mail.adapters.postgres.leases import NEXT_PARK, NOW, encode_lease
 from mail.adapters.postgres.pool import Row
 from mail.adapters.postgres.schema import task_number
-from mail.adapters.shared.snapshots import encode_delivered, encode_read, rows_of
+from mail.adapters.shared.snapshots import MOVED_BY, encode_delivered, encode_read, rows_of
 from mail.core.task.change import TaskChange
 from mail.core.task.stored import read_task, write_task, write_wait
 from mail.errors import LeaseLost, StoreError, VersionConflict
@@ -122,6 +122,28 @@ MOVE_TASK_WITH_RECORDS: LiteralString = _MOVE + _RECORDS + _ADD
 AMEND_TASK: LiteralString = _MOVE + _RECORDS + _AMEND
 """A change without events: the row of the last commit has the state after it, and what it has consumed."""
 
+_DROP: LiteralString = """, past AS (
+    SELECT moved.id, least(%(seq)s,
+        (SELECT min(seq) FROM mail.inbox WHERE task = moved.id),
+        (SELECT seq FROM mail.commits WHERE task = moved.id AND ended = %(answered)s)
+    ) AS until FROM moved
+), dropped AS (
+    DELETE FROM mail.commits USING past WHERE commits.task = past.id AND commits.seq < until
+        AND (n IS NULL OR n < (%(first_portions)s::jsonb ->> agent)::integer)
+), kept AS (
+    UPDATE mail.commits SET seq = commits.seq - %(moved_by)s, ended = NULL, delivered = NULL, read = NULL, state = '',
+        events = '[]', response = NULL
+    FROM past WHERE commits.task = past.id AND commits.seq > 0 AND commits.seq < until
+        AND n >= coalesce((%(first_portions)s::jsonb ->> agent)::integer, 1)
+), unsearched AS (
+    DELETE FROM mail.searched USING moved WHERE searched.task = moved.id
+), unread AS (
+    DELETE FROM mail.texts USING moved WHERE texts.task = moved.id
+)"""
+
+DROP_PAST: LiteralString = _MOVE + _DROP + _RECORDS + _AMEND
+"""A change that drops the past of a task (`mail.core.task.change.Past`); histories that it keeps get a negative seq."""
+
 DELETE_TASK: LiteralString = """
 WITH deleted AS (
     DELETE FROM mail.tasks WHERE id = %(task)s AND version = %(expected)s RETURNING id
@@ -137,6 +159,10 @@ WITH deleted AS (
     DELETE FROM mail.asks USING deleted WHERE asks.task = deleted.id
 ), contents AS (
     DELETE FROM mail.contents USING deleted WHERE contents.task = deleted.id
+), searched AS (
+    DELETE FROM mail.searched USING deleted WHERE searched.task = deleted.id
+), texts AS (
+    DELETE FROM mail.texts USING deleted WHERE texts.task = deleted.id
 ), wake_ups AS (
     DELETE FROM mail.wake_ups USING deleted WHERE wake_ups.task = deleted.id
 )
@@ -172,13 +198,15 @@ WITH copied AS (
     INSERT INTO mail.commits (task, seq, agent, n, state, events, history)
     SELECT %(task)s, -row_number() OVER (ORDER BY agent, n), agent, n, '', '[]', history FROM mail.commits
     WHERE task = %(source)s AND n <= (%(portions)s::jsonb ->> agent)::integer
-    RETURNING 1
 ), contents AS (
     INSERT INTO mail.contents (task, ref, content)
     SELECT %(task)s, ref, content FROM mail.contents WHERE task = %(source)s
-) SELECT count(*) FROM copied
+) SELECT EXISTS (SELECT FROM mail.tasks WHERE id = %(source)s)
 """
-"""Copies what a new task inherits, in the transaction of its first commit, and counts it: rows with a negative seq."""
+"""Copies what a new task inherits to rows with a negative seq, in the transaction of its first commit.
+
+It selects whether the other task is there.
+"""
 
 FIND_WRITTEN: LiteralString = f"""
 SELECT true, NULL, NULL,
@@ -250,6 +278,9 @@ def commit_values(
         "unask_ids": [ask.id for ask in change.unasks],
         "source": None if change.inherits is None else task_number(change.inherits.key),
         "portions": None if change.inherits is None else to_json(change.inherits.portions).decode(),
+        "answered": change.dropped and change.dropped.generation,
+        "first_portions": None if change.dropped is None else to_json(change.dropped.portions).decode(),
+        "moved_by": MOVED_BY,
         "row_seqs": [seq for seq, _, _ in inherited],
         "row_agents": [history.agent for _, history, _ in inherited],
         "row_ns": [history.n for _, history, _ in inherited],

@@ -223,6 +223,11 @@ def ending_topic(number: UUID) -> str:
     return f"e{number.hex}"
 
 
+def rows_topic(place: str) -> str:
+    """Return the topic that new rows of a place notify."""
+    return f"r{sha256(place.encode()).hexdigest()[:32]}"
+
+
 def wake_topic(swarm: str, *, is_delivery: bool) -> str:
     """Return the topic of wake-ups for a swarm's agents, or for its outbound mail."""
     return f"{'d' if is_delivery else 'w'}{sha256(swarm.encode()).hexdigest()[:32]}"

@@ -1,10 +1,12 @@
 """Rows of text in PostgreSQL."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
+from mail.adapters.postgres.notifier import Notifier, rows_topic
 from mail.adapters.postgres.pool import Connection, Postgres
 from mail.adapters.shared.rows import SQLRows
-from mail.core.task.rows import Write
+from mail.core.task.rows import Wait, Write, places_of_new
 
 
 class _Refused(Exception):
@@ -14,9 +16,15 @@ class _Refused(Exception):
 class PostgresRows(SQLRows):
     """`mail.core.task.rows.Rows` on a `Postgres` whose tables are there."""
 
-    def __init__(self, postgres: Postgres) -> None:
+    def __init__(self, postgres: Postgres, notifier: Notifier) -> None:
         super().__init__(postgres.fetch, schema="mail.", parameter="%({})s", each="json_array_elements")
         self._postgres = postgres
+        self._notifier = notifier
+
+    @contextmanager
+    def watched(self, place: str) -> Iterator[Wait]:
+        with self._notifier.subscribe(rows_topic(place)) as subscription:
+            yield subscription.wait
 
     async def write(self, writes: Sequence[Write]) -> bool:
         async def work(connection: Connection, _: bool) -> bool:
@@ -30,7 +38,10 @@ class PostgresRows(SQLRows):
                 return False
             return True
 
-        return await self._postgres.run(work)
+        is_done = await self._postgres.run(work)
+        for place in places_of_new(writes) if is_done else ():
+            self._notifier.notify(rows_topic(place))
+        return is_done
 
     async def close(self) -> None:
         await self._postgres.close()

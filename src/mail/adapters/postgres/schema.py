@@ -28,7 +28,8 @@ LOCK = 0x6D61696C
 # after it, and which mail it delivered (`delivered`) and consumed (`read`), so that a task can be read as it was after
 # any commit (`mail.adapters.shared.snapshots`). `owner` is the server that has a lease; one with a `park` belongs to
 # nobody. `wake_ups` is the queue: it has hints, so that it is not logged, and empty after a crash of PostgreSQL. Its
-# `round` is what makes callers take turns.
+# `round` is what makes callers take turns. `searched` and `texts` are the index for searches, written beside the turns
+# (`mail.adapters.postgres.search`): they have no column that a turn changes.
 SCHEMA: LiteralString = """
 CREATE SCHEMA IF NOT EXISTS mail;
 CREATE TABLE mail.settings (
@@ -113,6 +114,25 @@ CREATE TABLE mail.contents (
     content text NOT NULL,
     PRIMARY KEY (task, ref)
 );
+CREATE TABLE mail.searched (
+    task uuid PRIMARY KEY,
+    instance text COLLATE "C" NOT NULL,
+    born bigint NOT NULL,
+    seq integer NOT NULL,
+    parts integer NOT NULL,
+    updated text COLLATE "C" NOT NULL,
+    status text NOT NULL,
+    cost double precision NOT NULL
+);
+CREATE INDEX searched_as_updated ON mail.searched (instance, updated, born);
+CREATE TABLE mail.texts (
+    task uuid NOT NULL,
+    part integer NOT NULL,
+    text text COLLATE "C" NOT NULL,
+    grams tsvector NOT NULL,
+    PRIMARY KEY (task, part)
+);
+CREATE INDEX texts_by_gram ON mail.texts USING gin (grams);
 CREATE UNLOGGED TABLE mail.wake_ups (
     task uuid NOT NULL,
     mailbox text COLLATE "C" NOT NULL,
@@ -187,6 +207,10 @@ CREATE TABLE mail.swarm_versions (
     digest text COLLATE "C" PRIMARY KEY,
     specification text NOT NULL,
     used text
+);
+CREATE TABLE mail.swarm_drafts (
+    name text COLLATE "C" PRIMARY KEY,
+    record text NOT NULL
 );
 CREATE TABLE mail.holds (
     name text COLLATE "C" PRIMARY KEY,

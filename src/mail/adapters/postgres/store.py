@@ -24,6 +24,7 @@ from mail.adapters.postgres.commit import (
     BEGIN_TASK,
     BEGIN_TASK_WITH_RECORDS,
     DELETE_TASK,
+    DROP_PAST,
     FIND_MAIL,
     FIND_WRITTEN,
     INHERIT,
@@ -36,11 +37,14 @@ from mail.adapters.postgres.leases import LOCK_TASK, NOW, PARK_IS_OVER, Leases, 
 from mail.adapters.postgres.notifier import Notifier, change_topic, ending_topic
 from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
 from mail.adapters.postgres.schema import task_number
+from mail.adapters.postgres.search import SearchIndex
 from mail.adapters.shared.codec import decode_events, decode_portion, decoding, read_tasks
 from mail.adapters.shared.cursors import make_page, read_cursor
+from mail.adapters.shared.search import make_place
 from mail.adapters.shared.snapshots import (
     Waiting,
     check_snapshot,
+    check_stored,
     decode_read,
     follow_mail,
     fork_slices,
@@ -54,6 +58,7 @@ from mail.core.task.context import Portion
 from mail.core.task.events import Event
 from mail.core.task.leases import Claim, DueTask, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.ports import FIRST, Busy, CallerUsage, Idle, TaskPage, WakeUp, wake_ups
+from mail.core.task.search import Search, Searched
 from mail.core.task.stored import read_message, read_task, read_wait, write_wait
 from mail.core.task.task import Task, TaskKey, TaskStatus, listings_of
 from mail.core.task.turn_state import Checkpoint
@@ -88,6 +93,7 @@ class PostgresStore:
         self._notifier = notifier
         self.turns = Leases(postgres, clock)
         self.ahead = Ahead(notifier)
+        self.searches = SearchIndex(postgres)
         self._pacer = Pacer()
 
     async def load(self, key: TaskKey) -> Task | None:
@@ -218,13 +224,14 @@ class PostgresStore:
             if not row[0]:
                 raise Rollback(fork)
             copied = await (await connection.execute(INHERIT, values)).fetchone()
-            if copied != (sum(inherits.portions.values()),):
+            if copied != (True,):
                 raise gone
         return row
 
     def _notify(self, change: TaskChange) -> None:
         """Hand a commit to who waits for it here, and notify the others."""
         number = task_number(change.key)
+        self.searches.note(number)
         self._notifier.notify(change_topic(number), change.task.seq)
         if change.response is not None:
             topic = ending_topic(number)
@@ -299,7 +306,11 @@ class PostgresStore:
             " LIMIT 1",
             at,
         )
-        return Commit(read_task(state), decode_events(events), decode_read(read))
+        commit = Commit(read_task(state), decode_events(events), decode_read(read))
+        if commit.events[0].seq > at:  # its first events may be in other rows
+            [first] = await self.read_events(key, limit=1)
+            check_stored(first, at)
+        return commit
 
     async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:
         await self._check_snapshot(key, at)
@@ -310,6 +321,7 @@ class PostgresStore:
         )
         task = read_task(state)
         [first] = await self.read_events(key, limit=1)
+        check_stored(first, at)
         waiting: Waiting = {}
         if any(map(sum, task.pending.values())):
             for begin in range(0, task.seq, SCANNED_AT_ONCE):
@@ -419,6 +431,18 @@ class PostgresStore:
         )
         return await self._page(rows, limit)
 
+    async def search(
+        self, instance: str, search: Search, *, limit: int = 100, cursor: str | None = None
+    ) -> TaskPage:
+        rows, is_complete = await self.searches.find(instance, search, limit=limit + 1, cursor=cursor)
+        changed = {born: updated for born, updated, _ in rows[:limit]}
+        states: list[tuple[int, str]] = [(born, state) for born, _, state in rows[:limit]]
+        tasks = [each async for each in read_tasks(states, self._pacer)]
+        following = make_place(rows[limit - 1][1], rows[limit - 1][0]) if len(rows) > limit else None
+        places = tuple(make_place(changed[born], born) for born, _ in tasks)
+        searched = Searched.TEXTS if is_complete else Searched.SOME_TEXTS
+        return TaskPage([task for _, task in tasks], following, cursors=places, searched=searched)
+
     async def list_dead(
         self, instance: str | None, *, limit: int = 100, cursor: str | None = None
     ) -> TaskPage:
@@ -524,6 +548,8 @@ class PostgresStore:
 
 def _statement(change: TaskChange) -> LiteralString:
     """Return the statement that writes a change of a task that exists."""
+    if change.dropped is not None:
+        return DROP_PAST
     if not change.events:
         return AMEND_TASK
     return MOVE_TASK_WITH_RECORDS if change.has_records else MOVE_TASK

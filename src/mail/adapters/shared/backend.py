@@ -126,6 +126,15 @@ class Database(ABC):
     async def create_tables(self) -> tuple[str, ...]:
         """Create the tables that are missing; return the names of all. Raises ConfigurationError."""
 
+    async def rebuild_index(self) -> int:
+        """Make the index for searches again, also while a server runs; return the number of tasks in it.
+
+        Raises ConfigurationError for a database without one.
+        """
+        raise ConfigurationError(
+            "this database has no index for searches: titles and ids are searched as they are"
+        )
+
     def back_up(self, file: Path) -> None:
         """Copy the database into a new file, also while a server runs on it. Raises ConfigurationError."""
         raise ConfigurationError(self.backup_tools)

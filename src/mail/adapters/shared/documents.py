@@ -32,6 +32,7 @@ _TABLES = {
     Kind.WEBHOOK: _Table("webhooks", ("caller", "id"), ("record",)),
     Kind.PERMITS: _Table("permits", ("name",), ("record", "version")),
     Kind.SWARM_VERSION: _Table("swarm_versions", ("digest",), ("specification", "used")),
+    Kind.SWARM_DRAFT: _Table("swarm_drafts", ("name",), ("record",)),
     Kind.HOLD: _Table("holds", ("name",), ("record",)),
     Kind.CALLER_DELETION: _Table("caller_deletions", ("caller",), ("record",), "until"),
     Kind.DELETED_TASK: _Table("deleted_tasks", ("name",), ("deleted",), "until"),

@@ -25,7 +25,7 @@ _ADD: LiteralString = """
     DO UPDATE SET text = CAST(CAST(rows.text AS INTEGER) + CAST(excluded.text AS INTEGER) AS TEXT)
 """
 _PAGE: LiteralString = """
-    SELECT name, text FROM {table} WHERE place = {place} AND $order IS NOT NULL
+    SELECT name, text FROM {table} WHERE place = {place} AND $order >= {since}
     ORDER BY $order $direction, name $direction LIMIT {limit} OFFSET {offset}
 """
 _INSERT: LiteralString = """
@@ -77,11 +77,18 @@ class SQLRows:
         return [(name, text) for name, text in found]
 
     async def page(
-        self, place: str, *, by: Order = "entered", newest_first: bool = False, limit: int, offset: int = 0
+        self,
+        place: str,
+        *,
+        by: Order = "entered",
+        newest_first: bool = False,
+        since: str = "",
+        limit: int,
+        offset: int = 0,
     ) -> Page:
         total = (await self.read(total_row(place))).get(total_row(place), "0")
         statement = _PAGE.replace("$order", by).replace("$direction", "DESC" if newest_first else "ASC")
-        found = await self._run(statement, place=place, limit=limit, offset=offset)
+        found = await self._run(statement, place=place, since=since, limit=limit, offset=offset)
         return Page([(name, text) for name, text in found], int(total))
 
     def batches(self, writes: Sequence[Write]) -> Iterator[Batch]:

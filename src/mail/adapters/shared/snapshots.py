@@ -23,6 +23,9 @@ from mail.core.task.size import event_size
 from mail.core.task.task import Task
 from mail.errors import BadRequest, SnapshotExpired
 
+MOVED_BY = 2**30
+"""By so much less is the seq of a history whose commit was dropped: behind all that a fork inherits."""
+
 Waiting = dict[tuple[str, int], Tier]
 """The tiers of waiting mail, by mailbox and seq."""
 
@@ -133,6 +136,12 @@ def check_snapshot(task: Task, at: int) -> None:
     """Raise BadRequest unless the task has an event of this seq."""
     if not 1 <= at <= task.seq:
         raise BadRequest(f"task {task.task_id!r} has events 1 to {task.seq}; it has no event {at}")
+
+
+def check_stored(first: Event, at: int) -> None:
+    """Raise SnapshotExpired if the first stored event of a task is behind this seq."""
+    if first.seq > at:
+        raise SnapshotExpired
 
 
 def take_snapshot(

@@ -1,8 +1,13 @@
-"""Waits, in this process, for a change of a task."""
+"""Waits, in this process, for a change of a task, or for new rows."""
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    from mail.core.task.rows import Wait
 from mail.core.task.task import TaskKey
 
 
@@ -31,6 +36,38 @@ class Waiters:
                 self._waiting[key].discard(waiter)
                 if not self._waiting[key]:
                     del self._waiting[key]
+
+
+class Watches:
+    """Watches of places; `notify` ends the waits of those whose places get rows, also a wait that begins later."""
+
+    def __init__(self) -> None:
+        self._watched: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+
+    def notify(self, places: Iterable[str]) -> None:
+        """Wake everything that watches one of these places."""
+        for place in places:
+            for event in self._watched.get(place, ()):
+                event.set()
+
+    @contextmanager
+    def watched(self, place: str) -> "Iterator[Wait]":
+        """Watch a place; see `mail.core.task.rows.Rows`."""
+        event = asyncio.Event()
+        self._watched[place].add(event)
+
+        async def wait(seconds: float) -> None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await event.wait()
+            event.clear()
+
+        try:
+            yield wait
+        finally:
+            self._watched[place].discard(event)
+            if not self._watched[place]:
+                del self._watched[place]
 
 
 def _end(waiter: asyncio.Future[None]) -> None:

@@ -11,6 +11,7 @@ from mail.adapters.sqlite.backups import back_up, restore
 from mail.adapters.sqlite.database import TABLES, SQLiteDatabase
 from mail.adapters.sqlite.default_file import AUTO, find_default_file, open_default_file, record_swarm
 from mail.adapters.sqlite.files import SQLiteFiles
+from mail.adapters.sqlite.search import rebuild
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.protocol.clock import Clock
 from mail.core.task.documents import IN_MEMORY
@@ -75,6 +76,10 @@ class SQLite(Database):
     async def create_tables(self) -> tuple[str, ...]:
         with self._open(own=False):
             return TABLES
+
+    async def rebuild_index(self) -> int:
+        with self._open(own=False) as database:
+            return rebuild(database.path)
 
     def back_up(self, file: Path) -> None:
         back_up(self._file, file)

@@ -73,7 +73,7 @@ def _set_aside(path: Path) -> Path:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the log must never meet another file
     except sqlite3.DatabaseError:
         logger.warning("%s is damaged; it is kept as it is", path)
-    for end in ("-wal", "-shm", "-turns"):
+    for end in ("-wal", "-shm", "-turns", "-search", "-search-wal", "-search-shm"):
         part = path.with_name(path.name + end)
         if part.exists():
             part.replace(aside.with_name(aside.name + end))

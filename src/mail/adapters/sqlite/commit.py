@@ -1,22 +1,31 @@
 """The rows of a task in the file: how a change becomes some, and how they go."""
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple
-from math import inf
-from time import thread_time
 
 from pydantic_core import to_json
 
-from mail.adapters.shared.snapshots import decode_read, encode_delivered, encode_read, rows_of
+from mail.adapters.shared.snapshots import MOVED_BY, decode_read, encode_delivered, encode_read, rows_of
 from mail.adapters.sqlite.database import commit_id
 from mail.adapters.sqlite.task_cache import CachedTask, IndexColumns
-from mail.core.task.change import TaskChange
+from mail.core.task.change import Past, TaskChange
 from mail.core.task.stored import TaskEncoder, write_wait
+from mail.core.task.task import TaskKey
 from mail.core.task.waits import Wait
 
 FIRST_SEQ = -(2**31)
 """What a fork has inherited begins here (`commit_id`)."""
+
+_FIND_DOOMED = f"""
+SELECT tasks.id, instance, task_id FROM json_each(?) AS doomed
+JOIN tasks ON instance = json_extract(doomed.value, '$[0]') AND task_id = json_extract(doomed.value, '$[1]')
+WHERE json_extract(doomed.value, '$[2]') = (
+    SELECT json_extract(CAST(state AS TEXT), '$.version') FROM commits
+    WHERE commits.id > (tasks.id << 32) + {FIRST_SEQ} AND commits.id < (tasks.id + 1 << 32) + {FIRST_SEQ}
+    ORDER BY commits.id DESC LIMIT 1
+)
+"""  # noqa: S608
 
 UNSCRUBBED = "unscrubbed"
 """The setting that says that pages may have copies of deleted texts in their unused parts."""
@@ -80,6 +89,9 @@ def write_change(
         sql.executemany("DELETE FROM asks WHERE who = ? AND id = ?", map(astuple, change.unasks))
         asks = [(*astuple(ask), row) for ask in change.asks]
         sql.executemany("INSERT INTO asks (who, id, task) VALUES (?, ?, ?)", asks)
+    if change.dropped is not None and cached is not None:
+        unread = min((seq for _, seq, _ in cached.all_mail()), default=change.task.seq)
+        _drop_past(sql, row, change.dropped, commit_id(row, min(unread, change.task.seq)))
     insert_commit(sql, row, change, encoder.encode(change.task))
     sql.execute("COMMIT")
     return row
@@ -137,6 +149,27 @@ def insert_commit(sql: sqlite3.Connection, row: int, change: TaskChange, state: 
     )
 
 
+def _drop_past(sql: sqlite3.Connection, row: int, past: Past, end: int) -> None:
+    """Delete the commits before the last answer and the id `end`, but for histories: they get ids of inherited ones."""
+    first, _ = ids_of(row)
+    answered = sql.execute(
+        "SELECT id FROM commits WHERE id > ? AND id < ? AND ended = ?", (first, end, past.generation)
+    ).fetchone()
+    end = end if answered is None else answered[0]
+    sql.execute("PRAGMA secure_delete = ON").fetchall()
+    sql.execute("INSERT OR IGNORE INTO settings (name, value) VALUES (?, '')", (UNSCRUBBED,))
+    sql.execute(
+        "DELETE FROM commits WHERE id > ? AND id < ? AND"
+        " (n IS NULL OR n < (SELECT value FROM json_each(?) WHERE key = agent))",
+        (first, end, to_json(past.portions).decode()),
+    )
+    sql.execute(
+        "UPDATE commits SET id = id - ?, ended = NULL, delivered = NULL, read_mailbox = NULL, read_seq = NULL,"
+        " state = '', events = '[]', response = NULL WHERE id > ? AND id < ?",
+        (MOVED_BY, commit_id(row, 0), end),
+    )
+
+
 def wait_row(row: int, wait: Wait) -> tuple[int, str, float | None, str]:
     return row, wait.id, wait.waits_until, write_wait(wait)
 
@@ -150,28 +183,31 @@ def consumed_by(mailbox: str | None, seqs: int | str | None) -> list[tuple[str, 
     return decode_read(f"[{to_json(mailbox).decode()},{seqs[1:]}")
 
 
-def delete_rows(sql: sqlite3.Connection, rows: Iterable[int], *, seconds: float = inf) -> int:
-    """Delete the rows of tasks until so many seconds have passed; return of how many.
+def delete_tasks(sql: sqlite3.Connection, tasks: Iterable[tuple[str, str, int]]) -> dict[TaskKey, int]:
+    """Delete those of the tasks, by instance, id and version, that have this version; return them, with their rows.
 
-    What this leaves in unused space is noted, as it must be overwritten, too.
+    What is deleted is overwritten.
     """
+    sql.execute("PRAGMA secure_delete = ON").fetchall()
     sql.execute("BEGIN IMMEDIATE")
-    end, deleted = thread_time() + seconds, 0
     try:
-        sql.execute("INSERT OR IGNORE INTO settings (name, value) VALUES (?, '')", (UNSCRUBBED,))
-        for row in rows:
-            sql.execute("DELETE FROM commits WHERE id > ? AND id < ?", ids_of(row))
-            for table in ("checkpoints", "waits", "asks", "contents"):
-                sql.execute(f"DELETE FROM {table} WHERE task = ?", (row,))  # noqa: S608
-            sql.execute("DELETE FROM tasks WHERE id = ?", (row,))
-            deleted += 1
-            if thread_time() > end:
-                break
+        found = sql.execute(_FIND_DOOMED, (to_json(list(tasks)).decode(),)).fetchall()
+        delete_rows(sql, [row for row, *_ in found])
         sql.execute("COMMIT")
     except BaseException:
         sql.execute("ROLLBACK")
         raise
-    return deleted
+    return {TaskKey(instance, task_id): row for row, instance, task_id in found}
+
+
+def delete_rows(sql: sqlite3.Connection, rows: Sequence[int]) -> None:
+    """Delete the rows of tasks, and note that what this leaves in unused space must be overwritten, too."""
+    sql.execute("INSERT OR IGNORE INTO settings (name, value) VALUES (?, '')", (UNSCRUBBED,))
+    sql.executemany("DELETE FROM commits WHERE id > ? AND id < ?", map(ids_of, rows))
+    given = (to_json(rows).decode(),)
+    for table in ("checkpoints", "waits", "asks", "contents"):
+        sql.execute(f"DELETE FROM {table} WHERE task IN (SELECT value FROM json_each(?))", given)  # noqa: S608
+    sql.execute("DELETE FROM tasks WHERE id IN (SELECT value FROM json_each(?))", given)
 
 
 def ids_of(row: int) -> tuple[int, int]:

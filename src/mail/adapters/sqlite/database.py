@@ -147,6 +147,10 @@ CREATE TABLE swarm_versions (
     specification TEXT NOT NULL,
     used TEXT
 );
+CREATE TABLE swarm_drafts (
+    name TEXT PRIMARY KEY,
+    record TEXT NOT NULL
+);
 CREATE TABLE holds (
     name TEXT PRIMARY KEY,
     record TEXT NOT NULL

@@ -46,12 +46,10 @@ class OpenTurns:
     def begin(self, cached: CachedTask, mailbox: str, seq: int, lease: Lease, since: float) -> None:
         """Lease a mailbox, and note the turn of a message, and since when it runs, if its end counts."""
         cached.leases[mailbox] = lease
-        place = cached.open_turns.get(mailbox)
         if not lease.attempt or self._map is None:
-            if place is not None:
-                del cached.open_turns[mailbox]
-                self._empty(place)
+            self._empty(cached.open_turns.pop(mailbox, None))
             return
+        place = cached.open_turns.get(mailbox)
         if place is None:
             if not self._free:
                 self._grow()
@@ -63,8 +61,12 @@ class OpenTurns:
     def end(self, cached: CachedTask, mailbox: str) -> None:
         """Remove the lease of a mailbox, whose turn has ended."""
         cached.leases.pop(mailbox, None)
-        if (place := cached.open_turns.pop(mailbox, None)) is not None:
-            self._empty(place)
+        self._empty(cached.open_turns.pop(mailbox, None))
+
+    def _empty(self, place: int | None) -> None:
+        if place is not None and self._map is not None:
+            _ATTEMPT.pack_into(self._map, place, 0)
+            self._free.append(place)
 
     def restore(self, cached: CachedTask) -> None:
         """Give a task that was read the leases that the file has of it, as ended."""
@@ -89,11 +91,6 @@ class OpenTurns:
                     _ATTEMPT.pack_into(self._map, place, cached.leases[mailbox].attempt - 1)
         self._map.close()
         self._map = None
-
-    def _empty(self, place: int) -> None:
-        if self._map is not None:
-            _ATTEMPT.pack_into(self._map, place, 0)
-            self._free.append(place)
 
     def _grow(self) -> None:
         """Open the file, or make room in it. If the disk has none, further turns are not noted."""

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any, LiteralString
 
 from mail.adapters.shared.rows import SQLRows
+from mail.adapters.shared.waiters import Watches
 from mail.adapters.sqlite.database import SQLiteDatabase, unavailable
-from mail.core.task.rows import Write
+from mail.core.task.rows import Write, places_of_new
 
 
 class SQLiteRows(SQLRows):
@@ -17,9 +18,13 @@ class SQLiteRows(SQLRows):
         super().__init__(self._select, schema="", parameter=":{}", each="json_each")
         self._database = database
         self._lock = threading.Lock()  # threads share the connection, and with it a transaction
+        self._watches = Watches()
+        self.watched = self._watches.watched
 
     async def write(self, writes: Sequence[Write]) -> bool:
-        return await self._database.write(lambda: self._write(writes))
+        is_done = await self._database.write(lambda: self._write(writes))
+        self._watches.notify(places_of_new(writes) if is_done else ())
+        return is_done
 
     async def close(self) -> None:
         self._database.close()

@@ -13,7 +13,7 @@ import logging
 import sqlite3
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -21,13 +21,15 @@ from itertools import islice
 from math import inf
 from typing import Any
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from mail.adapters.shared.codec import decode_events, decode_portion, decoding, read_tasks, upto_bytes
 from mail.adapters.shared.cursors import LAST_NUMBER, make_page, read_cursor
+from mail.adapters.shared.search import make_place
 from mail.adapters.shared.snapshots import (
     Waiting,
     check_snapshot,
+    check_stored,
     delivered_by,
     fork_slices,
     message_of,
@@ -41,6 +43,7 @@ from mail.adapters.sqlite.commit import (
     UNSCRUBBED,
     consumed_by,
     delete_rows,
+    delete_tasks,
     ids_of,
     insert_commit,
     wait_row,
@@ -54,6 +57,7 @@ from mail.adapters.sqlite.database import (
     unavailable,
 )
 from mail.adapters.sqlite.open_turns import OpenTurns
+from mail.adapters.sqlite.search import SearchIndex
 from mail.adapters.sqlite.task_cache import CachedTask, IndexColumns, index_columns
 from mail.adapters.sqlite.write_ahead_log import WriteAheadLog, empty_log
 from mail.core.engine.pacing import PAUSE_SECONDS, Pacer, at_once, in_slices
@@ -65,6 +69,7 @@ from mail.core.task.documents import IN_MEMORY
 from mail.core.task.events import Event
 from mail.core.task.leases import Claim, DueTask, ExpiredLease, Lease, WebhookClaim, due_of
 from mail.core.task.ports import FIRST, Busy, CallerUsage, Idle, TaskPage, WakeUp, wake_ups
+from mail.core.task.search import Search, Searched
 from mail.core.task.stored import (
     TaskEncoder,
     read_checkpoint,
@@ -79,7 +84,7 @@ from mail.core.task.stored import (
 from mail.core.task.task import Task, TaskKey, TaskStatus, listings_of
 from mail.core.task.turn_state import Checkpoint
 from mail.core.task.waits import Wait
-from mail.errors import LeaseLost, MAILError, StoreUnavailable, TaskNotFound, VersionConflict
+from mail.errors import LeaseLost, MAILError, StoreError, StoreUnavailable, TaskNotFound, VersionConflict
 
 logger = logging.getLogger(__name__)
 
@@ -104,8 +109,8 @@ STATE_BYTES = 2_000
 PAGES_AT_ONCE = 1024
 """Unused pages (4 MiB) that are given back to the disk between two writes of others."""
 
-DELETED_AT_ONCE, DELETION_SECONDS = 32, 0.005
-"""Tasks that one write deletes at most, and seconds after which it deletes no further one, so that turns can commit."""
+DELETED_AT_ONCE, DELETED_BYTES = 50, 512 * 1024
+"""Tasks that one write deletes at most, and bytes after which it deletes no further one, so that turns can commit."""
 
 REWRITTEN_AT_ONCE, REWRITTEN_BYTES = 16 * 1024 * 1024, 256 * 1024 * 1024
 """The size of a file that is written again right after a deletion, and that of one which is when no agent takes a turn:
@@ -132,14 +137,17 @@ class SQLiteStore:
         self._cached_bytes = 0
         self._log = WriteAheadLog(database)
         self._open_turns = OpenTurns(database.path)
+        self._search = SearchIndex(database)
         self._changes = Waiters()
         self._endings = Waiters()
         self._pacer = Pacer()
         self._doomed: dict[asyncio.Future[None], Task] = {}
+        self._deleting: asyncio.Task[None] | None = None
         self._is_scrubbed = self._is_rewritten = False
 
     def close(self) -> None:
-        """Note that the turns which still run have not ended with their process."""
+        """Note that the turns which still run have not ended with their process, and close the search index."""
+        self._search.close()
         self._open_turns.close(self._cache.values())
 
     async def load(self, key: TaskKey) -> Task | None:
@@ -203,13 +211,16 @@ class SQLiteStore:
 
     async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
         cached = self._cache.get(key)
-        leases = self._parks(self._row(key)) if cached is None else cached.leases
+        if cached is None:
+            leases = self._parks("(SELECT id FROM tasks WHERE instance = ? AND task_id = ?)", key)
+        else:
+            leases = cached.leases
         return {mailbox: lease for mailbox, lease in leases.items() if lease.expires > now}
 
-    def _parks(self, row: int | None) -> dict[str, Lease]:
-        """Return the parks of a task; it has no other leases if it is not cached."""
-        parks = "SELECT mailbox, park FROM checkpoints WHERE task = ? AND park IS NOT NULL"
-        return {mailbox: read_park(park) for mailbox, park in self._read(parks, (row,))}
+    def _parks(self, row: str, values: tuple[object, ...]) -> dict[str, Lease]:
+        """Return the parks of the task with a row, as SQL has it; it has no other leases if it is not cached."""
+        parks = f"SELECT mailbox, park FROM checkpoints WHERE task = {row} AND park IS NOT NULL"  # noqa: S608
+        return {mailbox: read_park(park) for mailbox, park in self._read(parks, values)}
 
     async def renew(self, turns: Sequence[Claim], *, expires: float) -> set[str]:
         return {turn.lease.token for turn in turns if not self._set_expiry(turn, expires)}
@@ -290,23 +301,35 @@ class SQLiteStore:
         if change.inherits is not None:
             await self._commit_fork(change, change.inherits)
             return
-        lock_timeout = None if change.turn is None else TURN_LOCK_TIMEOUT
-        known = self._cache.get(change.task.key)
-        is_large = change.task.stored_bytes - (0 if known is None else known.task.stored_bytes) > LARGE_COMMIT
-        if is_large and self._database.path != IN_MEMORY:
-            await self._log.settle()
-            await self._database.write_in_turn(
-                partial(self._commit_in_thread, change), lock_timeout=lock_timeout
-            )
+        if change.dropped is not None:
+            await self._commit_dropping(change)
             return
-        if not self._database.is_waiting:  # what `write` does, for the usual commit
+        known = self._cache.get(change.task.key)
+        before = 0 if known is None else known.task.stored_bytes
+        is_large = change.task.stored_bytes - before > LARGE_COMMIT and self._database.path != IN_MEMORY
+        if not (is_large or self._database.is_waiting):  # what `write` does, for the usual commit
             try:
                 self._commit(change)
             except FileLocked:
                 pass
             else:
                 return
-        await self._database.write(partial(self._commit, change), lock_timeout=lock_timeout)
+        lock_timeout = None if change.turn is None else TURN_LOCK_TIMEOUT
+        if not is_large:
+            await self._database.write(partial(self._commit, change), lock_timeout=lock_timeout)
+            return
+        await self._log.settle()
+        await self._database.write_in_turn(partial(self._commit_in_thread, change), lock_timeout=lock_timeout)
+
+    async def _commit_dropping(self, change: TaskChange) -> None:
+        """Commit a change that deletes the past of its task, also from the index for searches."""
+        if self._database.path == IN_MEMORY:
+            self._commit(change)
+        else:
+            await self._log.settle()
+            await self._database.write_in_turn(partial(self._commit_in_thread, change))
+        self._is_scrubbed = False
+        await self._search.forget([(await self._get(change.key)).row])
 
     async def _commit_fork(self, change: TaskChange, inherits: Inheritance) -> None:
         """Copy what a fork inherits to a row that no caller sees, and then commit it there.
@@ -314,6 +337,11 @@ class SQLiteStore:
         It is copied in pieces, between which others write. Raises TaskNotFound if the first task is deleted meanwhile.
         """
         source, portions = (await self._get(inherits.key)).row, to_json(inherits.portions).decode()
+        ((expected,),) = self._read(
+            "SELECT count(*) FROM commits WHERE id > ? AND id < ?"
+            " AND n <= (SELECT value FROM json_each(?) WHERE key = agent)",
+            (*ids_of(source), portions),
+        )
         row = await self._database.write(self._reserve_row)
         try:
             (after, end), copied = ids_of(source), 0
@@ -327,7 +355,7 @@ class SQLiteStore:
             for (ref,) in self._read("SELECT ref FROM contents WHERE task = ?", (source,)):
                 await self._database.write(partial(self._copy_content, source, row, ref))
                 await asyncio.sleep(PAUSE_SECONDS)
-            if copied != sum(inherits.portions.values()):
+            if copied != expected or self._row(inherits.key) != source:
                 raise TaskNotFound(f"task {inherits.key.task_id!r} was deleted")
             read = partial(read_stored, self, inherits.key)
             async for part in fork_slices(change, inherits, read, self._pacer):
@@ -390,7 +418,7 @@ class SQLiteStore:
         self._log.add(len(part.encoded_events))
 
     def _commit(self, change: TaskChange, reserved: int | None = None) -> None:
-        cached, columns = self._target_columns(change)
+        cached, columns = self._target(change)
         encoder = TaskEncoder() if cached is None else cached.encoder
         try:
             row = write_change(self._sql, change, cached, columns, encoder, reserved)
@@ -401,7 +429,7 @@ class SQLiteStore:
 
     async def _commit_in_thread(self, change: TaskChange) -> None:
         """Commit a change in a thread."""
-        cached, columns = self._target_columns(change)
+        cached, columns = self._target(change)
         encoder = TaskEncoder() if cached is None else cached.encoder
         writing = self._database.in_thread(lambda sql: write_change(sql, change, cached, columns, encoder))
         if cached is not None:
@@ -414,13 +442,11 @@ class SQLiteStore:
 
         await _until_done(writing, apply)
 
-    def _target_columns(self, change: TaskChange) -> tuple[CachedTask | None, IndexColumns]:
-        """Return the task that a change is for, and what its row says after it; raises as `_target`."""
-        cached = self._target(change)
-        return cached, index_columns(change.task, () if cached is None else cached.leases.values())
+    def _target(self, change: TaskChange) -> tuple[CachedTask | None, IndexColumns]:
+        """Return the task that a change is for, None for a new one, and what its row says after it.
 
-    def _target(self, change: TaskChange) -> CachedTask | None:
-        """Return the task that a change is for; None for a new one. Raises LeaseLost and VersionConflict."""
+        Raises LeaseLost and VersionConflict.
+        """
         if change.turn is not None:
             cached: CachedTask | None = self._leased_task(change.turn)
         elif change.expected_version == 0:
@@ -429,7 +455,7 @@ class SQLiteStore:
             cached = self._find(change.key)
         if (cached.task.version if cached else 0) != change.expected_version:
             raise VersionConflict(cached and cached.task)
-        return cached
+        return cached, index_columns(change.task, cached.leases.values() if cached else ())
 
     def _apply(
         self,
@@ -443,6 +469,7 @@ class SQLiteStore:
         if row is None:
             known = self._find(change.key)
             raise VersionConflict(known and known.task)
+        self._search.note(row)
         stored_before = 0 if cached is None else cached.task.stored_bytes
         self._log.add(change.task.stored_bytes - stored_before + STATE_BYTES)
         if cached is None and change.key not in self._cache and change.inherits is None:
@@ -516,7 +543,11 @@ class SQLiteStore:
             " ORDER BY id LIMIT 1",
             (commit_id(cached.row, at),),
         )
-        return Commit(read_task(state), decode_events(events), consumed_by(mailbox, seqs))
+        commit = Commit(read_task(state), decode_events(events), consumed_by(mailbox, seqs))
+        if commit.events[0].seq > at:  # its first events may be in other rows
+            [first] = await self._events(cached.row, 0, LAST_SEQ, limit=1)
+            check_stored(first, at)
+        return commit
 
     async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:
         cached = await self._get(key)
@@ -527,6 +558,7 @@ class SQLiteStore:
         )
         task = read_task(state)
         [first] = await self._events(cached.row, 0, task.seq, limit=1)
+        check_stored(first, at)
         return take_snapshot(task, first, await in_slices(self._waiting(cached.row, task), self._pacer))
 
     async def read_inbox(
@@ -589,6 +621,18 @@ class SQLiteStore:
             ),
         )
         return await self._page(rows, limit)
+
+    async def search(
+        self, instance: str, search: Search, *, limit: int = 100, cursor: str | None = None
+    ) -> TaskPage:
+        rows, is_complete = await self._search.find(instance, search, limit=limit + 1, cursor=cursor)
+        changed = dict(rows[:limit])
+        tasks = [each async for each in self._tasks([(row,) for row in changed])]
+        own = [(row, task) for row, task in tasks if task.instance == instance]
+        following = make_place(*rows[limit - 1][::-1]) if len(rows) > limit else None
+        places = tuple(make_place(changed[row], row) for row, _ in own)
+        searched = Searched.TEXTS if is_complete else Searched.SOME_TEXTS
+        return TaskPage([task for _, task in own], following, cursors=places, searched=searched)
 
     async def list_dead(
         self, instance: str | None, *, limit: int = 100, cursor: str | None = None
@@ -656,52 +700,71 @@ class SQLiteStore:
     async def delete(self, task: Task) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._doomed[done] = task
+        if self._deleting is None or self._deleting.done():
+            self._deleting = asyncio.create_task(self._delete_doomed())
         try:
-            while not done.done():  # others may delete it with theirs
-                await self._database.write_in_turn(self._delete_doomed)
+            await done
         finally:
             self._doomed.pop(done, None)
-        done.result()
 
     async def _delete_doomed(self) -> None:
-        """Delete the tasks that wait for it, in a thread, as far as that takes no longer than other writes may wait."""
-        doomed: dict[int, tuple[TaskKey, asyncio.Future[None]]] = {}
-        is_large = False
-        for done, task in list(islice(self._doomed.items(), DELETED_AT_ONCE)):
-            row, cached = self._row(task.key), self._cache.get(task.key)
-            current = cached and cached.task.version
-            if cached is None and row is not None:
-                ((state,),) = self._newest_state(row)
-                current = from_json(state)["version"]
-            if row is None or current != task.version:
-                cached = self._find(task.key)
-                del self._doomed[done]
-                done.set_exception(VersionConflict(cached and cached.task))
-            else:
-                doomed[row] = task.key, done
-                is_large |= task.stored_bytes > LARGE_COMMIT
+        """Delete the tasks that wait for it, some at a time."""
+        await asyncio.sleep(0)  # others ask for it at the same moment
+        while self._doomed:
+            ended: list[tuple[asyncio.Future[None], StoreError | None]] = []
+            try:
+                if rows := await self._database.write_in_turn(partial(self._delete_some, ended)):
+                    await self._search.forget(rows)
+                for done, refusal in ended:
+                    _resolve(done, refusal)
+            except BaseException as error:
+                for done in [*self._doomed, *(done for done, _ in ended)]:
+                    _resolve(done, error)
+                self._doomed.clear()
+                if not isinstance(error, Exception):
+                    raise
 
-        def forget(deleted: int) -> None:
-            """Remove the first of them, which are deleted, from memory."""
+    async def _delete_some(
+        self, ended: list[tuple[asyncio.Future[None], StoreError | None]]
+    ) -> Collection[int]:
+        """Delete some of these tasks in a thread, no more than other writes may wait for; return their rows.
+
+        Who waits for them gets into `ended`, with the refusal if a task has changed.
+        """
+        some: dict[TaskKey, tuple[Task, asyncio.Future[None]]] = {}
+        size = 0
+        for done, task in self._doomed.items():
+            size += task.stored_bytes + STATE_BYTES
+            if some and (size > DELETED_BYTES or len(some) == DELETED_AT_ONCE):
+                break
+            some[task.key] = task, done  # of two that ask for the same task, the first asks again
+        versions = [(*key, task.version) for key, (task, _) in some.items()]
+
+        def forget(deleted: Mapping[TaskKey, int]) -> None:
+            """Remove those that are deleted from memory."""
             self._is_scrubbed = False
-            for key, done in islice(doomed.values(), deleted):
+            for key, (_, done) in some.items():
+                self._doomed.pop(done, None)
+                if key not in deleted:
+                    cached = self._find(key)
+                    ended.append((done, VersionConflict(cached and cached.task)))
+                    continue
                 if (cached := self._cache.pop(key, None)) is not None:
                     for mailbox in list(cached.leases):
                         self._open_turns.end(cached, mailbox)
                     self._cached_bytes -= cached.size
                 self._changes.notify(key)
-                self._doomed.pop(done, None)
-                done.set_result(None)
+                ended.append((done, None))
 
-        if not doomed:
-            return
         if self._database.path == IN_MEMORY:
-            forget(delete_rows(self._sql, doomed))
-            return
-        if is_large:
+            deleted = delete_tasks(self._sql, versions)
+            forget(deleted)
+            return deleted.values()
+        if size > LARGE_COMMIT:
             await self._log.settle()
-        deleting = self._database.in_thread(partial(_delete_some, rows=list(doomed)))
+        deleting = self._database.in_thread(partial(delete_tasks, tasks=versions))
         await _until_done(deleting, lambda: forget(deleting.result()))
+        return deleting.result().values()
 
     async def scrub(self, *, is_quiet: bool) -> None:
         """Overwrite what deletions have left: in the log, in unused pages, and in unused parts of pages.
@@ -709,6 +772,8 @@ class SQLiteStore:
         The last has only copies that SQLite has made when it moved rows to another page; for these the file must be
         written again as a whole.
         """
+        if self._database.path != IN_MEMORY:
+            await self._search.scrub(is_quiet=is_quiet)
         if self._database.path == IN_MEMORY or (self._is_scrubbed and self._is_rewritten):
             return
         with suppress(StoreUnavailable):  # another process has locked the file; it is tried again
@@ -781,7 +846,7 @@ class SQLiteStore:
             cached.place((tier, seq, mailbox))
         for mailbox, seq in self._read("SELECT mailbox, seq FROM checkpoints WHERE task = ?", (row,)):
             cached.checkpoints[mailbox, seq] = None
-        cached.leases.update(self._parks(row))
+        cached.leases.update(self._parks("?", (row,)))
         return cached
 
     def _admit(self, read: CachedTask) -> CachedTask:
@@ -903,10 +968,9 @@ class SQLiteStore:
 
     def _leased_task(self, turn: Claim) -> CachedTask:
         key = turn.task.key
-        cached = self._cache.get(key) or self._find(key)
+        cached = self._find(key)
         if cached is None or not cached.has_lease(turn):
             raise LeaseLost
-        self._cache.move_to_end(key)
         return cached
 
     def _set_expiry(self, turn: Claim, expires: float) -> bool:
@@ -964,7 +1028,11 @@ def _rewrite(sql: sqlite3.Connection) -> None:
     empty_log(sql)
 
 
-def _delete_some(sql: sqlite3.Connection, rows: Sequence[int]) -> int:
-    """Delete some of the rows of tasks, and overwrite them; return of how many."""
-    sql.execute("PRAGMA secure_delete = ON").fetchall()
-    return delete_rows(sql, rows, seconds=DELETION_SECONDS)
+def _resolve(done: asyncio.Future[None], error: BaseException | None = None) -> None:
+    """End a wait, unless who waited has gone."""
+    if done.done():
+        return
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(error)

@@ -8,6 +8,7 @@ from typing import Protocol, TextIO
 
 from mail.cli.connection import UNAUTHORIZED, MissingKey
 from mail.cli.conversation import open_task, say
+from mail.cli.output import Output
 from mail.cli.repl.commands import Grammar, begin, greet, text_of
 from mail.cli.repl.words import scan, split
 from mail.cli.session import Session, UsageError
@@ -175,7 +176,10 @@ class Shell:
             self._runner.run(work)
 
     def _report(self, problem: str) -> bool:
-        print(f"mail: {printable(problem)}", file=self._errors, flush=True)
+        if self._session.ask_key is None:
+            print(f"mail: {printable(problem)}", file=self._errors, flush=True)
+        else:  # people know whom they talk to
+            Output(self._errors).text(problem, style="red")
         return False
 
 

@@ -13,6 +13,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from mail.auth.local_keys import state_folder
 from mail.cli.command import Command
@@ -23,13 +24,17 @@ from mail.cli.session import VARIABLE, Session
 CLIENT_PROMPT = "mail> "
 CHAT_PROMPT = "you> "
 
+KEPT_ROWS = 4
+"""Rows of the terminal that unfolded steps leave for the line being typed."""
+
 _TOKEN = re.compile(r"mail_(admin|user|agent|local)_\w|[?&]token=|\bbearer\b", re.IGNORECASE)
 
 
 class TerminalLines:
     """The lines typed at the prompt.
 
-    Enter continues in a new line after a final backslash, and in commands after an open quote.
+    Enter continues in a new line after a final backslash, and in commands after an open quote; lines that are pasted
+    stay one text. Ctrl+O unfolds what agents did for the last answer, and folds it again.
     """
 
     def __init__(self, session: Session, grammar: Grammar = Grammar.MIXED) -> None:
@@ -37,8 +42,22 @@ class TerminalLines:
             typed = get_app().current_buffer.text
             return not scan(typed).is_whole if grammar.is_command(typed) else typed.endswith("\\")
 
+        prompt = CHAT_PROMPT if grammar is Grammar.CHAT else CLIENT_PROMPT
+
+        def message() -> str:
+            memory, rows = session.memory, max(get_app().output.get_size().rows - KEPT_ROWS, 1)
+            steps = memory.steps[-rows:] if memory.is_unfolded else []
+            return "\n".join([*steps, prompt])
+
+        keys = KeyBindings()
+
+        @keys.add("c-o")
+        def _(_event: KeyPressEvent) -> None:
+            session.memory.is_unfolded = not session.memory.is_unfolded
+
         self._prompt: PromptSession[str] = PromptSession(
-            CHAT_PROMPT if grammar is Grammar.CHAT else CLIENT_PROMPT,
+            message,
+            key_bindings=keys,
             history=open_history(session),
             completer=LineCompleter(session, grammar),
             complete_while_typing=False,

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mail.cli.output import Output, counted, one_line
 from mail.cli.views.events import Stopwatch, StreamView, read_item
-from mail.cli.views.live import FRAME_SECONDS, FRAMES, WorkingAgents
-from mail.core.protocol.visible_text import printable
+from mail.cli.views.live import FRAME_SECONDS, FRAMES, WorkingAgents, duration
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -19,6 +18,9 @@ STEPS = {"mail": "message", "action": "action", "fault": "error"}
 
 LINES = 8
 """The newest steps that are shown while agents work."""
+
+OTHERS = 3
+"""Lines of what an agent writes to others, which is gone when the work is done."""
 
 
 @dataclass(slots=True)
@@ -32,6 +34,11 @@ class Reply:
     answer: str = ""
     text: str = ""
     to: str = ""
+
+    @property
+    def is_for_user(self) -> bool:
+        """Whether it is the answer, or becomes it."""
+        return bool(self.answer) or self.to == "user"
 
     def shown(self, agent: str) -> str:
         """Return the text for a person: after who writes to whom, unless it is the answer."""
@@ -66,14 +73,15 @@ class Steps:
     def summary(self) -> str:
         """Return how many steps there were, and how long they took; empty for none."""
         counts = [counted(count, noun) for noun, count in self._counts.items()]
-        return ", ".join((*counts, f"{self.seconds:.1f} s")) if counts else ""
+        return ", ".join((*counts, duration(self.seconds))) if counts else ""
 
 
 class Conversation(StreamView):
     """The view of a chat. This one prints nothing but the answer, for scripts."""
 
-    def fold(self, command: str) -> None:
-        """Print one line in place of the steps, with the command that shows them; nothing if they stay."""
+    def fold(self, command: str) -> list[str]:
+        """Print one line in place of the steps, with what shows them; nothing if they stay. Return the steps."""
+        return []
 
 
 class PlainConversation(Conversation):
@@ -101,6 +109,7 @@ class LiveConversation(Conversation):
         self._replies: dict[str, Reply] = {}
         self._newest = ""
         self._frame = 0
+        self._written: tuple[str, int, list[Text]] = ("", 0, [])
         self._console = output.console()
         self._live: Live = Live(
             console=self._console,
@@ -130,7 +139,9 @@ class LiveConversation(Conversation):
             case "text":
                 reply.text += str(extra.get("delta", ""))
                 reply.to = one_line(extra.get("to", ""))
-        self._newest = agent
+        newest = self._replies.get(self._newest)
+        if newest is None or reply.is_for_user or not newest.is_for_user:
+            self._newest = agent
 
     async def item(self, item: Mapping[str, Any]) -> None:
         self._steps.read(item)
@@ -155,26 +166,31 @@ class LiveConversation(Conversation):
         shown = Text(no_wrap=True, overflow="ellipsis")
         for line in self._steps.lines[-LINES:]:
             shown.append(f"{line}\n", "dim")
-        for line in self._written(size.width, size.height - LINES - 3):
-            shown.append(f"{line}\n")
+        if reply := self._replies.get(self._newest):
+            room = max(size.height - LINES - 3, 1) if reply.is_for_user else OTHERS
+            for written in self._lines_of(reply.shown(self._newest), size.width)[-room:]:
+                shown.append_text(written).append("\n")
         working = self._agents.line(monotonic())
         return shown.append(f"{FRAMES[self._frame % len(FRAMES)]} {working}", "cyan")
 
-    def _written(self, width: int, height: int) -> list[str]:
-        """Return the last lines of the newest reply, wrapped."""
-        reply = self._replies.get(self._newest)
-        if reply is None:
-            return []
-        lines = [
-            line[start : start + width]
-            for line in printable(reply.shown(self._newest)).splitlines()
-            for start in range(0, max(len(line), 1), width)
-        ]
-        return lines[-max(height, 1) :]
+    def _lines_of(self, text: str, width: int) -> "list[Text]":
+        """Return the lines of a reply, as its Markdown will look; they are made once for each of its states."""
+        from mail.cli.views.markdown import render
 
-    def fold(self, command: str) -> None:
+        if self._written[:2] != (text, width):
+            self._written = (text, width, render(text, self._console))
+        return self._written[2]
+
+    def fold(self, command: str) -> list[str]:
         if summary := self._steps.summary():
             self._output.text(f"· {summary} ({command})", style="dim")
+        return self._steps.lines
+
+    def interrupted(self) -> None:
+        for line in self._steps.lines:
+            self._output.text(line, style="dim")
+        if reply := self._replies.get(self._newest):
+            self._output.answer(reply.shown(self._newest))
 
 
 def conversation(output: Output, *, is_quiet: bool = False) -> Conversation:

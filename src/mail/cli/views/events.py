@@ -34,8 +34,12 @@ STYLES = {
     "guard_decision": "yellow",
     "task_error": "bold red",
     "paused": "bold yellow",
+    "working": "dim",
 }
 """The colours of lines."""
+
+WORK = frozenset({"model_call_started", "model_call_retried", "action_started", "action_retried"})
+"""The live events that say who works on what."""
 
 _ENDS = {
     "answer": "task_complete",
@@ -70,7 +74,7 @@ class Line:
         """Return id and time, kind, who → whom and text, padded so that lines align."""
         parties = f"{self.who} → {self.whom}" if self.whom else self.who
         number = f"{self.id:>4}  " if self.id else ""
-        return f"{number}{_duration(self.seconds)}", f"{self.kind:<14}", f"{parties:<27}", self.text
+        return f"{number}{_since_start(self.seconds)}", f"{self.kind:<14}", f"{parties:<27}", self.text
 
 
 class Stopwatch:
@@ -169,6 +173,10 @@ class LineReader:
             replace(line, seconds=self._stopwatch.at(time)) for line, time in zip(new, times, strict=False)
         ]
 
+    def timed(self, line: Line, timestamp: object) -> Line:
+        """Return a line with the seconds from the beginning of the task to a timestamp."""
+        return replace(line, seconds=self._stopwatch.at(timestamp))
+
 
 def read_event_line(kind: str, data: Mapping[str, Any]) -> Line:
     """Return the line of an event of a server that has no items, by its description."""
@@ -211,8 +219,8 @@ def _rich_printer(stream: TextIO) -> Callable[[Line], None]:
     return print_styled
 
 
-def _duration(seconds: float) -> str:
-    return f"{seconds * 1000:7.1f} ms" if seconds < 100 else f"{seconds:8.1f} s"
+def _since_start(seconds: float) -> str:
+    return f"{seconds * 1000:7.1f} ms" if seconds < 1 else f"{duration(seconds):>10}"
 
 
 @dataclass(slots=True, eq=False)
@@ -305,6 +313,9 @@ class StreamView:
     async def run(self) -> None:
         """Refresh what is shown again and again, until cancelled."""
 
+    def interrupted(self) -> None:
+        """Leave what was shown on the screen, as nobody waits for the rest."""
+
 
 async def follow(
     stream: "EventStream",
@@ -340,11 +351,13 @@ async def follow(
     finally:
         refreshing.cancel()
         await asyncio.gather(refreshing, return_exceptions=True)
+        if status is None:
+            view.interrupted()
     return Shown(answer, None if status is None else Status(status), durations.line())
 
 
 class Timeline(StreamView):
-    """Prints a line per item; on a terminal, with a last line that says who works. As JSON, it prints the events."""
+    """Prints a line per item, and who works: on a terminal as its last line, else as lines. As JSON, the events."""
 
     def __init__(self, client: "MAILClient", task_id: str, output: Output) -> None:
         self._client = client
@@ -355,8 +368,16 @@ class Timeline(StreamView):
         self._lines: LineReader | None = None
 
     def live(self, kind: str, data: Mapping[str, Any]) -> None:
-        if self._output.is_terminal:
-            self._status.read(kind, data)
+        self._status.read(kind, data)
+        extra = data.get("extra_data") or {}
+        if not self._status.is_off or self._output.as_json or kind not in WORK:
+            return
+        what = one_line(extra.get("model") or extra.get("tool_name") or "")
+        again = (
+            f", attempt {extra['attempt']}: {one_line(extra.get('reason', ''))}" if "attempt" in extra else ""
+        )
+        line = Line(0, "working", one_line(extra.get("agent", "")), "", f"{what}{again}")
+        self._print([self._lines.timed(line, data.get("timestamp"))] if self._lines else [line])
 
     async def item(self, item: Mapping[str, Any]) -> None:
         if self._output.as_json:
@@ -408,6 +429,8 @@ def show_answer(shown: Shown, output: Output) -> None:
     if shown.answer is None or output.as_json:
         return
     if not shown.questions:
-        output.text(f"\nAnswer: {shown.answer}")
+        output.text("\nAnswer:" if output.is_terminal else f"\nAnswer: {shown.answer}", style="bold")
+        if output.is_terminal:
+            output.answer(shown.answer)
     if shown.durations and output.is_terminal:
         output.text(shown.durations, style="dim")

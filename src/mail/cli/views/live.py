@@ -121,7 +121,7 @@ class StatusLine:
         self._agents = WorkingAgents()
         self._frame = 0
         self._is_drawn = False
-        self._is_off = os.environ.get("TERM") == "dumb" or not stream.isatty()
+        self.is_off = os.environ.get("TERM") == "dumb" or not stream.isatty()
 
     def read(self, kind: str, data: Mapping[str, Any]) -> None:
         """Show a live event."""
@@ -152,7 +152,7 @@ class StatusLine:
             self._clear()
 
     def _draw(self) -> None:
-        if self._is_off:
+        if self.is_off:
             return
         line = self._agents.line(monotonic())
         self._clear()
@@ -222,4 +222,6 @@ def duration(seconds: float) -> str:
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60} min"
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -103,7 +103,10 @@ def read_task(task: Mapping[str, Any]) -> TaskView:
 def show_tasks(tasks: Iterable[Mapping[str, Any]], output: Output) -> None:
     """Print a line per task."""
     views = map(read_task, tasks)
-    rows = [(view.task_id, view.state, output.time(view.start_time), view.title or "") for view in views]
+    rows = [
+        (output.id(view.task_id), view.state, output.time(view.start_time), view.title or "")
+        for view in views
+    ]
     output.table(("task", "status", "started", "title"), rows, none="no tasks")
 
 
@@ -134,6 +137,8 @@ def _facts(view: TaskView, output: Output) -> Iterator[tuple[str, str]]:
         yield "entrypoint", view.entrypoint
     if view.steps is not None:
         yield "steps", f"{view.steps} of {view.max_steps}, in generation {view.generation}"
+    if view.events and view.events[0].id not in (None, "1"):
+        yield "events", f"from {view.events[0].id} on; what was before has been deleted, as it was old"
     if view.task_message_queue:
         yield "mail", counted(len(view.task_message_queue), "waiting message")
     if view.dead_letters:
@@ -145,14 +150,18 @@ def _facts(view: TaskView, output: Output) -> Iterator[tuple[str, str]]:
         tokens = f"{total['input_tokens']} tokens in, {total['output_tokens']} out"
         yield "usage", f"{counted(total['calls'], 'model call')}, {tokens}, {price(total)}"
     for awaited in view.waiting_for:
-        yield "waits for", _awaited(awaited)
+        yield "waits for", _awaited(awaited, output)
     for later in view.calls or ():
-        progress = f": {one_line(later['progress'])}, at {later['heard']}" if later.get("progress") else ""
-        times = f"since {later['since']}, due by {later['due']}"
+        heard = output.time(later.get("heard") or "")
+        progress = f": {one_line(later['progress'])}, at {heard}" if later.get("progress") else ""
+        times = f"since {output.time(later['since'])}, due by {output.time(later['due'])}"
         yield "waits for", f"{later['name']} of {later['agent']} {times}{progress} (call {later['id']})"
     for timer in view.timers or ():
         what = f"a reminder of {timer['agent']}" if timer.get("agent") else "a message"
-        yield "waits for", f"{what}, at {timer['due']}: {one_line(timer['text'])} (timer {timer['id']})"
+        yield (
+            "waits for",
+            f"{what}, at {output.time(timer['due'])}: {one_line(timer['text'])} (timer {timer['id']})",
+        )
     for worker in view.working or ():
         work = ", ".join(map(_work, worker.get("on") or ()))
         since = f" since {time_of_day(worker['since'])}" if worker["since"] else ""
@@ -170,9 +179,9 @@ def _facts(view: TaskView, output: Output) -> Iterator[tuple[str, str]]:
         yield "lasted", " · ".join(filter(None, (duration(seconds), durations.line())))
 
 
-def _awaited(given: Mapping[str, Any]) -> str:
+def _awaited(given: Mapping[str, Any], output: Output) -> str:
     """Return in words what a task waits for from another swarm: an answer, or a delivery."""
-    until = f", until {given['until']}" if given.get("until") else ""
+    until = f", until {output.time(given['until'])}" if given.get("until") else ""
     problem = f"; the last attempt failed: {given['problem']}" if given.get("problem") else ""
     return f"{given.get('agent') or f'swarm {given["swarm"]}'}{until}{problem}"
 

@@ -13,12 +13,9 @@ _INDENT = " " * 12
 
 
 def show_turn(turn: Mapping[str, Any], output: Output) -> None:
-    """Print a turn: on a terminal as text, else as JSON, because programs read what agents read."""
-    if not output.is_terminal:
-        output.result(turn)
-        return
+    """Print a turn."""
     output.text(f"Turn of {one_line(turn['agent'])} in task {turn['task_id']}", style="bold")
-    for name, value in _facts(turn):
+    for name, value in _facts(turn, output):
         output.text(f"{name:<10}  {value}")
     omitted = (
         f", without {counted(turn['omitted'], 'older entry', 'older entries')}" if turn["omitted"] else ""
@@ -30,9 +27,9 @@ def show_turn(turn: Mapping[str, Any], output: Output) -> None:
         _show_entries("Its reply, and the results of its calls", turn["output"], output)
 
 
-def _facts(turn: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _facts(turn: Mapping[str, Any], output: Output) -> Iterator[tuple[str, str]]:
     yield "events", f"{turn['first']} to {turn['last']}"
-    yield "committed", turn["committed"]
+    yield "committed", output.time(turn["committed"])
     if timing := turn["timing"]:
         if timing["seconds"] >= SHORT:
             yield "lasted", duration(timing["seconds"])

@@ -394,7 +394,8 @@ def settle_approved(
             result = _rejection(call.approval)
         history.append(tool_result(waiting.tool_format, call.call_id, result))
     draft.approved_calls = tuple(each for each in task.approved_calls if each is not waiting)
-    draft.generation = draft.generation.on(swarm.digest)
+    versions = draft.generation.versions_with(swarm.digest)
+    draft.generation = replace(draft.generation, versions=versions)
     gone = None if failure else _gone(swarm, waiting, receipts)
     if gone is not None and draft.is_running:
         draft.fail(f"{gone} The task was ended.")

@@ -6,7 +6,8 @@
 A result may come before the turn of its call is committed: it is mail already, and the turn finds it noted. The end of
 a task cancels its open calls, and its reminders: the records that wait under an earlier epoch are then the mail of a
 mailbox of their own (`CANCELLED_CALLS`). Its turns call `on_cancel` of the actions that have it, and delete the rest.
-They also ask servers for the results of the calls that these work on (`Polled`).
+They also ask servers for the results of the calls that these work on (`Polled`). If guards judge the results of an
+agent, one that comes is stored with its call, and these turns have it judged before anybody sees it.
 """
 
 from collections import defaultdict
@@ -16,21 +17,32 @@ from types import MappingProxyType
 from typing import Any
 
 from mail.core.decisions.backoff import POLL_SECONDS
+from mail.core.decisions.guards import in_words
 from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import Clock, format_time
 from mail.core.protocol.values import value
-from mail.core.task.callbacks import Callback, CallResult, CallState, LaterCall, Polled
+from mail.core.task.callbacks import (
+    LONGEST_WAIT,
+    MAX_JUDGED,
+    Callback,
+    CallResult,
+    CallState,
+    LaterCall,
+    Polled,
+)
 from mail.core.task.change import TaskChange
+from mail.core.task.costs import Usage
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
-from mail.core.task.extras import ActionExtra, WaitExtra
+from mail.core.task.extras import ActionExtra, GuardExtra, WaitExtra
 from mail.core.task.leases import Claim
+from mail.core.task.size import text_size
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import ENDED, Task
 from mail.core.task.turn_state import Checkpoint, Receipt
-from mail.core.task.waits import MOST_ENDED, Wait
+from mail.core.task.waits import MOST_ENDED, Wait, Waits
 from mail.core.task.webhooks import RETRY_SECONDS
-from mail.errors import CallbackClosed, CallNotFound, Subject
+from mail.errors import CallbackClosed, CallNotFound, PayloadTooLarge, Subject
 
 _UNDER_WAY = (Receipt.State.STARTED, Receipt.State.WAITING)
 
@@ -53,6 +65,8 @@ def check_open(task: Task, call: LaterCall) -> None:
     """Raise CallbackClosed if a call takes neither a result nor a heartbeat any more."""
     if call.state is CallState.EXPIRED:
         raise CallbackClosed(f"it is too late: {call.name} has failed, as {_why_late(call)}")
+    if call.received is not None:
+        raise CallbackClosed(f"{call.name} has its result already; this stands")
     if call.has_ended and call.state is not CallState.DROPPED:
         raise CallbackClosed(f"{call.name} has {call.state.value} already, with another result; this stands")
     if not takes_result(task, call):
@@ -66,11 +80,15 @@ def let_wait(
 ) -> str:
     """Let a call wait, unless its result has come already; return what its agent reads in place of a result."""
     made = _record(draft, agent, name, call_id, callback, arguments)
-    if not _take_early(draft, made):
-        cancellation = draft.cancellation
-        if draft.has_ended or (cancellation is not None and callback.seq <= cancellation.seq):
-            _drop(draft, made)
-            return f"ERROR: {ENDED_MEANWHILE}"
+    is_early = _take_early(draft, made)
+    cancellation = draft.cancellation
+    is_cancelled = draft.has_ended or (cancellation is not None and callback.seq <= cancellation.seq)
+    if is_cancelled and (callback.is_judged or not is_early):
+        _drop(draft, made)
+        return f"ERROR: {ENDED_MEANWHILE}"
+    if is_early and callback.is_judged:  # its record has the result
+        draft.waits = replace(draft.waits.added(made), poll_at=0.0)
+    elif not is_early:
         extra = WaitExtra(agent=agent, tool_call_id=call_id, tool_name=name, finish_by=callback.finish_by)
         draft.emit(EventKind.ACTION_WAITING, f"agent {agent} will get the result of {name} later", extra)
         draft.keep_wait(made)
@@ -87,7 +105,7 @@ def drop_calls(draft: Draft, agent: str, checkpoint: Checkpoint) -> None:
         if receipt is None or receipt.callback is None or receipt.state not in _UNDER_WAY:
             continue
         made = _record(draft, agent, call.tool_name, call.tool_call_id, receipt.callback, call.tool_args)
-        if made.key and (made.digest, made.message) not in draft.waits.early:
+        if receipt.callback.is_judged or (made.key and (made.digest, made.message) not in draft.waits.early):
             _drop(draft, made)
 
 
@@ -96,7 +114,7 @@ def close(draft: Draft, agent: str, name: str, call_id: str, receipt: Receipt) -
     assert receipt.callback is not None
     failed = receipt.state is Receipt.State.FAILED
     made = _record(draft, agent, name, call_id, receipt.callback, {})
-    if not _take_early(draft, made):
+    if not _take_early(draft, made) or made.is_judged:
         draft.keep_wait(_ended(made, CallResult(receipt.content, has_failed=failed)))
 
 
@@ -107,12 +125,35 @@ def finish(
 
     Raises CallbackClosed if it takes no result any more.
     """
-    if call.has_ended and call.result == result.digest:
+    if result.digest in (call.result, call.received and call.received.digest):
         return None
     check_open(task, call)
     draft = Draft(task, swarm, clock)
-    _finish(draft, call, result)
+    if not call.is_judged:
+        _finish(draft, call, result)
+        return draft.seal()
+    if (size := text_size(result.text)) > MAX_JUDGED:
+        raise PayloadTooLarge(f"guards judge this result: it has {size} bytes, and may have {MAX_JUDGED}")
+    draft.keep_wait(
+        replace(
+            call,
+            state=CallState.WAITING,
+            epoch=task.waits.epoch,
+            received=result,
+            heartbeat=None,
+            finish_by=draft.time_in(LONGEST_WAIT),
+        )
+    )
+    if call.state is CallState.WAITING:
+        draft.waits = replace(draft.waits, poll_at=0.0)
+    else:
+        draft.waits = _noted(draft.waits, call)
     return draft.seal()
+
+
+def _noted(waits: Waits, call: LaterCall) -> Waits:
+    """Note that a call has its result before its turn is committed."""
+    return replace(waits, early=(*waits.early, (call.digest, call.message)))
 
 
 def _finish(draft: Draft, call: LaterCall, result: CallResult) -> None:
@@ -121,7 +162,7 @@ def _finish(draft: Draft, call: LaterCall, result: CallResult) -> None:
     if call.state is CallState.WAITING:
         draft.waits = calls.removed(ended)
     else:
-        draft.waits = replace(calls, early=(*calls.early, (ended.digest, ended.message)))
+        draft.waits = _noted(calls, ended)
     if result.has_failed:
         _announce_failures(draft, call.agent, [(call, result.text)])
     else:
@@ -139,10 +180,21 @@ def _finish(draft: Draft, call: LaterCall, result: CallResult) -> None:
             draft.announce(_reader(draft, call), Subject.ACTION_COMPLETE, text)
 
 
+def has_result(task: Task, call: LaterCall) -> bool:
+    """Return whether the result of a call comes to the mailbox of calls: it is asked for, or has to be judged."""
+    is_here = call.received is not None and (call.digest, call.message) not in task.waits.early
+    return (is_here or call.polled is not None) and takes_result(task, call)
+
+
 def due_to_poll(calls: Iterable[LaterCall], now: float) -> list[LaterCall]:
-    """Return those of these calls about which servers are to be asked now, in the order of their times."""
-    due = [(each.polled.at, each.digest, each) for each in calls if each.polled and each.polled.at <= now]
-    return [call for _, _, call in sorted(due, key=lambda each: each[:2])]
+    """Return those of these calls whose results are to be judged or asked for now, in the order of their times."""
+    return sorted(
+        (call for call in calls if _poll_at(call) <= now), key=lambda call: (_poll_at(call), call.digest)
+    )
+
+
+def _poll_at(call: LaterCall) -> float:
+    return 0.0 if call.received is not None or call.polled is None else call.polled.at
 
 
 def _note_answers(draft: Draft, calls: Iterable[LaterCall], answers: Answers) -> None:
@@ -151,6 +203,10 @@ def _note_answers(draft: Draft, calls: Iterable[LaterCall], answers: Answers) ->
     for call in calls:
         polled, answer = call.polled, answers.get(call.digest)
         if polled is None:
+            if isinstance(answer, CallResult):
+                _finish(draft, call, answer)
+            else:
+                left.append(0.0)
             continue
         if isinstance(answer, str) and polled.failures >= len(RETRY_SECONDS):
             answer = CallResult(f"its result can't be read: {answer}", has_failed=True)
@@ -162,6 +218,7 @@ def _note_answers(draft: Draft, calls: Iterable[LaterCall], answers: Answers) ->
                 pause = max(answer.pause, POLL_SECONDS[min(polled.polls, len(POLL_SECONDS) - 1)])
                 polled = replace(answer, at=draft.time_in(pause), polls=polled.polls + 1, failures=0)
                 heard = call.heard_of(draft.time_in(0.0), answer.progress or None)
+                polled = replace(polled, progress="") if call.is_judged else polled
                 draft.keep_wait(replace(heard, polled=polled))
             case str():
                 at = draft.time_in(RETRY_SECONDS[polled.failures])
@@ -222,7 +279,9 @@ class CallsRound:
         polled: the calls that wait for results which servers have.
         rest: some of the other calls and timers that were cancelled, which are deleted.
         problems: why `on_cancel` has failed, by the digests of the calls for which it was called; empty if it has not.
-        answers: what servers have said of the calls about which they were asked.
+        answers: what servers have said of the calls about which they were asked, and results that were judged.
+        decisions: what guards have decided on these, by the digests of the calls.
+        spent: what guards have spent on that, by agent, in total and by model.
         is_final: whether `on_cancel` isn't called again after it has failed.
     """
 
@@ -231,6 +290,8 @@ class CallsRound:
     rest: Sequence[Wait] = ()
     problems: Mapping[str, str] = MappingProxyType({})
     answers: Answers = MappingProxyType({})
+    decisions: Mapping[str, Sequence[GuardExtra]] = MappingProxyType({})
+    spent: Mapping[str, tuple[Usage, Mapping[str, Usage]]] = MappingProxyType({})
     is_final: bool = False
 
 
@@ -267,6 +328,12 @@ def settle_calls(task: Task, swarm: SwarmCore, claim: Claim, calls: CallsRound, 
     if task.waits.cancel_at == 0.0 and task.version != claim.task.version:
         left.append(0.0)  # others may have been cancelled since
     draft.waits = replace(task.waits, cancel_at=min(left, default=None))
+    for call in calls.polled:
+        for decision in calls.decisions.get(call.digest, ()):
+            about = replace(decision, agent=call.agent, tool_name=call.name, tool_call_id=call.call_id)
+            draft.emit(EventKind.GUARD_DECISION, in_words(about, call.agent), about)
+    for agent, (usage, models) in calls.spent.items():
+        draft.charge(agent, usage, models)
     _note_answers(draft, calls.polled, calls.answers)
     return draft.seal()
 
@@ -307,6 +374,7 @@ def _record(
         since=draft.time_in(0.0),
         heard=draft.time_in(0.0),
         epoch=draft.waits.epoch,
+        is_judged=callback.is_judged,
         polled=None
         if polled is None
         else replace(polled, at=draft.time_in(max(polled.pause, POLL_SECONDS[0]))),
@@ -323,7 +391,8 @@ def _take_early(draft: Draft, call: LaterCall) -> bool:
 
 
 def _ended(call: LaterCall, result: CallResult) -> LaterCall:
-    return call.ended(CallState.FAILED if result.has_failed else CallState.FINISHED, result.digest)
+    given = call.received or result  # which may come again
+    return call.ended(CallState.FAILED if result.has_failed else CallState.FINISHED, given.digest)
 
 
 def _announce_failures(draft: Draft, agent: str, failures: Sequence[tuple[LaterCall, str]]) -> None:

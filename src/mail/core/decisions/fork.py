@@ -24,6 +24,7 @@ from mail.core.task.extras import ForkExtra, HistoryExtra
 from mail.core.task.interswarm import OpenRequest, UnreadQuestion
 from mail.core.task.limits import NO_BUDGET, Budget
 from mail.core.task.mailboxes import peer_of
+from mail.core.task.members import show_address
 from mail.core.task.size import message_size
 from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import UNKNOWN_SEQ, ForkActions, Generation, Task, TaskStatus
@@ -147,7 +148,7 @@ class _Fork:
         self._from = old
         self._mail = sorted(mail, key=attrgetter("seq"))
         self._swarm = swarm
-        self._draft = Draft(task, swarm, clock, is_new=True)
+        self._draft = Draft(task, swarm, clock)
         self._left_behind: defaultdict[str, dict[str, None]] = defaultdict(dict)
         """What each agent is notified of."""
 
@@ -178,7 +179,6 @@ class _Fork:
         for agent in filter(self._swarm.has, {**old.waits.calls, **old.waits.reminders}):
             self._leave(agent, f"what was to come to you later ({old.waits.of(agent)})")
         seqs = self._send_mail()
-        draft.inherit(replace(inherited, mail={new: old for old, new in seqs.items()}))
         self._keep_requests(seqs)
         draft.unread_questions = tuple(
             UnreadQuestion(mailbox=question.mailbox, seq=seqs[question.seq])
@@ -198,7 +198,8 @@ class _Fork:
                 "You will get no answer to that here; if it still matters, write again to somebody who can act on it.",
             )
         prevent_stall(draft)
-        return draft.seal()
+        mail = {new: old for old, new in seqs.items()}
+        return replace(draft.seal(), inherits=replace(inherited, mail=mail))
 
     def _not_run(self, agent: str) -> History:
         """Return the results of calls of the agent that were approved for the first task, and wait to be run there."""
@@ -251,6 +252,6 @@ class _Fork:
 
 
 def _describe(request: OpenRequest) -> str:
-    return f"your request to {request.recipient!r}" + (
+    return f"your request to {show_address(request.recipient)!r}" + (
         "" if request.recipient_swarm else ", which this swarm no longer has"
     )

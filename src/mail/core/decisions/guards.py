@@ -37,7 +37,8 @@ from mail.core.task.guards import (
 )
 from mail.core.task.mailboxes import agent_of
 from mail.core.task.swarm import SwarmCore
-from mail.core.task.turn_state import Checkpoint
+from mail.core.task.task import TaskKey
+from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.errors import AgentFault
 
 _RUN = frozenset({DiscoverSwarms.tool_name, ReadMore.tool_name})
@@ -108,9 +109,15 @@ def edited_cases(output: Checkpoint, turn: Turn, edited: Sequence[str]) -> Itera
 def result_cases(output: Checkpoint, turn: Turn) -> Iterator[Case]:
     """Yield what the actions of a turn have returned, errors included."""
     for place, (call, receipt) in enumerate(zip(output.calls, output.receipts, strict=True)):
-        if receipt is not None and receipt.after is not None and receipt.callback is None:
+        if receipt is not None and receipt.after is not None and receipt.state is not Receipt.State.WAITING:
             act = _act(turn, "result", receipt.content, call=call)
             yield Case(place=place, act=act, stages=frozenset({"result"}))
+
+
+def later_case(key: TaskKey, agent: str, tool: str, text: str) -> Case:
+    """Return the result of a call that comes after the turn of the call; its arguments are not stored."""
+    act = Act(on="result", agent=agent, caller=key.instance, task_id=key.task_id, text=text, tool=tool)
+    return Case(place=0, act=act, stages=frozenset({"result"}))
 
 
 def verdict_on(case: Case, guard: Guard, ruling: object) -> Verdict:
@@ -203,19 +210,24 @@ def decided(output: Checkpoint) -> Iterator[GuardExtra]:
     acts: dict[tuple[int, Stage], list[Verdict]] = {}
     for verdict in () if output.judgement is None else output.judgement.verdicts:
         acts.setdefault((verdict.place, verdict.on), []).append(verdict)
-    for (place, stage), verdicts in acts.items():
+    for (place, _), verdicts in acts.items():
         call = None if place == TEXT else output.calls[place]
-        objections = [each for each in verdicts if each.outcome is not Outcome.ALLOW or each.failed]
-        for verdict in objections or verdicts[-1:]:
-            yield GuardExtra(
-                guards=tuple(each.guard for each in ([verdict] if objections else verdicts)),
-                on=stage,
-                outcome=verdict.outcome.value,
-                reason=verdict.reason,
-                failed=verdict.failed,
-                tool_name="" if call is None else call.tool_name,
-                tool_call_id="" if call is None else call.tool_call_id,
-            )
+        tool, call_id = ("", "") if call is None else (call.tool_name, call.tool_call_id)
+        for extra in decided_on(verdicts):
+            yield replace(extra, tool_name=tool, tool_call_id=call_id)
+
+
+def decided_on(verdicts: Sequence[Verdict]) -> Iterator[GuardExtra]:
+    """Yield what events say of the verdicts on one act: one for each objection, or one without any."""
+    objections = [each for each in verdicts if each.outcome is not Outcome.ALLOW or each.failed]
+    for verdict in objections or verdicts[-1:]:
+        yield GuardExtra(
+            guards=tuple(each.guard for each in ([verdict] if objections else verdicts)),
+            on=verdict.on,
+            outcome=verdict.outcome.value,
+            reason=verdict.reason,
+            failed=verdict.failed,
+        )
 
 
 def in_words(decision: GuardExtra, agent: str) -> str:

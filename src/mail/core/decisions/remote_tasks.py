@@ -61,7 +61,7 @@ def accepted(
     )
     known = draft.peers[peer]
     others = tuple(each for each in known.remote_tasks if each.id != state.id or each.poll_at)
-    draft.peers[peer] = replace(known, remote_tasks=others, context=state.context)
+    draft.peers = {**draft.peers, peer: replace(known, remote_tasks=others, context=state.context)}
     joined = any(each.id == state.id for each in others) and message.msg_type not in ("request", "broadcast")
     if not joined:  # else the answer to what it has joined is the answer
         _update(draft, peer, remote, state, files)
@@ -89,7 +89,7 @@ def polled(
             continue
         kept = draft.peers[peer]
         left = tuple(each for each in kept.remote_tasks if each is not remote)
-        draft.peers[peer] = replace(kept, remote_tasks=left)
+        draft.peers = {**draft.peers, peer: replace(kept, remote_tasks=left)}
         _update(draft, peer, replace(remote, polls=remote.polls + 1), _outcome(remote, answer, now), files)
     prevent_stall(draft)
     return draft.seal()
@@ -136,7 +136,7 @@ def _update(
 
 def _keep(draft: Draft, peer: str, remote: RemoteTask) -> None:
     known = draft.peers[peer]
-    draft.peers[peer] = replace(known, remote_tasks=(*known.remote_tasks, remote))
+    draft.peers = {**draft.peers, peer: replace(known, remote_tasks=(*known.remote_tasks, remote))}
 
 
 def _wait_longer(draft: Draft, peer: str, remote: RemoteTask) -> None:

@@ -51,9 +51,10 @@ def ask_reviewers(draft: Draft, reached: Breakpoint, calls: Iterable[PausedCall]
         )
         if rule.webhook and rule.hook_id not in draft.webhooks:
             seq = draft.before.seq
-            draft.webhooks[rule.hook_id] = TaskWebhook(
+            hook = TaskWebhook(
                 url=rule.webhook, secret_ref=rule.secret, asks=rule.hook_id, after=seq, upto=seq
             )
+            draft.webhooks = {**draft.webhooks, rule.hook_id: hook}
 
 
 def find_call(task: Task, approval_id: str) -> PausedCall | None:

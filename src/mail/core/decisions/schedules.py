@@ -87,7 +87,7 @@ def save(
         )
         for run in state.of(RunState.WAITING):
             state = state.with_run(run.now(RunState.SKIPPED, REMOVED))
-    draft = Draft(task_or_new, swarm, clock, is_new=task is None)
+    draft = Draft(task_or_new, swarm, clock)
     draft.schedule = state
     draft.emit(EventKind.SCHEDULE_CHANGED, f"{by} {'created' if task is None else 'changed'} the schedule")
     return draft.seal()

@@ -12,7 +12,7 @@ def prevent_stall(draft: Draft) -> None:
 
     If not, notify the entrypoint the first time in a generation; the second time, end the task with an error.
     """
-    if not draft.is_running or can_wait(draft):
+    if can_wait(draft) or not draft.is_running:
         return
     task = draft.before
     unanswered = "; ".join(

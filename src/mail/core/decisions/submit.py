@@ -427,7 +427,7 @@ def _begin(swarm: SwarmCore, caller: Principal, submission: Submission, clock: C
         started=clock.now().isoformat(),
         limits=swarm_limits(swarm) if is_later else _limits(swarm, submission, clock),
     )
-    draft = Draft(task, swarm, clock, is_new=True)
+    draft = Draft(task, swarm, clock)
     if is_later:
         _post_later(draft, caller, submission)
     else:

@@ -39,14 +39,15 @@ from mail.core.protocol.mail_tools import (
 from mail.core.protocol.message import MAILMessage, MAILRequest
 from mail.core.protocol.output_schema import fit
 from mail.core.task.callbacks import LONGEST_IN_WORDS, LONGEST_WAIT
+from mail.core.task.change import Turn
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.extras import AwaitExtra, Extra, TimerExtra
 from mail.core.task.interswarm import SUBJECT_LENGTH, OpenRequest
-from mail.core.task.limits import ANSWER_SECONDS
 from mail.core.task.mailboxes import ALL_PEERS, agent_of, peer_mailbox
+from mail.core.task.members import member_address, show_address
 from mail.core.task.swarm import AgentCore, FormResult
-from mail.core.task.task import TaskStatus, Transition
+from mail.core.task.task import ENDED, TaskStatus, Transition
 from mail.core.task.timers import MAX_TIMERS, MAX_TIMERS_IN_A_TURN, Timer
 from mail.errors import (
     ImproperResponseToUser,
@@ -74,7 +75,6 @@ class ToolExecutor:
 
     Attributes:
         name: its mailbox.
-        is_late: whether the task has been resumed since the turn began.
         forgets: whether the agent's last call ignored the broadcast it has read.
         acts: whether the turn ran actions; their results will wake the agent.
         reminders: the first of the agent, and those that it cancels, if it asks for them.
@@ -87,25 +87,27 @@ class ToolExecutor:
     def __init__(
         self,
         draft: Draft,
-        name: str,
+        turn: Turn,
         agent: AgentCore,
-        incoming: MAILMessage,
         reminders: Sequence[Timer] = (),
-        *,
-        is_late: bool,
     ) -> None:
         self.draft = draft
-        self.name = name
+        self.turn = turn
+        self.name = turn.mailbox
         self.agent = agent
-        self.incoming = incoming
-        self.is_late = is_late
+        self.incoming = turn.entry.message
         self.reminders = list(reminders)
         self._result = NOTHING
 
     @property
+    def is_late(self) -> bool:
+        """Whether the task has been resumed since the turn began."""
+        return self.turn.task.generation.number != self.draft.before.generation.number
+
+    @property
     def is_finished(self) -> bool:
         """Whether the task has ended, so that messages of agents are dropped."""
-        return self.draft.has_ended
+        return self.draft.status in ENDED
 
     def perform(self, result: FormResult) -> str:
         """Perform a tool and return its result. Raises AgentFault."""
@@ -129,12 +131,12 @@ class ToolExecutor:
                 request_id=message.message.request_id,
                 sender=self.name,
                 recipient=target if "@" in target else recipient,
-                answer_deadline=self.draft.time_in(ANSWER_SECONDS) if "@" in target else None,
+                answer_deadline=self.draft.answer_deadline(target),
                 routing_info=message.message.routing_info,
                 subject=tool.subject[:SUBJECT_LENGTH],
             )
         )
-        return f"request sent to {target}"
+        return f"request sent to {show_address(target)}"
 
     def _send_response(self, tool: SendResponse) -> str:
         asked = self._request_of_owner(tool.target)
@@ -156,7 +158,7 @@ class ToolExecutor:
             tool = SendResponse(target=tool.target, subject=tool.subject.strip(":"), body=tool.body)
         reader = answered.sender if answered else target
         self._send(self._write(tool, request_id), reader)
-        return f"response sent to {target}"
+        return f"response sent to {show_address(target)}"
 
     def _send_interrupt(self, tool: SendInterrupt) -> str:
         target = self._recipient(tool.target)
@@ -165,7 +167,7 @@ class ToolExecutor:
         if not self.draft.mailboxes_of(target, "interrupt"):
             raise ToolCallFault(f"no copy of {target!r} is at work: send a request, and one begins it")
         self._send(self._write(tool), target)
-        return f"interrupt sent to {target}"
+        return f"interrupt sent to {show_address(target)}"
 
     def _send_broadcast(self, tool: SendBroadcast) -> str:
         if self.is_finished:
@@ -376,6 +378,8 @@ class ToolExecutor:
         name, swarm = parse_agent_address(target)
         if swarm is not None and swarm != draft.swarm.name:
             return self._remote_recipient(name, swarm, answers=answers)
+        if target in draft.swarm.members and (target in self.agent.comm_targets or self._read_from(target)):
+            return member_address(target)
         if name not in draft.swarm.agents:
             if not self._user_names().isdisjoint((name, target)):
                 raise ImproperResponseToUser(
@@ -422,6 +426,11 @@ class ToolExecutor:
             raise InvalidRecipient(f"you can't write to {target!r}; you can write to {known}")
         return target
 
+    def _read_from(self, member: str) -> bool:
+        """Return whether the agent has just read mail of a member, which it may answer."""
+        sender = self.incoming.sender
+        return sender.address_type == "agent" and sender.address == member
+
     def _owes(self, target: str) -> bool:
         """Return whether a request of that agent to this one is still open."""
         return any(
@@ -433,7 +442,7 @@ class ToolExecutor:
             raise UnknownRecipient(f"{swarm!r} can't be the name of a swarm")
 
     def _require_reach(self, tool: MAILTool) -> None:
-        if not (self.agent.enable_interswarm and self.agent.can_complete_tasks):
+        if not self.agent.discovers:
             raise ToolCallFault(f"{tool.tool_name} is only for supervisors that may write to other swarms")
 
     def _require_broadcast(self, tool: MAILTool) -> None:

@@ -48,8 +48,9 @@ from mail.core.task.extras import (
 )
 from mail.core.task.fallback import Switch, SwitchCause
 from mail.core.task.guards import TEXT, Verdict
-from mail.core.task.limits import FAULTS_IN_A_ROW
+from mail.core.task.limits import FAULTS_IN_A_ROW, NO_BUDGET
 from mail.core.task.mailboxes import agent_of
+from mail.core.task.members import show_address
 from mail.core.task.size import json_size
 from mail.core.task.swarm import (
     ActionCore,
@@ -287,7 +288,9 @@ def expire_requests(task: Task, swarm: SwarmCore, now: float, clock: Clock) -> T
         draft.close_request(request)
         draft.note_unanswered(request)
     for request in expired:
-        text = f"{request.recipient} has not answered in time. A later answer still reaches you."
+        text = (
+            f"{show_address(request.recipient)} has not answered in time. A later answer still reaches you."
+        )
         draft.emit(EventKind.INTERSWARM_MESSAGE_ERROR, text)
         if not request.sender:
             draft.answer_owner(create_agent_address(request.recipient), text, failed=True)
@@ -339,6 +342,8 @@ def find_used_up(task: Task, swarm: SwarmCore, turn: Turn, now: float) -> str | 
     if generation.turns >= limits.turns and generation.turns >= task.max_turns:
         return f"{task.max_turns} turns"
     budget = limits.budget
+    if budget is NO_BUDGET:
+        return None
     if budget.turns is not None and generation.turns + turn.running_turns >= budget.turns:
         return f"budget of {budget.turns} turns"
     if budget.tokens is not None and generation.spent.tokens >= budget.tokens:
@@ -476,16 +481,7 @@ class Settlement:
         self.draft = Draft(task, swarm, clock)
         self.draft.end_turn(turn, consume=True)
         self.is_last = turn.entry.seq == task.generation.limit_notice
-        self.is_late = turn.task.generation.number != task.generation.number
-        read = turn.entry.message
-        self.tools = ToolExecutor(
-            self.draft,
-            self.name,
-            self.agent,
-            read,
-            background.reminders,
-            is_late=self.is_late,
-        )
+        self.tools = ToolExecutor(self.draft, turn, self.agent, background.reminders)
         self._policy = policy
         self._mail = background.mail
         self._client_tools = None if task.generation.client_tools is None else task.client_tools_of(self.name)
@@ -573,14 +569,12 @@ class Settlement:
 
     def charge(self, usage: Usage, models: Mapping[str, Usage]) -> None:
         """Charge the agent for its models in this turn; the turn's first event shows the cost."""
-        if self.task.prepaid:
+        if prepaid := self.task.prepaid:
             usage, models = self.task.unpaid(self.name, self.turn.entry.seq, usage, models)
+            self.draft.prepaid = {agent: paid for agent, paid in prepaid.items() if agent != self.name}
         if usage is not NO_USAGE and usage:
             self.draft.charge(self.name, usage, models)
             self._unannounced["usage"] = usage
-        if self.name in self.task.prepaid:
-            rest = {agent: paid for agent, paid in self.task.prepaid.items() if agent != self.name}
-            self.draft.prepaid = rest
 
     def outgrow(self, reason: str) -> None:
         """Record that the turn is too large to be stored, and end the task."""
@@ -597,19 +591,24 @@ class Settlement:
         self._output = output
         user_has_tools = self._client_tools is not None or self.swarm.breakpoint_tools
         breakpoints: list[AgentToolCall] = []
-        for extra in decided(output):
-            about = replace(extra, **self._of_turn())
-            self.draft.emit(EventKind.GUARD_DECISION, in_words(extra, self.name), about)
+        judgement = output.judgement
+        if judgement is not None:
+            for extra in decided(output):
+                about = replace(extra, **self._of_turn())
+                self.draft.emit(EventKind.GUARD_DECISION, in_words(extra, self.name), about)
         for index, (call, receipt) in enumerate(zip(output.calls, output.receipts, strict=True)):
             if (turns := call.turns) != said:  # calls of one completion share it; their results follow it
                 said = turns
                 history += said
             self._emit_call(call)
-            if (refusal := output.refusal(index)) is not None:
+            if judgement is not None and (refusal := judgement.refusal(index)) is not None:
                 history.append(call.create_response_msg(f"ERROR: {self._refuse(refusal)}"))
                 continue
-            may_wait = receipt is not None or user_has_tools
-            if may_wait and self._waits_for_the_user(call, receipt) and not self.tools.is_finished:
+            if (
+                (receipt is not None or user_has_tools)
+                and self._waits_for_the_user(call, receipt)
+                and not self.tools.is_finished
+            ):
                 breakpoints.append(call)
                 continue
             result = self._perform(call, receipt)
@@ -628,7 +627,7 @@ class Settlement:
                 )
             else:
                 history.append({"role": "assistant", "content": text})
-                if (refusal := output.refusal(TEXT)) is not None:
+                if judgement is not None and (refusal := judgement.refusal(TEXT)) is not None:
                     self._refuse(refusal)
                 else:
                     self._policy.take_text(self, text, text)
@@ -640,17 +639,21 @@ class Settlement:
 
     def seal(self) -> TaskChange:
         """Return the complete change."""
-        draft, faults = self.draft, self.draft.generation.faults
+        draft = self.draft
+        faults = draft.generation.faults
         if draft.waits.early:  # of calls that this turn has lost
             early = tuple(each for each in draft.waits.early if each[1] != self.turn.entry.seq)
             draft.waits = replace(draft.waits, early=early)
-        count = faults.get(self.name, 0) + 1 if self._faults else 0
-        gave_up = count >= FAULTS_IN_A_ROW and draft.is_running and self._policy.may_give_up(self)
-        if count and not gave_up:
-            faults = {**faults, self.name: count}
-        elif self.name in faults:
-            faults = {agent: count for agent, count in faults.items() if agent != self.name}
-        draft.generation = draft.generation.on(self.swarm.digest).after_turn(
+        gave_up = False
+        if self._faults or self.name in faults:
+            count = faults.get(self.name, 0) + 1 if self._faults else 0
+            gave_up = count >= FAULTS_IN_A_ROW and draft.is_running and self._policy.may_give_up(self)
+            if count and not gave_up:
+                faults = {**faults, self.name: count}
+            else:
+                faults = {agent: count for agent, count in faults.items() if agent != self.name}
+        draft.generation = draft.generation.after_turn(
+            self.swarm.digest,
             is_step=is_step(self.turn.entry.message, self.swarm),
             faults=faults,
             failing_calls=self._failing_calls,
@@ -769,19 +772,14 @@ class Settlement:
             self.draft.tell(self.name, fault.subject, fault.detail)
 
     def _emit_call(self, call: AgentToolCall) -> None:
-        tool = call.tool_name
-        reasoning = "\n\n".join(filter(str.strip, call.reasoning)) if call.reasoning else ""
-        about = CallExtra(
-            **self._of_turn(),
-            tool_name=tool,
-            tool_args=call.tool_args,
-            tool_call_id=call.tool_call_id,
-            reasoning=reasoning,
-            reasoning_ref=None if reasoning else self._last_reasoning,
-            preamble=call.preamble or "",
-        )
-        if reasoning:
-            self._last_reasoning = call.tool_call_id
+        tool, call_id = call.tool_name, call.tool_call_id
+        about = CallExtra(**self._of_turn(), tool_name=tool, tool_args=call.tool_args, tool_call_id=call_id)
+        if call.preamble:
+            about = replace(about, preamble=call.preamble)
+        if call.reasoning and (reasoning := "\n\n".join(filter(str.strip, call.reasoning))):
+            about, self._last_reasoning = replace(about, reasoning=reasoning), call_id
+        elif self._last_reasoning is not None:
+            about = replace(about, reasoning_ref=self._last_reasoning)
         did = "wrote text" if tool == TEXT_OUTPUT else f"called {tool}"
         self.draft.emit(EventKind.TOOL_CALL, f"agent {self.name} {did}", about)
 
@@ -791,7 +789,9 @@ class Settlement:
 
     def _of_turn(self) -> _TurnFields:
         """Return the agent, and the turn's cost and timing for its first event."""
-        about, self._unannounced = self._unannounced, {"agent": self.name}
+        about = self._unannounced
+        if len(about) > 1:
+            self._unannounced = {"agent": self.name}
         return about
 
     def _report_action(self, call: AgentToolCall, receipt: Receipt) -> str:
@@ -919,7 +919,7 @@ class Settlement:
         if sender.address_type == "agent" and sender.address != self.name:
             reader = sender.address if waiting else self.draft.writer_of(self.turn.entry.message)
         is_gone = not self.swarm.has(self.name) and sender.address_type != "agent"
-        if (reader == self.name or is_gone) and self.draft.is_running and not self.is_late:
+        if (reader == self.name or is_gone) and self.draft.is_running and not self.tools.is_late:
             self.draft.fail(text)
         else:
             self.draft.tell(reader, Subject.AGENT_ERROR, text)

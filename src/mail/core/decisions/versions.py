@@ -15,9 +15,12 @@ from mail.core.task.task import ENDED, Task
 def version_to_finish(task: Task, present: SwarmCore) -> str | None:
     """Return the version on which a task finishes its run, by the rule of the `present` one; None for the present one.
 
-    A pause doesn't end a run; a task that has ended begins another on the present version.
+    A pause doesn't end a run; a task that has ended begins another on the present version. One that tries a draft stays
+    on it.
     """
     begun = task.generation.versions[:1]
+    if task.generation.tries_draft:
+        return begun[0]
     if not present.finishes or task.status in ENDED or not begun or begun[0] == present.digest:
         return None
     return begun[0]

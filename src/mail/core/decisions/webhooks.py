@@ -172,7 +172,7 @@ def settle(
     if batch.failed is not None:
         first = hook.after + 1 if is_moved else batch.failed
         hook = _fail(draft, hook_id, hook, batch.failed, first, batch.reply, attempts, retry_seconds)
-    draft.webhooks[hook_id] = hook
+    draft.webhooks = {**draft.webhooks, hook_id: hook}
     return draft.seal()
 
 
@@ -217,7 +217,7 @@ def remove(task: Task, swarm: SwarmCore, hook_id: str, by: Principal, clock: Clo
     if hook is None:
         return None
     draft = Draft(task, swarm, clock)
-    del draft.webhooks[hook_id]
+    draft.webhooks = {name: hook for name, hook in draft.webhooks.items() if name != hook_id}
     reason = f"removed by {by}"
     gone = RemovedWebhookExtra(hook=hook_id, reason=reason)
     draft.emit(EventKind.WEBHOOK_ERROR, f"webhook {hook.shown} was {reason}", gone)
@@ -227,7 +227,10 @@ def remove(task: Task, swarm: SwarmCore, hook_id: str, by: Principal, clock: Clo
 def rewind(draft: Draft, hook_id: str, seq: int) -> None:
     """Make a webhook send the event with this seq and those after it again, immediately."""
     hook = draft.webhooks[hook_id]
-    draft.webhooks[hook_id] = replace(hook, after=min(hook.after, seq - 1), failures=0, retry_at=0.0)
+    draft.webhooks = {
+        **draft.webhooks,
+        hook_id: replace(hook, after=min(hook.after, seq - 1), failures=0, retry_at=0.0),
+    }
 
 
 def _some(seqs: Sequence[int]) -> str:

@@ -50,7 +50,7 @@ class ActionThreads:
     async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Run a function in one of the threads, with the caller's context variables, and return its result.
 
-        A time limit of the running action (`TurnContext.time_limit`) begins with the function, not with the wait for a
+        A time limit of the running action (`CurrentCall.time_limit`) begins with the function, not with the wait for a
         thread. If it ends, the function is left to itself.
 
         Raises what the function raises, with RuntimeError instead of exceptions that would stop a coroutine or the
@@ -60,8 +60,8 @@ class ActionThreads:
         outcome: asyncio.Future[Any] = loop.create_future()
         turn = TURN.get()
         work: Callable[[], None] = partial(_perform, loop, outcome, partial(function, *arguments))
-        if turn.time_limit is not None:
-            work = _timed(loop, outcome, turn.time_limit, work)
+        if turn.call.time_limit is not None:
+            work = _timed(loop, outcome, turn.call.time_limit, work)
         job = _Job(turn.caller, partial(copy_context().run, work))
         self._put(job)
         try:

@@ -82,7 +82,7 @@ class ActionRunner:
         shorten: returns a receipt with as much of its result as the agent sees at once.
         has_person: whether a person can approve calls of the task; without one, those that need approval fail.
         may_park: whether calls may be put off; if not, RetryLater is a failure as any other.
-        is_judged: whether guards judge the results, which have to come in the turn, and which no trace has.
+        is_judged: whether guards judge the results, which no trace has.
     """
 
     def __init__(
@@ -268,9 +268,6 @@ class ActionRunner:
             logger.debug("action %s", action.name, exc_info=True)  # it may quote messages
             tries = f" (on the last of {run.attempts} attempts)" if run.attempts > 1 else ""
             return Receipt(state=Receipt.State.FAILED, content=f"{_text(error)}{tries}")
-        if self._is_judged and not isinstance(content, str):
-            text = f"the result of {action.name} would come later, when no guard can judge it"
-            return Receipt(state=Receipt.State.FAILED, content=text)
         if content is LATER and action.finish_within is not None:
             return Receipt(state=Receipt.State.WAITING)
         if isinstance(content, Polled):

@@ -4,7 +4,7 @@ submit, receive, fork ── decide ──► commit, within the limits of calle
 """
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -12,8 +12,9 @@ from typing import cast
 
 from mail.core.decisions.break_glass import open_task
 from mail.core.decisions.cancel import cancel
-from mail.core.decisions.delete import check_deletable, may_be_named
+from mail.core.decisions.delete import check_deletable, may_be_leased, may_be_named
 from mail.core.decisions.fork import fork
+from mail.core.decisions.members import MemberMail, hear
 from mail.core.decisions.receive import begin, may_reach, possible_keys, receive, runner_of
 from mail.core.decisions.submit import Submission, admit, check_time
 from mail.core.decisions.webhooks import add_push, attach, remove
@@ -29,12 +30,14 @@ from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.traceparent import same_trace, traceparent_in
 from mail.core.protocol.values import value
 from mail.core.task.change import Inheritance, TaskChange
+from mail.core.task.deletion import LegalHold, name_of
 from mail.core.task.extras import ForkExtra
 from mail.core.task.files import FileRef, files_in, with_files
 from mail.core.task.idempotency import IdempotencyKey, Remembered, find, remember
 from mail.core.task.leases import held
 from mail.core.task.limits import NO_BUDGET, Budget
 from mail.core.task.ports import wake_ups
+from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import ForkActions, Task, TaskKey
 from mail.core.task.webhooks import Push, Webhook
 from mail.core.turns.context import CURRENT_TASK
@@ -81,8 +84,12 @@ class Admission:
         self._committer = Committer(wiring.store)
         self._limit_guard = LimitGuard(wiring.store)
 
-    async def submit(self, caller: Principal, submission: Submission) -> Submitted:
+    async def submit(
+        self, caller: Principal, submission: Submission, hooks: Sequence[Webhook] = ()
+    ) -> Submitted:
         """Accept a caller's message; when this returns, it is stored and will be processed.
+
+        `hooks` are webhooks of the server's own, which the task gets and which need no check.
 
         A submission that was accepted before under the same key (`Submission.idempotency_key`) changes nothing; its
         first result is returned. Raises BadRequest, TaskNotFound, PreconditionFailed, IdempotencyConflict, TaskFull
@@ -97,7 +104,7 @@ class Admission:
             submission = submission.as_new(wiring.clock.new_id())
         key = TaskKey(str(caller), submission.task_id or "")
         CURRENT_TASK.set(key.task_id)
-        webhooks = await self._webhooks_of(submission)
+        webhooks = (*await self._webhooks_of(submission), *hooks)
         files = await wiring.caller_files.given(key.instance, submission.files) if submission.files else []
         if files:
             submission = submission.evolve(routing_info=with_files(submission.routing_info or {}, files))
@@ -149,11 +156,11 @@ class Admission:
         await self.adopt(task, decide, before_wake_ups=announce if submission.live else None, files=files)
         return submitted
 
-    async def _keep_version(self) -> None:
+    async def _keep_version(self, swarm: SwarmCore | None = None) -> None:
         """Keep the version of the swarm, on which runs begin."""
-        wiring = self._wiring
-        if wiring.versions is not None and wiring.versions.needs(wiring.swarm):
-            await wiring.versions.keep(wiring.swarm)
+        versions, swarm = self._wiring.versions, swarm or self._wiring.swarm
+        if versions is not None and versions.needs(swarm):
+            await versions.keep(swarm)
 
     async def _unknown_swarm(self, targets: Sequence[str]) -> str | None:
         """Return the first swarm of `agent@swarm` targets that is not known here; None if all are."""
@@ -228,6 +235,13 @@ class Admission:
         key = change.key if change is not None else keys[-1] if task is None else task.key
         return Received(key, runner_of(caller_id, wiring.swarm))
 
+    async def hear(self, key: TaskKey, mail: MemberMail) -> None:
+        """Accept mail of a member (`mail.core.decisions.members`). Raises TaskNotFound, Conflict and RateLimited."""
+        wiring = self._wiring
+        CURRENT_TASK.set(key.task_id)
+        task = await load_task(wiring.store, key)
+        await self.adopt(task, lambda task: hear(task, wiring.swarm_of(task), mail, wiring.clock))
+
     async def _with_origins(self, message: MAILInterswarmMessage) -> MAILInterswarmMessage:
         """Return a message whose files say where they are fetched: a turn may not be able to read the registry."""
         peers, info = self._wiring.peers, message.payload.routing_info or {}
@@ -282,8 +296,13 @@ class Admission:
         )
         return await load_task(wiring.store, key) if change is None else change.task
 
-    async def delete(self, key: TaskKey, task: Task | None = None) -> Task:
-        """Delete a task, which may have been read before, and return it as it was; see `Runtime.delete`."""
+    async def delete(
+        self, key: TaskKey, task: Task | None = None, holds: Mapping[str, LegalHold] | None = None
+    ) -> Task:
+        """Delete a task, and return it as it was; see `Runtime.delete`.
+
+        The task may have been read just before, and so may all holds, by their names.
+        """
         wiring = self._wiring
         CURRENT_TASK.set(key.task_id)
         while True:
@@ -292,8 +311,14 @@ class Admission:
             except TaskNotFound:
                 await self._drop_files(key)  # in case that a process died between these two deletions
                 raise
-            hold = None if wiring.documents is None else await wiring.documents.hold_on(key)
-            check_deletable(task, held(await wiring.store.read_leases(key, now=wiring.now())), hold)
+            if holds is not None:
+                hold = holds.get(key.instance) or holds.get(name_of(key))
+            else:
+                hold = None if wiring.documents is None else await wiring.documents.hold_on(key)
+            leased: Collection[str] = ()
+            if may_be_leased(task, wiring.now(), wiring.turn_seconds + wiring.lease_seconds):
+                leased = held(await wiring.store.read_leases(key, now=wiring.now()))
+            check_deletable(task, leased, hold)
             if wiring.documents is not None and may_be_named(task, wiring.now()):
                 await wiring.documents.remember_deleted(key, now=wiring.now())
             with suppress(VersionConflict):
@@ -301,7 +326,7 @@ class Admission:
                 await self._drop_files(key)
                 self._limit_guard.freed(key.instance)
                 return task
-            task = None
+            task = holds = None
 
     async def add_push(self, task: Task, hook_id: str, url: str, push: Push) -> None:
         """Add a webhook that follows a run of a task. Raises BadRequest for a URL that may not be called."""
@@ -335,16 +360,17 @@ class Admission:
         at: int | None = None,
         run: bool = False,
         actions: ForkActions | None = None,
+        draft: SwarmCore | None = None,
         ceiling: Budget = NO_BUDGET,
         new_id: str | None = None,
         hold: Callable[[int], None] | None = None,
     ) -> Forked:
         """Fork a caller's task as it was at an event, by default its last (`mail.core.decisions.fork`).
 
-        `actions` says whether its actions run, and defaults to what the first task has. `new_id` is the id of the
-        fork; if there is such a task, it is the fork that the same request has made before. Before waiting mail is
-        read, `hold` is called with an upper limit of its bytes, and may refuse it. Raises TaskNotFound, BadRequest,
-        SnapshotExpired, TooManyTasks; then there is no new task.
+        `actions` says whether its actions run, and defaults to what the first task has. The fork stays on a `draft`.
+        `new_id` is the id of the fork; if there is such a task, it is the fork that the same request has made before.
+        Before waiting mail is read, `hold` is called with an upper limit of its bytes, and may refuse it. Raises
+        TaskNotFound, BadRequest, SnapshotExpired, TooManyTasks; then there is no new task.
         """
         wiring = self._wiring
         key = TaskKey(str(caller), task_id)
@@ -354,7 +380,8 @@ class Admission:
             return await self._read_fork(made)
         present = await load_task(wiring.store, key)
         snapshot = await wiring.store.read_snapshot(key, present.seq if at is None else at)
-        portions = {agent: n for agent, n in snapshot.task.histories.items() if n and wiring.swarm.has(agent)}
+        swarm = draft or wiring.swarm_of(snapshot.task if snapshot.task.generation.tries_draft else None)
+        portions = {agent: n for agent, n in snapshot.task.histories.items() if n and swarm.has(agent)}
         inherited = Inheritance(key, portions, snapshot.task.history_bytes)
         if snapshot.waiting and hold is not None:
             hold(snapshot.task.stored_bytes - snapshot.task.history_bytes)
@@ -362,13 +389,15 @@ class Admission:
         async for entry in read_waiting(wiring.store, snapshot):
             mail.append(entry.without_texts())
             await wiring.pacer.pause(entry.size)
-        await self._keep_version()
+        await self._keep_version(swarm)
+        if draft is not None and wiring.versions is not None:
+            wiring.versions.note(draft)
 
         def decide(existing: Task | None) -> TaskChange | None:
             if existing is not None and existing.key == made:
                 return None
             fork_id, clock = new_id or wiring.clock.new_id(), wiring.clock
-            to_whom = (wiring.swarm, caller, fork_id, clock)
+            to_whom = (swarm, caller, fork_id, clock)
             change = fork(snapshot, mail, inherited, *to_whom, run=run, actions=actions, ceiling=ceiling)
             return self._traced(_charged(change, sum(file.size for file in files)))
 
@@ -401,7 +430,7 @@ class Admission:
         mailbox or too many running tasks.
         """
         wiring = self._wiring
-        if wiring.swarm.finishes and task is not None:
+        if task is not None and wiring.has_own_version(task):
             await wiring.prepare(task)
             reload = self._preparing(
                 reload or cast("Callable[[], Awaitable[T]]", partial(load_task, wiring.store, task.key))

@@ -45,13 +45,16 @@ PATH = "/callbacks/"
 
 
 class TurnCallbacks:
-    """The callbacks of the calls of one turn."""
+    """The callbacks of the calls of one turn; `are_judged` says that guards judge their results."""
 
-    def __init__(self, turn: Turn, store: Store, clock: Clock, wiring: Wiring) -> None:
+    def __init__(
+        self, turn: Turn, store: Store, clock: Clock, wiring: Wiring, *, are_judged: bool = False
+    ) -> None:
         self._turn = turn
         self._store = store
         self._clock = clock
         self._base_url = wiring.base_url
+        self._are_judged = are_judged
         self._tokens: dict[str, str] = {}
         self._polled = 0
 
@@ -91,6 +94,7 @@ class TurnCallbacks:
                 message=self._turn.entry.seq,
                 key=key_of_call(call.tool_call_id, checkpoint.place(index)) if action.on_cancel else "",
                 token=token if action.may_repeat else "",
+                is_judged=self._are_judged,
             )
         else:
             token = callback.token
@@ -112,7 +116,8 @@ class TurnCallbacks:
             seq=self._turn.task.seq,
             message=self._turn.entry.seq,
             key=key_of_call(checkpoint.calls[index].tool_call_id, checkpoint.place(index)),
-            polled=polled,
+            polled=replace(polled, progress="") if self._are_judged else polled,
+            is_judged=self._are_judged,
         )
         return waiting(callback)
 
@@ -133,6 +138,7 @@ class TurnCallbacks:
             finish_by=callback.finish_by,
             heartbeat=callback.heartbeat,
             key=callback.key,
+            is_judged=callback.is_judged,
             arguments=call.tool_args if callback.key else {},
             since=now,
             heard=now,

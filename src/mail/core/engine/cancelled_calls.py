@@ -1,4 +1,4 @@
-"""The turn of the mailbox of calls: `on_cancel` of cancelled ones is called, and servers are asked for results."""
+"""The turn of the mailbox of calls: cancelled ones learn it, results are asked for, and guards judge what has come."""
 
 import asyncio
 import logging
@@ -11,27 +11,31 @@ from mail.core.decisions.callbacks import (
     CallsRound,
     due_to_cancel,
     due_to_poll,
+    has_result,
     in_order,
     is_cancelled,
     settle_calls,
-    takes_result,
 )
+from mail.core.decisions.guards import decided_on, later_case
 from mail.core.decisions.waits import is_open
 from mail.core.engine.commit import load_task
 from mail.core.engine.files import TaskFiles
+from mail.core.engine.guards import judge_later
 from mail.core.engine.leased_turn import LeasedTurn
 from mail.core.engine.live import LiveHub
 from mail.core.engine.waits import stored_waits
 from mail.core.engine.wiring import Wiring
 from mail.core.task.callbacks import CallResult, LaterCall, Polled
 from mail.core.task.change import TaskChange
-from mail.core.task.files import mentioned
+from mail.core.task.extras import GuardExtra
+from mail.core.task.files import NO_FILES, mentioned
 from mail.core.task.leases import WebhookClaim
 from mail.core.task.live import LiveEvent
 from mail.core.task.swarm import ToolSource
 from mail.core.task.task import Task
 from mail.core.task.waits import MOST_ENDED, Wait
-from mail.core.turns.context import TURN, TurnContext, lend_time_limit
+from mail.core.turns.context import TURN, CurrentCall, TurnContext, lend_time_limit
+from mail.core.turns.usage import UsageMeter
 
 CALLS_AT_ONCE = 20
 """How many calls are cancelled, and how many asked about, under one lease.
@@ -53,7 +57,8 @@ class CancelledCalls(LeasedTurn):
     Calls of actions without `on_cancel`, and timers, that were cancelled with the task are deleted. After an attempt
     that has ended the process, the calls are cancelled one by one, so that only the one at fault is given up.
 
-    It also asks servers for the results of calls that they work on, each at its time (`Polled`).
+    It also asks servers for the results of calls that they work on, each at its time (`Polled`), and has guards judge
+    results that come later: here, as guards are code of the swarm.
     """
 
     turn: WebhookClaim
@@ -61,8 +66,11 @@ class CancelledCalls(LeasedTurn):
     def __init__(self, turn: WebhookClaim, wiring: Wiring, live: LiveHub) -> None:
         super().__init__(turn, wiring.swarm, wiring.store, wiring.clock)
         self._live = live
-        self._caller_tokens = wiring.caller_tokens
+        self._services = wiring.services
         self._files = wiring.caller_files.for_task(turn.task.key)
+        self._tracer = wiring.tracer
+        self._decisions: dict[str, Sequence[GuardExtra]] = {}
+        self._spent: dict[str, UsageMeter] = {}
 
     async def run(self, seconds: float) -> TaskChange | None:
         """Cancel and ask about the calls that are due, within `seconds`; None if it is too early for any."""
@@ -80,6 +88,8 @@ class CancelledCalls(LeasedTurn):
                 calls,
                 problems={call.digest: problem for call, problem in zip(due, problems, strict=True)},
                 answers={call.digest: answer for call, answer in zip(asked, answers, strict=True)},
+                decisions=self._decisions,
+                spent={agent: (each.spent, each.models) for agent, each in self._spent.items()},
             )
         )
         await self._show(change, asked)
@@ -91,7 +101,8 @@ class CancelledCalls(LeasedTurn):
             return None
         calls = await self._read(self.turn.task)
         due, asked = self._due(calls, 1)
-        problems, answers = ({call.digest: reason for call in each} for each in (due, asked))
+        problems = {call.digest: reason for call in due}
+        answers = {call.digest: _given_up(call, reason) for call in asked}
         return await self._settle(replace(calls, problems=problems, answers=answers, is_final=True))
 
     async def abandon(self, reason: str, attempts: int) -> TaskChange | None:
@@ -109,7 +120,7 @@ class CancelledCalls(LeasedTurn):
         async for wait in stored_waits(self._store, task.key):
             if isinstance(wait, LaterCall) and is_cancelled(task, wait):
                 calls = in_order([*calls, wait])[: CALLS_AT_ONCE + 1]
-            elif isinstance(wait, LaterCall) and wait.polled is not None and takes_result(task, wait):
+            elif isinstance(wait, LaterCall) and has_result(task, wait):
                 polled.append(wait)
             elif len(rest) <= MOST_ENDED and not is_open(task, wait):
                 rest.append(wait)
@@ -146,6 +157,22 @@ class CancelledCalls(LeasedTurn):
         await self._live.flush(key)
 
     async def _poll(self, call: LaterCall, seconds: float) -> CallResult | Polled | str:
+        """Return the result of a call, or what its server says of it, or why there is no answer."""
+        answer = call.received or await self._ask(call, seconds)
+        if not call.is_judged or not isinstance(answer, CallResult) or not self._swarm.has(call.agent):
+            return answer
+        meter = self._spent.setdefault(call.agent, UsageMeter())
+        self._lend(call, seconds)
+        TURN.set(replace(TURN.get(), meter=meter))
+        guards = self._swarm.guards_of(self._swarm.agent(call.agent))
+        case = later_case(self.turn.task.key, call.agent, call.name, answer.text)
+        text, verdicts = await judge_later(guards, case)
+        for verdict in verdicts:
+            self._tracer.verdict(verdict)
+        self._decisions[call.digest] = [*decided_on(verdicts)]
+        return answer if text == answer.text else replace(answer, text=text, files=NO_FILES)
+
+    async def _ask(self, call: LaterCall, seconds: float) -> CallResult | Polled | str:
         """Ask a server about a call; return its answer, or why there is none."""
         source, polled = self._source(call), call.polled
         if source is None or polled is None:
@@ -199,11 +226,14 @@ class CancelledCalls(LeasedTurn):
                 agent=call.agent,
                 caller=key.instance,
                 deadline=end,
-                call_id=call.call_id,
-                call_place=call.digest,
-                call_key=call.key,
+                call=CurrentCall(id=call.call_id, place=call.digest, key=call.key),
                 traceparent=self.turn.task.traceparent,
-                caller_tokens=self._caller_tokens,
+                services=self._services,
                 files=files,
             )
         )
+
+
+def _given_up(call: LaterCall, reason: str) -> CallResult | str:
+    """Return the answer of a call that ends its process: guards that can't judge its result refuse it."""
+    return reason if call.received is None else CallResult("its result could not be judged", has_failed=True)

@@ -27,8 +27,10 @@ class Committer:
         conflicts: the number of commits that came too late and were decided again.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, write: Callable[[TaskChange], Awaitable[None]] | None = None) -> None:
+        """Let `write` commit a change; by default the store does, once."""
         self._store = store
+        self._write = write or store.commit
         self.conflicts = 0
 
     async def commit[T: Task | None, C: TaskChange | None](
@@ -38,26 +40,24 @@ class Committer:
         *,
         reload: Callable[[], Awaitable[T]] | None = None,
         guard: Guard | None = None,
-        write: Callable[[TaskChange], Awaitable[None]] | None = None,
     ) -> C:
         """Commit what `decide` makes of the task, and return it; None if it decides to change nothing.
 
         `task` is None for a task that does not exist yet. After a conflict the decision is taken again on what
-        `reload` returns; by default on the state that came with the conflict, or on the stored one. `write` commits
-        a change; by default the store does, once. Raises what `decide` and `guard` raise; then nothing is stored.
+        `reload` returns; by default on the state that came with the conflict, or on the stored one. Raises what
+        `decide` and `guard` raise; then nothing is stored.
         """
         current: T | Task = task
-        write = write or self._store.commit
         while True:
             change = decide(current)
             if change is None:
                 return change
             try:
                 if guard is None:
-                    await write(change)
+                    await self._write(change)
                 else:
                     async with guard(current, change):
-                        await write(change)
+                        await self._write(change)
             except VersionConflict as conflict:
                 self.conflicts += 1
                 if reload is not None:

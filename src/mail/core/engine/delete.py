@@ -7,12 +7,12 @@ What is deleted stays deleted, so a step that breaks off is just taken again.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from math import inf
 
-from mail.core.decisions.delete import is_outdated
+from mail.core.decisions.delete import check_deletable, drop_past, is_outdated
 from mail.core.engine.admission import Admission
 from mail.core.engine.commit import Committer, load_task
 from mail.core.engine.documents import ServerDocuments
@@ -24,6 +24,7 @@ from mail.core.protocol.clock import format_time
 from mail.core.task.change import TaskChange
 from mail.core.task.deletion import CallerDeletion, LegalHold, name_of
 from mail.core.task.draft import Draft
+from mail.core.task.leases import held
 from mail.core.task.task import ENDED, Task, TaskKey
 from mail.errors import (
     CallerHeld,
@@ -171,7 +172,7 @@ class Deletions:
     # ------------------------------------------------------------------------------------------------- retention
 
     async def _delete_old(self, retention: float, end: float) -> None:
-        """Delete tasks in which nothing has happened for so many seconds, until the loop's time `end`."""
+        """Delete tasks in which nothing has happened for so many seconds, or their past, until the time `end`."""
         wiring = self._wiring
         before = (wiring.clock.now() - timedelta(seconds=retention)).isoformat()
         while self._time() < end:
@@ -184,9 +185,28 @@ class Deletions:
         """Delete the old ones among the next tasks; return where others follow, and whether none of these is old."""
         page = await self._wiring.store.list_oldest(limit=AT_ONCE, cursor=self._cursor)
         served = [task for task in page.tasks if self._wiring.serves(task.key)]
-        await self._delete([task for task in served if is_outdated(task, before)])
+        outdated = [task for task in served if is_outdated(task, before)]
+        if self._wiring.keeps_latest:
+            for task in outdated:
+                with suppress(Conflict, TaskNotFound):
+                    await self._drop_past(task, before)
+        else:
+            await self._delete(outdated)
         is_end = page.cursor is None or page.tasks[-1:] == [] or page.tasks[-1].started >= before
         return (None, True) if is_end else (page.cursor, False)
+
+    async def _drop_past(self, task: Task, before: str) -> None:
+        """Drop the past of a task in which nothing has happened since `before`. Raises as its deletion would."""
+        wiring, hold = self._wiring, None
+        if wiring.documents is not None:
+            hold = await wiring.documents.hold_on(task.key)
+        check_deletable(task, held(await wiring.store.read_leases(task.key, now=wiring.now())), hold)
+
+        def decide(task: Task) -> TaskChange | None:
+            is_due = is_outdated(task, before)
+            return drop_past(task, wiring.swarm_of(task), wiring.clock) if is_due else None
+
+        await self._committer.commit(decide, task)
 
     # ------------------------------------------------------------------------------------------------- both
 
@@ -213,7 +233,9 @@ class Deletions:
         self, tasks: Sequence[Task], *, cancelled_by: Principal | None = None
     ) -> tuple[int, list[str]]:
         """Delete tasks; return how many, and why others could not be deleted. Those that run can be cancelled first."""
-        deletions = [self._delete_one(task, cancelled_by) for task in tasks]
+        documents = self._wiring.documents
+        holds = {} if documents is None else {hold.name: hold for hold in await documents.holds()}
+        deletions = [self._delete_one(task, cancelled_by, holds) for task in tasks]
         outcomes = await asyncio.gather(*deletions, return_exceptions=True)
         problems: list[str] = []
         for outcome in outcomes:
@@ -223,12 +245,14 @@ class Deletions:
                 raise outcome
         return outcomes.count(None), problems
 
-    async def _delete_one(self, task: Task, cancelled_by: Principal | None) -> None:
+    async def _delete_one(
+        self, task: Task, cancelled_by: Principal | None, holds: Mapping[str, LegalHold]
+    ) -> None:
         if cancelled_by is not None and task.status not in ENDED:
             with suppress(NotCancellable):
                 task = await self._admission.cancel(cancelled_by, task.key, REASON)
                 self._turns.interrupt(task)
-        await self._admission.delete(task.key, task)
+        await self._admission.delete(task.key, task, holds)
 
     async def _paced[T](self, step: Awaitable[T]) -> T:
         """Take a step, and rest after it while agents take turns here."""

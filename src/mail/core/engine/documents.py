@@ -23,8 +23,14 @@ from mail.core.task.documents import (
 from mail.core.task.idempotency import REMEMBERED_SECONDS
 from mail.core.task.interswarm import PeerHealth, PeerRecord
 from mail.core.task.ports import Documents
+from mail.core.task.swarm_drafts import MAX_REVISIONS, Revision, SwarmDraft
 from mail.core.task.task import TaskKey
+from mail.core.task.versions import pack, unpack
 from mail.core.task.webhooks import WebhookRecord, in_order
+from mail.errors import DraftNotFound
+
+FORGET_SECONDS = 60.0
+"""Seconds between two deletions of what is remembered of deleted tasks no longer."""
 
 ENDED_SECONDS = 30 * 86_400.0
 """How long the end of a caller's deletion is remembered."""
@@ -35,6 +41,7 @@ class ServerDocuments:
 
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
+        self._forgets_at = 0.0
 
     async def claim_key(self, caller: str, key: str, claim: ClaimedKey, *, now: float) -> ClaimedKey:
         """Claim an idempotency key for a request; return the earlier claim if there is one, else this one."""
@@ -106,11 +113,43 @@ class ServerDocuments:
         if document is None:
             return None
         names = (field.name for field in dataclasses.fields(LoadedSwarm))
-        return LoadedSwarm(**{name: document.fields[name] for name in names})
+        return LoadedSwarm(**{name: document.fields.get(name, "") for name in names})
 
     async def set_loaded_swarm(self, swarm: LoadedSwarm) -> None:
         """Store a loaded swarm in place of the one before it. Raises PayloadTooLarge."""
         await self._documents.put(Kind.LOADED_SWARM, Document((), dataclasses.asdict(swarm)))
+
+    async def swarm_drafts(self) -> list[SwarmDraft]:
+        """Return the drafts of the swarm, by name."""
+        found = await self._documents.find(Kind.SWARM_DRAFT)
+        return sorted(map(_draft, found), key=lambda draft: draft.name)
+
+    async def swarm_draft(self, name: str) -> SwarmDraft:
+        """Return a draft of the swarm. Raises DraftNotFound."""
+        document = await self._documents.get(Kind.SWARM_DRAFT, name)
+        if document is None:
+            raise DraftNotFound(f"there is no draft {name[:64]!r} of the swarm")
+        return _draft(document)
+
+    async def add_revision(self, name: str, revision: Revision) -> SwarmDraft:
+        """Add a revision to a draft, or begin one with it. Raises PayloadTooLarge."""
+        while True:
+            document = await self._documents.get(Kind.SWARM_DRAFT, name)
+            known = () if document is None else _draft(document).revisions
+            draft = SwarmDraft(name=name, revisions=(*known, revision)[-MAX_REVISIONS:])
+            made = Document((name,), {"record": pack(draft.model_dump_json(exclude_defaults=True))})
+            if document is None:
+                is_put = await self._documents.put(Kind.SWARM_DRAFT, made, condition=PutIf.ABSENT)
+            else:
+                is_put = await self._documents.put(
+                    Kind.SWARM_DRAFT, made, condition=PutIf.PRESENT, where=document.fields
+                )
+            if is_put:
+                return draft
+
+    async def remove_draft(self, name: str) -> bool:
+        """Delete a draft with its revisions; return whether there was one."""
+        return await self._documents.delete(Kind.SWARM_DRAFT, name)
 
     async def caller_token(self, caller: str) -> tuple[str, float] | None:
         """Return the sealed token of a caller (`role:id@swarm`), and when it expires, in seconds since the epoch."""
@@ -225,8 +264,9 @@ class ServerDocuments:
     async def remember_deleted(self, key: TaskKey, *, now: float) -> None:
         """Remember, as long as idempotency keys, that a task is deleted."""
         document = Document((name_of(key),), {"deleted": repr(now)}, now + REMEMBERED_SECONDS)
-        if not await self._documents.put(Kind.DELETED_TASK, document, condition=PutIf.ABSENT, now=now):
-            await self._documents.put(Kind.DELETED_TASK, document)
+        forgets = now >= self._forgets_at
+        self._forgets_at = now + FORGET_SECONDS if forgets else self._forgets_at
+        await self._documents.put(Kind.DELETED_TASK, document, now=now if forgets else 0.0)
 
     async def deleted_at(self, key: TaskKey) -> float | None:
         """Return when a task of this name was deleted last, if that is remembered."""
@@ -342,3 +382,7 @@ _PEERS = {Kind.FOUND_PEER: _found_peer, Kind.PEER: _peer}
 
 def _webhook(document: Document) -> WebhookRecord:
     return WebhookRecord.model_validate_json(document.fields["record"], extra="ignore")
+
+
+def _draft(document: Document) -> SwarmDraft:
+    return SwarmDraft.model_validate_json(unpack(document.fields["record"]))

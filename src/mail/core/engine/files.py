@@ -165,7 +165,7 @@ class TaskFiles:
         ref = await self._files.put(self._key.instance, file)
         if ref.id not in await self._files.of_task(self._key):
             await self._files.keep(self._key, [ref])
-            place = TURN.get().call_place
+            place = TURN.get().call.place
             self._added[place] = self._added.get(place, 0) + ref.size
         return ref
 
@@ -184,7 +184,7 @@ class TaskFiles:
                 logger.warning("file %s of swarm %s can't be fetched: %s", file.id, file.swarm, error.detail)
 
     def added_by(self, call_place: str) -> int:
-        """Return the bytes of the files that a call has added (`TurnContext.call_place`)."""
+        """Return the bytes of the files that a call has added (`CurrentCall.place`)."""
         return self._added.get(call_place, 0)
 
     async def among(self, refs: Sequence[str]) -> dict[str, FileRef]:

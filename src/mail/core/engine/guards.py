@@ -122,7 +122,7 @@ class TurnGuards:
             return output, known
         if guard.checkpointed and output is not self._kept:
             await self._keep(output)
-        verdict = await self._ask(case, guard)
+        verdict = await _ask(case, guard)
         self._tracer.verdict(verdict)
         spent, models = self._meter.spent, self._meter.spent_by_model
         output = replace(output, judgement=judgement.and_(verdict), usage=spent, models=models)
@@ -131,29 +131,40 @@ class TurnGuards:
             self._kept = output
         return output, verdict
 
-    async def _ask(self, case: Case, guard: Guard) -> Verdict:
-        """Have a guard judge an act; what it raises is no more than its type in the log, as it may quote the act."""
-        lent = replace(
-            TURN.get(),
-            tools=NO_CLIENT_TOOLS,
-            provided=NOTHING_PROVIDED,
-            is_private=True,
-            is_judged=True,
-            may_park=False,
-            may_cut=False,
-        )
-        token = TURN.set(lent)
-        try:
-            async with asyncio.timeout(guard.timeout):
-                ruling: object = await guard.function(case.act)
-        except (StoreError, TaskFull):
-            raise
-        except TimeoutError:
-            logger.warning("guard %s took too long, or a call in it", guard.name)
-            return failed_verdict(case, guard, "took too long")
-        except Exception as error:  # noqa: BLE001  # a guard is foreign code
-            logger.warning("guard %s failed: %s", guard.name, type(error).__name__)
-            return failed_verdict(case, guard, "failed")
-        finally:
-            TURN.reset(token)
-        return verdict_on(case, guard, ruling)
+
+async def judge_later(guards: Guards, case: Case) -> tuple[str, list[Verdict]]:
+    """Return a result that has come after its turn as the verdicts leave it, and these."""
+    verdicts: list[Verdict] = []
+    for guard in guards:
+        if case.stages & guard.on and not any(each.outcome is Outcome.REFUSE for each in verdicts):
+            verdicts.append(await _ask(case, guard))
+            case = after(case, verdicts[-1])
+    return case.act.text, verdicts
+
+
+async def _ask(case: Case, guard: Guard) -> Verdict:
+    """Have a guard judge an act; what it raises is no more than its type in the log, as it may quote the act."""
+    lent = replace(
+        TURN.get(),
+        tools=NO_CLIENT_TOOLS,
+        provided=NOTHING_PROVIDED,
+        is_private=True,
+        is_judged=True,
+        may_park=False,
+        may_cut=False,
+    )
+    token = TURN.set(lent)
+    try:
+        async with asyncio.timeout(guard.timeout):
+            ruling: object = await guard.function(case.act)
+    except (StoreError, TaskFull):
+        raise
+    except TimeoutError:
+        logger.warning("guard %s took too long, or a call in it", guard.name)
+        return failed_verdict(case, guard, "took too long")
+    except Exception as error:  # noqa: BLE001  # a guard is foreign code
+        logger.warning("guard %s failed: %s", guard.name, type(error).__name__)
+        return failed_verdict(case, guard, "failed")
+    finally:
+        TURN.reset(token)
+    return verdict_on(case, guard, ruling)

@@ -35,8 +35,9 @@ class CachedHistory:
     held: int = 0
     measured: AgentContext = UNKNOWN
 
-    def extend(self, n: int, portions: Sequence[Portion], cut: Cut) -> None:
-        """Add the portions up to the `n`-th, and read all under a cut."""
+    def extend(self, n: int, portions: Sequence[Portion], cut: Cut) -> int:
+        """Add the portions up to the `n`-th, and read all under a cut; return how many more bytes it then holds."""
+        before = self.held
         is_moved = cut is not self.cut and cut != self.cut
         if is_moved:
             self.cut, self.measured = cut, UNKNOWN
@@ -44,9 +45,11 @@ class CachedHistory:
                 self.carried = []
             self.portions = [each.seen(cut) for each in self.portions if each.n >= cut.begin]
         for portion in portions:
-            if portion.n == cut.carries:
-                self.carried = [entry for entry in portion.entries if is_carried(entry)]
-            seen = portion if cut is WHOLE else portion.seen(cut)
+            seen = portion
+            if cut is not WHOLE:
+                seen = portion.seen(cut)
+                if portion.n == cut.carries:
+                    self.carried = [entry for entry in portion.entries if is_carried(entry)]
             self.portions.append(seen)
             if not is_moved:
                 self.entries += seen.entries
@@ -59,6 +62,7 @@ class CachedHistory:
                 self.entries += portion.entries
             self.size = sum(portion.size for portion in self.portions)
             self.held = sum(map(_held, self.portions))
+        return self.held - before
 
 
 def _held(portion: Portion) -> int:
@@ -81,6 +85,12 @@ class HistoryCache:
         cached = self._known.get((key, agent))
         return 0 if cached is None else cached.n
 
+    def append(self, key: TaskKey, agent: str, portion: Portion, cut: Cut) -> None:
+        """Add what a turn has added, if the portion before it is cached."""
+        cached = self._known.get((key, agent))
+        if cached is not None and cached.n == portion.n - 1:
+            self._add(cached, portion.n, (portion,), cut)
+
     def extend(
         self, key: TaskKey, agent: str, after: int, n: int, portions: Sequence[Portion], cut: Cut = WHOLE
     ) -> CachedHistory | None:
@@ -101,9 +111,10 @@ class HistoryCache:
         elif cached.n != after:
             self._bytes -= known.pop(place).held
             return None
-        before = cached.held
-        cached.extend(n, portions, cut)
-        self._bytes += cached.held - before
-        while self._bytes > self._max_bytes:
-            self._bytes -= known.popitem(last=False)[1].held
+        self._add(cached, n, portions, cut)
         return cached
+
+    def _add(self, cached: CachedHistory, n: int, portions: Sequence[Portion], cut: Cut) -> None:
+        self._bytes += cached.extend(n, portions, cut)
+        while self._bytes > self._max_bytes:
+            self._bytes -= self._known.popitem(last=False)[1].held

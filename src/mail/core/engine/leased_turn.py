@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import field
 from enum import StrEnum
+from functools import partial
 from math import inf
 
 from mail.core.decisions.turn import abandon
@@ -83,17 +84,16 @@ class LeasedTurn(ABC):
         until: when it must have ended, by the clock of the event loop; later no refused write is repeated.
     """
 
-    activity: TurnActivity | None
+    activity: TurnActivity | None = None
     until: float = inf
     _end: OutboundResult | None = None
 
     def __init__(self, turn: Turn | WebhookClaim, swarm: SwarmCore, store: Store, clock: Clock) -> None:
         self.turn = turn
-        self.activity = None
         self._swarm = swarm
         self._store = store
         self._clock = clock
-        self._committer = Committer(store)
+        self._committer = Committer(store, partial(self._insist, store.commit))
 
     def context(self, seconds: float) -> TurnContext:
         """Return the context of the turn's code, which runs for `seconds` at most."""
@@ -152,10 +152,7 @@ class LeasedTurn(ABC):
         reload: Callable[[], Awaitable[Task]] | None = None,
     ) -> Coroutine[None, None, TaskChange | None]:
         """Commit what `decide` makes of the turn's task, or of a later `task`; None if it decides to change nothing."""
-        return self._committer.commit(decide, task or self.turn.task, reload=reload, write=self._write)
-
-    def _write(self, change: TaskChange) -> Coroutine[None, None, None]:
-        return self._insist(self._store.commit, change)
+        return self._committer.commit(decide, task or self.turn.task, reload=reload)
 
 
 def conceal(error: Exception) -> str:

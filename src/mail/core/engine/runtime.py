@@ -59,6 +59,7 @@ class Runtime(Wiring):
         self.deletions = Deletions(self, self.admission, self.turns, self.schedules)
         recovery = Recovery(self, self.turns, self.schedules)
         self.submit, self.receive = self.admission.submit, self.admission.receive
+        self.hear = self.admission.hear
         self.fork = self.admission.fork
         self.add_push, self.remove_webhook = self.admission.add_push, self.admission.remove_webhook
         self.find, self.wait = watch.find, watch.wait

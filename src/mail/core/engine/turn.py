@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -12,6 +12,7 @@ from mail.core.decisions.cancel import is_discarded
 from mail.core.decisions.park import may_park, park, parked_before
 from mail.core.decisions.tools import MOST_LISTED, reminders_asked
 from mail.core.decisions.turn import (
+    NO_BACKGROUND,
     AgentFailure,
     Background,
     TurnOutput,
@@ -27,7 +28,7 @@ from mail.core.engine.attempts import counted_attempts
 from mail.core.engine.callbacks import TurnCallbacks
 from mail.core.engine.commit import load_task
 from mail.core.engine.context import AgentWindow, transcript_room
-from mail.core.engine.files import mentions
+from mail.core.engine.files import TaskFiles, mentions
 from mail.core.engine.guards import TurnGuards
 from mail.core.engine.histories import CachedHistory
 from mail.core.engine.interswarm import discovery
@@ -49,7 +50,6 @@ from mail.core.task.files import FILES
 from mail.core.task.guards import Guards
 from mail.core.task.leases import Lease
 from mail.core.task.mailboxes import agent_of
-from mail.core.task.ports import Peers
 from mail.core.task.size import json_size, text_size
 from mail.core.task.swarm import (
     ActionCore,
@@ -63,7 +63,7 @@ from mail.core.task.swarm import (
 )
 from mail.core.task.task import ForkActions, Task
 from mail.core.task.timers import Timer
-from mail.core.task.turn_state import Checkpoint, Receipt
+from mail.core.task.turn_state import Breakpoint, Checkpoint, Receipt
 from mail.core.turns.activity import NOTABLE_SECONDS, LivePublisher, TurnActivity
 from mail.core.turns.context import NOTHING_PROVIDED, TURN, TurnContext
 from mail.core.turns.usage import UsageMeter
@@ -143,6 +143,10 @@ class AgentTurn[T: Turn](LeasedTurn):
 
     turn: T
     activity: TurnActivity
+    _files: TaskFiles | None = None
+    _approved: Breakpoint | None = None
+    _window: AgentWindow | None = None
+    _guards: TurnGuards | None = None
     _provided = NOTHING_PROVIDED
     _agent_seconds = 0.0
     _calls = 1
@@ -167,8 +171,10 @@ class AgentTurn[T: Turn](LeasedTurn):
         self._wiring = wiring
         self._policy = policy
         self._known = known
-        self._files = wiring.caller_files.for_task(turn.task.key)
-        self._approved = turn.task.approved_calls_of(turn.mailbox) if turn.task.approved_calls else None
+        if wiring.files is not None:
+            self._files = wiring.caller_files.for_task(turn.task.key)
+        if turn.task.approved_calls:
+            self._approved = turn.task.approved_calls_of(turn.mailbox)
         earlier = turn.checkpoint
         if (
             earlier is not None
@@ -177,18 +183,14 @@ class AgentTurn[T: Turn](LeasedTurn):
         ):
             earlier = None  # of calls whose results are stored
         self._kept = earlier
-        self._window = (
-            None
-            if agent.context is None
-            else AgentWindow(turn, agent, agent.context, wiring.store, self._keep_preparation)
-        )
+        if agent.context is not None:
+            self._window = AgentWindow(turn, agent, agent.context, wiring.store, self._keep_preparation)
         self._meter = UsageMeter(earlier.usage, earlier.models) if earlier else UsageMeter()
-        guards = swarm.guards_of(agent)
-        self._guards = self._guards_of_turn(guards) if guards else None
         time = asyncio.get_running_loop().time
         timing = earlier.timing if earlier else None
         self.activity = TurnActivity(turn, clock, live, time, timing, self._text_recipient)
-        if self._guards is not None:
+        if swarm.guards or agent.guards:
+            self._guards = self._guards_of_turn(swarm.guards_of(agent))
             self.activity.hides_results = self._guards.judge_results
 
     def _guards_of_turn(self, guards: Guards) -> TurnGuards:
@@ -204,10 +206,8 @@ class AgentTurn[T: Turn](LeasedTurn):
 
     def context(self, seconds: float) -> TurnContext:
         """Return what the turn lends to the code that it calls, if it lasts so long at most."""
-        turn, task, wiring = self.turn, self.turn.task, self._wiring
-        parked = None if turn.replaced is None else parked_before(turn)
-        guards = self._guards
-        return TurnContext(
+        turn, task, parks = self.turn, self.turn.task, self._policy.parks
+        context = TurnContext(
             agent=turn.mailbox,
             message_id=turn.entry.message.id,
             message_seq=turn.entry.seq,
@@ -216,18 +216,18 @@ class AgentTurn[T: Turn](LeasedTurn):
             tools=task.turn_tools(turn.mailbox),
             meter=self._meter,
             activity=self.activity,
-            tracer=None if wiring.tracer is NO_TRACER else wiring.tracer,
+            services=self._wiring.services,
             traceparent=task.traceparent,
             switch=task.switches.get(agent_of(turn.mailbox)) if task.switches else None,
-            may_park=self._policy.parks and (parked is None or may_park(turn, self._clock)),
-            parked=parked,
-            permits=wiring.permits,
-            caller_tokens=wiring.caller_tokens,
+            may_park=parks,
             may_cut=self._window is not None,
-            is_private=guards is not None and guards.judge_words,
-            is_judged=guards is not None and guards.judge_replies,
             files=self._files,
         )
+        if turn.replaced is not None and (parked := parked_before(turn)) is not None:
+            context = replace(context, parked=parked, may_park=parks and may_park(turn, self._clock))
+        if (guards := self._guards) is not None:
+            context = replace(context, is_private=guards.judge_words, is_judged=guards.judge_replies)
+        return context
 
     def interrupt(self) -> None:
         """Stop waiting for the agent and its actions."""
@@ -256,26 +256,26 @@ class AgentTurn[T: Turn](LeasedTurn):
 
         If calls of the agent have been approved, only they run: in a turn without a model call that leaves its message.
         """
-        turn = self.turn
+        turn, opened = self.turn, self.turn.task
         now = 0.0
-        if turn.task.limits.is_timed:
+        if opened.limits.is_timed:
             now = self._clock.now().timestamp()
-            if turn.task.is_overdue(now):
+            if opened.is_overdue(now):
                 return await self.commit(lambda task: expire(task, self._swarm, turn, self._clock))
         if self._approved is None and (
-            (used_up := self._policy.find_used_up(turn.task, self._swarm, turn, now)) is not None
+            (used_up := self._policy.find_used_up(opened, self._swarm, turn, now)) is not None
         ):
-            if turn.task.generation.limit_notice is not None:
+            if opened.generation.limit_notice is not None:
                 return None
-            events = await self._store.read_events(turn.task.key)
-            room = await transcript_room(self._swarm, turn.task)
+            events = await self._store.read_events(opened.key)
+            room = await transcript_room(self._swarm, opened)
             return await self.commit(
                 lambda task: self._within_limit(
                     task, on_limit_reached(task, self._swarm, turn, used_up, events, self._clock, room)
                 )
             )
-        key, mailbox, n = turn.task.key, turn.mailbox, turn.task.histories.get(turn.mailbox, 0)
-        cut = turn.task.contexts.get(mailbox, UNKNOWN).cut
+        key, mailbox = opened.key, turn.mailbox
+        n, cut = opened.histories.get(mailbox, 0), opened.contexts.get(mailbox, UNKNOWN).cut
         history = self._wiring.histories.extend(key, mailbox, self._known, n, turn.portions, cut)
         if history is None:  # it was dropped from the cache meanwhile
             portions = await self._store.read_portions(key, mailbox, after=cut.begin - 1)
@@ -283,16 +283,15 @@ class AgentTurn[T: Turn](LeasedTurn):
         if history is None:
             history = CachedHistory()
             history.extend(n, portions, cut)
-        size = turn.entry.size
-        is_large = size > LARGE
+        is_large = turn.entry.size > LARGE
         if is_large:
-            await self._wiring.pacer.pause(size)
+            await self._wiring.pacer.pause(turn.entry.size)
         try:
             output = await self._run(history, seconds)
             if isinstance(output, Parking):
                 return await self._park(output)
             if is_large:
-                await self._wiring.pacer.pause(size)
+                await self._wiring.pacer.pause(turn.entry.size)
             change = await self._settle(output)
         except StoreError:
             raise
@@ -309,8 +308,8 @@ class AgentTurn[T: Turn](LeasedTurn):
     def _cache(self, change: TaskChange, new: HistoryRecord, history: CachedHistory) -> None:
         """Cache what the turn has added to the agent's history."""
         context = change.task.contexts.get(new.agent, UNKNOWN)
-        portions = [Portion(new.n, new.entries, len(new.encoded))]
-        self._wiring.histories.extend(change.key, new.agent, new.n - 1, new.n, portions, context.cut)
+        portion = Portion(new.n, new.entries, len(new.encoded))
+        self._wiring.histories.append(change.task.key, new.agent, portion, context.cut)
         if history.measured.tokens:
             history.measured = (
                 context
@@ -347,30 +346,37 @@ class AgentTurn[T: Turn](LeasedTurn):
                     task, settle_approved(task, self._swarm, turn, reached, failure, self._clock)
                 )
             )
-        mail = await self._mail() if self._agent.actions and self._reads_mail(output) else ()
-        background = Background(mail=mail, kept=self._kept)
-        asked: set[str] | None = None
-        if turn.mailbox in turn.task.waits.reminders and isinstance(output, Checkpoint):
-            asked = reminders_asked(output.calls)
-
-        async def reload() -> Task:
-            nonlocal background
-            task = await load_task(self._store, turn.task.key)
-            background = replace(background, reminders=await self._reminders(task, asked or ()))
-            return task
-
+        background = NO_BACKGROUND if self._kept is None else Background(kept=self._kept)
+        if self._agent.actions and self._reads_mail(output):
+            background = replace(background, mail=await self._mail())
         try:
-            return await self.commit(
-                lambda task: self._within_limit(
-                    task, self._policy.settle(task, self._swarm, turn, output, self._clock, background)
-                ),
-                *((await reload(), reload) if asked is not None else ()),
-            )
+            if turn.mailbox in turn.task.waits.reminders and isinstance(output, Checkpoint):
+                asked = reminders_asked(output.calls)
+                if asked is not None:
+                    return await self._settle_with_reminders(output, background, asked)
+            return await self.commit(partial(self._decide, output, background))
         except StoreUnavailable:
             if isinstance(output, Checkpoint):
                 with suppress(StoreError, TaskFull):  # a checkpoint is smaller than the commit
                     await self._keep(output, once=True)
             raise
+
+    async def _settle_with_reminders(
+        self, output: Checkpoint, background: Background, asked: set[str]
+    ) -> TaskChange | None:
+        """Settle a turn whose agent asks for its reminders, on the stored task."""
+
+        async def reload() -> Task:
+            nonlocal background
+            task = await load_task(self._store, self.turn.task.key)
+            background = replace(background, reminders=await self._reminders(task, asked))
+            return task
+
+        return await self.commit(lambda task: self._decide(output, background, task), await reload(), reload)
+
+    def _decide(self, output: TurnOutput, background: Background, task: Task) -> TaskChange | None:
+        change = self._policy.settle(task, self._swarm, self.turn, output, self._clock, background)
+        return self._within_limit(task, change)
 
     def _within_limit(self, task: Task, change: TaskChange | None) -> TaskChange | None:
         """Return the change, or the end of a task that it would make too large."""
@@ -454,14 +460,14 @@ class AgentTurn[T: Turn](LeasedTurn):
             output = await guards.judge_edited(output, self._approved)
         elif guards is not None:
             output = await guards.judge(output, self.activity.text_recipient)
-        if not (agent.actions or agent.tool_source or self._window or self._known_peers):
+        if not agent.runs_calls:
             return output
         are_judged = guards is not None and guards.judge_results
         self._calls = len(output.calls)
         actions = ActionRunner(
             partial(self._action, agent),
             self._keep,
-            TurnCallbacks(self.turn, self._store, self._clock, self._wiring),
+            TurnCallbacks(self.turn, self._store, self._clock, self._wiring, are_judged=are_judged),
             sequential=agent.sequential,
             mode=ForkActions.RUN if self._approved is not None else self.turn.task.actions,
             shorten=None if self._window is None or are_judged else self._shorten,
@@ -497,14 +503,18 @@ class AgentTurn[T: Turn](LeasedTurn):
             if window is not None:
                 kept = self._kept
                 prepared = await window.prepare(history, None if kept is None else kept.preparation)
+                self._meter.last = NO_USAGE
             try:
-                messages, (text, calls) = await self._step(agent, history, prepared)
+                messages = self._messages(history, prepared)
+                text, calls = await self._step(agent, messages)
             except ContextWindowExceeded:
                 if window is None:
                     raise
                 prepared = await window.prepare_again(history, prepared)
+                self._meter.last = NO_USAGE
                 TURN.set(replace(TURN.get(), may_cut=False))
-                messages, (text, calls) = await self._step(agent, history, prepared)
+                messages = self._messages(history, prepared)
+                text, calls = await self._step(agent, messages)
             if window is not None:
                 prepared = await window.counted(history, prepared, self._meter.last.input_tokens)
         except (StoreError, TaskFull):  # a summary could not be stored
@@ -536,19 +546,21 @@ class AgentTurn[T: Turn](LeasedTurn):
             preparation=prepared,
         )
 
-    async def _step(
-        self, agent: AgentCore, history: CachedHistory, prepared: Preparation | None
-    ) -> tuple[History, AgentOutput]:
-        """Call the agent; return what it was called with, and its output."""
-        turn, entries, prompts = self.turn, history.entries, self.turn.prompts
+    def _messages(self, history: CachedHistory, prepared: Preparation | None) -> History:
+        """Return what the agent is called with."""
+        entries, prompts = history.entries, self.turn.prompts
         if prepared is not None and self._window is not None:
             entries, prompts = self._window.messages(history, prepared)
-        messages, choice = self._policy.messages(turn, entries, prompts), self._policy.tool_choice(turn)
-        self._meter.last = NO_USAGE
-        if self._wiring.tracer is NO_TRACER:
-            return messages, await agent.step(messages, choice)
-        with self._wiring.tracer.agent_call(turn, self._meter, self.activity):
-            return messages, await agent.step(messages, choice)
+        return self._policy.messages(self.turn, entries, prompts)
+
+    def _step(self, agent: AgentCore, messages: History) -> Coroutine[None, None, AgentOutput]:
+        """Call the agent."""
+        step = agent.step(messages, self._policy.tool_choice(self.turn))
+        return step if self._wiring.tracer is NO_TRACER else self._traced(step)
+
+    async def _traced(self, step: Coroutine[None, None, AgentOutput]) -> AgentOutput:
+        with self._wiring.tracer.agent_call(self.turn, self._meter, self.activity):
+            return await step
 
     async def _keep_preparation(self, preparation: Preparation) -> None:
         """Store how far the preparation of the context has come, before the agent is called."""
@@ -589,13 +601,8 @@ class AgentTurn[T: Turn](LeasedTurn):
         if tool == ReadMore.tool_name and self._window is not None and tool not in agent.exclude_tools:
             return self._window.reader(self._calls)
         is_discovery = tool == DiscoverSwarms.tool_name and tool not in agent.exclude_tools
-        return discovery(peers) if is_discovery and (peers := self._known_peers) is not None else None
-
-    @property
-    def _known_peers(self) -> Peers | None:
-        """Where the agent may look for other swarms, which happens outside of the task, as an action does."""
-        agent = self._agent
-        return self._wiring.peers if agent.enable_interswarm and agent.can_complete_tasks else None
+        peers = self._wiring.peers if agent.discovers and is_discovery else None
+        return None if peers is None else discovery(peers)
 
     async def _keep(self, checkpoint: Checkpoint, *, on_disk: bool = False, once: bool = False) -> None:
         """Store a checkpoint. Raises TaskFull if the results of its actions don't fit into the task."""

@@ -221,7 +221,11 @@ class Turns:
         self, key: TaskKey, mailbox: str, seconds: float | None, on_renewal: OnRenewal | None
     ) -> TurnReport:
         """Run the next turn of a mailbox, if there is one; see `Runtime.run_turn`."""
-        opened = await self._begin(key, mailbox, self._lease_seconds(seconds), on_renewal)
+        lease_seconds = self._lease_seconds(seconds)
+        if on_renewal is None:
+            opened = await self._open(key, mailbox, lease_seconds)
+        else:
+            opened = await self._begin(key, mailbox, lease_seconds, on_renewal)
         if isinstance(opened, TurnReport.Outcome):
             return self._not_begun(mailbox, opened)
         if opened.turn.replaced is not None and (earlier := counted_attempts(opened.turn)):
@@ -346,7 +350,7 @@ class Turns:
             await wiring.store.release(turn)
             return TurnReport.Outcome.IDLE
         swarm = wiring.swarm
-        if swarm.finishes:
+        if wiring.has_own_version(turn.task):
             try:
                 swarm = await self._version_of(turn)
             except MAILError:
@@ -412,7 +416,8 @@ class Turns:
         on_renewal: OnRenewal | None,
     ) -> TurnReport:
         turn, activity, wiring = leased.turn, leased.activity, self._wiring
-        limit, longest = wiring.turn_seconds, wiring.turn_seconds + LEASE_MARGIN
+        limit = wiring.turn_seconds
+        longest = limit + LEASE_MARGIN
         if seconds is not None:
             time_left = max(seconds - COMMIT_SECONDS, seconds / 2)
             limit, longest = min(limit, time_left), min(longest, time_left)
@@ -427,7 +432,7 @@ class Turns:
         done: TaskChange | Lease | None = None
         try:
             done = await work(limit)
-            outcome = _outcome(done)
+            outcome = TurnReport.Outcome.COMMITTED if isinstance(done, TaskChange) else _unfinished(done)
         except LeaseLost:
             outcome = TurnReport.Outcome.LOST
             logger.warning(
@@ -496,9 +501,7 @@ class Turns:
             )
 
 
-def _outcome(done: TaskChange | Lease | None) -> TurnReport.Outcome:
-    if isinstance(done, TaskChange):
-        return TurnReport.Outcome.COMMITTED
+def _unfinished(done: Lease | None) -> TurnReport.Outcome:
     return TurnReport.Outcome.HANDED_BACK if done is None else TurnReport.Outcome.PARKED
 
 

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from math import inf
 
+from mail.core.decisions.swarm_drafts import rebuild
 from mail.core.decisions.versions import version_to_finish
 from mail.core.protocol.clock import Clock
 from mail.core.task.callbacks import LONGEST_WAIT
@@ -17,7 +18,7 @@ from mail.core.task.ports import Documents, Store
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task
 from mail.core.task.versions import pack, read_specification, unpack
-from mail.errors import ConfigurationError, PayloadTooLarge
+from mail.errors import BadRequest, ConfigurationError, PayloadTooLarge
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +110,8 @@ class Versions:
         if digest is None or self._built.get(digest) or digest in self._read:
             return
         found = await self.read(digest)
-        if found is None or found.entry is None or self.build is None:
+        can_build = found is not None and (found.draft or found.entry) is not None
+        if not can_build or self.build is None:
             why = "is not kept" if found is None else "was built in Python, by a program that has changed"
             logger.warning(
                 "version %s of swarm %s %s: tasks that began with it switch to version %s",
@@ -135,7 +137,7 @@ class Versions:
         if digest not in self._built:
             await self.prepare(task, present)
             found = self._read[digest]
-            made = None if found is None else await self._make(found)
+            made = None if found is None else await self._make(found, present)
             if digest not in self._built:
                 self._remember(digest, made)
         return self._built.get(digest) or present
@@ -149,17 +151,32 @@ class Versions:
         if len(self._built) > MOST_VERSIONS:
             del self._built[next(iter(self._built))]
 
-    async def _make(self, version: SwarmCore) -> SwarmCore | None:
-        assert self.build is not None
+    async def _make(self, version: SwarmCore, present: SwarmCore) -> SwarmCore | None:
         try:
+            if version.draft is not None:
+                return await self._make_draft(version, present)
+            assert self.build is not None
             return await self.build(version)
-        except ConfigurationError as error:
+        except (ConfigurationError, BadRequest) as error:
             logger.warning(
                 "version %s of swarm %s can't be built again, so its tasks switch to the present one: %s",
                 *(version.digest, version.name, error),
             )
             self._read[version.digest] = None
             return None
+
+    async def _make_draft(self, version: SwarmCore, present: SwarmCore) -> SwarmCore:
+        """Build a draft on its base. Raises ConfigurationError or BadRequest."""
+        assert version.draft is not None
+        digest = version.draft["base"]
+        base = present if digest == present.digest else self._built.get(digest)
+        if base is None and self.build is not None:
+            found = await self.read(digest)
+            base = None if found is None or found.entry is None else await self.build(found)
+        made = None if base is None else rebuild(version, base)
+        if made is None:
+            raise ConfigurationError(f"it is a draft of version {digest}, which no longer runs here")
+        return made
 
 
 def _last_use(version: Document, *, unknown: float) -> float:

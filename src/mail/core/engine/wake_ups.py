@@ -12,6 +12,7 @@ from mail.core.task.leases import AHEAD_SECONDS
 from mail.core.task.mailboxes import CANCELLED_CALLS, agent_of, hook_mailbox, peer_of, poll_mailbox
 from mail.core.task.ports import TurnQueue, WakeUp, look_at, wake_ups
 from mail.core.task.task import Task
+from mail.core.task.waits import Wait
 from mail.errors import StoreUnavailable
 
 logger = logging.getLogger(__name__)
@@ -43,19 +44,22 @@ def after_turn(change: TaskChange) -> list[WakeUp]:
     """
     if change.response is not None:  # the task may have started its next generation, with all of its mail
         return wake_ups(change.task)
-    touched = {entry.mailbox: None for entry in change.deliveries}
+    touched = [entry.mailbox for entry in change.deliveries]
     if change.turn is not None:
         mailbox = change.turn.mailbox
-        touched = {mailbox: None, agent_of(mailbox): None, **touched}
-        if swarm := peer_of(mailbox):
-            touched[poll_mailbox(swarm)] = None
+        touched = [mailbox, agent_of(mailbox), *touched]
+        if change.task.peers and (swarm := peer_of(mailbox)):
+            touched.append(poll_mailbox(swarm))
     if change.task.webhooks:
-        touched |= dict.fromkeys(map(hook_mailbox, called_by(change)))
-    if change.task.waits.cancel_at == 0.0 or any(
-        isinstance(wait, LaterCall) and wait.polled is not None for wait in change.waits
-    ):
-        touched[CANCELLED_CALLS] = None
-    return wake_ups(change.task, touched)
+        touched += map(hook_mailbox, called_by(change))
+    waits = change.task.waits
+    if 0.0 in (waits.cancel_at, waits.poll_at) or (change.waits and any(map(_is_polled, change.waits))):
+        touched.append(CANCELLED_CALLS)
+    return wake_ups(change.task, dict.fromkeys(touched))
+
+
+def _is_polled(wait: Wait) -> bool:
+    return isinstance(wait, LaterCall) and wait.polled is not None
 
 
 def of_idle(task: Task, empty: str, now: float) -> list[WakeUp]:

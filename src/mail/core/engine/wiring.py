@@ -17,10 +17,10 @@ from mail.core.task.change import TaskChange
 from mail.core.task.files import MAX_FILE_BYTES
 from mail.core.task.limits import NO_BUDGET, UNREACHABLE_SECONDS, Budget
 from mail.core.task.permits import PermitSource
-from mail.core.task.ports import Files, LiveLink, Peers, Store, TurnQueue, Webhooks
+from mail.core.task.ports import Files, LiveLink, Members, Peers, Store, TurnQueue, Webhooks
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task, TaskKey
-from mail.core.turns.context import TokensOfCallers
+from mail.core.turns.context import Services, TokensOfCallers
 
 HOP_LIMIT = 8
 """How many swarms a task may pass through."""
@@ -34,6 +34,7 @@ class Wiring:
         turn_seconds: the time limit for an agent's turn with its actions; after it the agent counts as failed.
         lease_seconds: seconds after which other workers run the turn of a worker that is dead, frozen or cut off.
         peers: the connection to other swarms; without it, mail for them returns to its sender.
+        members: the connection to members outside of the swarm; without it, mail for them returns to its sender.
         hop_limit: how many swarms a task may have passed through that another swarm asks for.
         entrypoints_only: whether other swarms may write only to agents that people may write to.
         unreachable_seconds: how long mail is retried if its swarm can't be connected to, and has not answered for an
@@ -52,9 +53,11 @@ class Wiring:
         versions: keep the versions of the swarm; without them, nobody can look up an earlier one.
         documents: everything that is stored besides tasks; without them, nothing is on hold, and no caller is deleted.
         retention: seconds after which tasks are deleted in which nothing happens; None for never.
+        keeps_latest: whether a task is kept then, and only its past is deleted.
         histories: caches the histories of agents that took a turn here recently.
         pacer: spaces out the work on large messages.
         caller_files: the files of callers.
+        services: what it lends to its turns.
     """
 
     swarm: SwarmCore
@@ -65,6 +68,7 @@ class Wiring:
     turn_seconds: float = 840.0
     lease_seconds: float = LEASE_SECONDS
     peers: Peers | None = None
+    members: Members | None = None
     hop_limit: int = HOP_LIMIT
     entrypoints_only: bool = False
     unreachable_seconds: float = UNREACHABLE_SECONDS
@@ -79,15 +83,19 @@ class Wiring:
     versions: Versions | None = None
     documents: ServerDocuments | None = None
     retention: float | None = None
+    keeps_latest: bool = False
     base_url: str = ""
     files: Files | None = None
     max_file_bytes: int = MAX_FILE_BYTES
     histories: HistoryCache = field(default_factory=HistoryCache, init=False)
     pacer: Pacer = field(default_factory=Pacer, init=False)
     caller_files: CallerFiles = field(init=False)
+    services: Services = field(init=False)
 
     def __post_init__(self) -> None:
         self.caller_files = CallerFiles(self.files, self.clock, self.max_file_bytes)
+        tracer = None if self.tracer is NO_TRACER else self.tracer
+        self.services = Services(tracer, self.permits, self.caller_tokens)
 
     def serves(self, key: TaskKey) -> bool:
         """Return whether the task belongs to this swarm; a store may contain tasks of other swarms."""
@@ -102,14 +110,18 @@ class Wiring:
 
     async def prepare(self, task: Task | None) -> None:
         """Read the version of the swarm on which a task finishes its run, before a decision on it (`swarm_of`)."""
-        if task is not None and self.swarm.finishes and self.versions is not None:
+        if task is not None and self.has_own_version(task) and self.versions is not None:
             await self.versions.prepare(task, self.swarm)
 
     def swarm_of(self, task: Task | None) -> SwarmCore:
         """Return the version of the swarm by which to decide on a task; its agents may not run here."""
-        if task is None or not self.swarm.finishes or self.versions is None:
+        if task is None or not self.has_own_version(task) or self.versions is None:
             return self.swarm
         return self.versions.known(task, self.swarm)
+
+    def has_own_version(self, task: Task) -> bool:
+        """Return whether a task may run on another version than the present one."""
+        return self.swarm.finishes or task.generation.tries_draft
 
     def now(self) -> float:
         """Return the time in seconds since the epoch."""

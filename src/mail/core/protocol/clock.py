@@ -3,6 +3,7 @@
 import os
 import re
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Protocol
 
 
@@ -56,6 +57,7 @@ def read_duration(given: float | str) -> float:
     return float(found[1]) * _UNITS[found[2]]
 
 
+_GROUPS = itemgetter(slice(8), slice(8, 12), slice(13, 16), 16, slice(17, 20), slice(20, None))
 _VARIANT = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
 
 
@@ -68,9 +70,8 @@ class SystemClock:
 
     def new_id(self) -> str:
         """Return a random UUID (version 4, RFC 9562), twice as fast as `str(uuid4())`."""
-        digits = os.urandom(16).hex()
-        variant = _VARIANT[digits[16]]
-        return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
+        low, mid, high, variant, sequence, node = _GROUPS(os.urandom(16).hex())
+        return f"{low}-{mid}-4{high}-{_VARIANT[variant]}{sequence}-{node}"
 
 
 SYSTEM_CLOCK = SystemClock()

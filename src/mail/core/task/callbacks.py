@@ -22,6 +22,9 @@ MAX_OPEN_CALLS = 1_000
 MAX_CALLS_IN_A_TURN = 32
 """How many of them one turn may begin, so that its commit stays small."""
 
+MAX_JUDGED = 262_144
+"""Bytes of a result that guards judge, as it is stored with the call until then."""
+
 LONGEST_WAIT = 366 * 86_400.0
 """Seconds that a result may take, or a timer may be ahead, at most."""
 
@@ -81,6 +84,7 @@ class Callback:
         token: the token itself, until a call has begun that may be repeated: it is repeated with the same one.
         key: the idempotency key of the call, if its action has `on_cancel` or is `polled`; else empty.
         polled: what is asked for the result, if nobody else brings it.
+        is_judged: whether guards judge the result before anybody sees it.
     """
 
     digest: str
@@ -91,6 +95,7 @@ class Callback:
     token: str = ""
     key: str = ""
     polled: Polled | None = None
+    is_judged: bool = False
 
 
 class CallState(StrEnum):
@@ -124,7 +129,8 @@ class LaterCall:
         result: the digest of the result that it has ended with.
         key: as in `Callback`, and then the `arguments` of the call.
         attempts: how often `on_cancel` has failed, the last time when it was `heard` of.
-        polled: as in `Callback`.
+        polled, is_judged: as in `Callback`.
+        received: the result that guards have yet to judge.
     """
 
     digest: str
@@ -145,6 +151,8 @@ class LaterCall:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     attempts: int = 0
     polled: Polled | None = None
+    is_judged: bool = False
+    received: "CallResult | None" = None
 
     @property
     def id(self) -> str:
@@ -175,12 +183,13 @@ class LaterCall:
         }
 
     def heard_of(self, now: float, progress: str | None) -> "LaterCall":
-        """Return the call after a heartbeat, with what it reports, if anything."""
-        return replace(self, heard=now, progress=self.progress if progress is None else progress)
+        """Return the call after a heartbeat, with what it reports, if anything: not if its results are judged."""
+        shown = None if self.is_judged else progress
+        return replace(self, heard=now, progress=self.progress if shown is None else shown)
 
     def ended(self, state: CallState, result: str = "") -> "LaterCall":
         """Return it as it has ended, without what only its cancelling needs."""
-        return replace(self, state=state, result=result, key="", arguments={}, polled=None)
+        return replace(self, state=state, result=result, key="", arguments={}, polled=None, received=None)
 
     @property
     def has_ended(self) -> bool:

@@ -148,6 +148,19 @@ class Inheritance:
 
 
 @value
+class Past:
+    """What a commit drops of a task that has ended: what came before its last answer and the oldest unread message.
+
+    Attributes:
+        portions: the first portion of each agent's history that is read again; absent if that is the first one.
+        generation: the one whose answer is kept.
+    """
+
+    portions: Mapping[str, int]
+    generation: int
+
+
+@value
 class TaskChange:
     """Everything that one commit writes; it is applied as a whole or not at all.
 
@@ -168,6 +181,7 @@ class TaskChange:
         waits: the calls that finish later and the timers whose records change.
         asks, unasks: what waits for whom from now on, and what no longer does (`Task.asks`).
         response: the finishing message, if this commit ends the generation with the number `ended`.
+        dropped: what is deleted of the task; without events. A store whose data expires deletes nothing.
     """
 
     task: Task
@@ -185,6 +199,7 @@ class TaskChange:
     unasks: Set[Ask] = NO_ASKS
     response: MAILMessage | None = None
     ended: int | None = None
+    dropped: Past | None = None
 
     @property
     def key(self) -> TaskKey:
@@ -208,8 +223,8 @@ class TaskChange:
 
     @property
     def has_records(self) -> bool:
-        """Whether it changes records beside the task's own: of waits, or of what waits for whom."""
-        return bool(self.waits or self.asks or self.unasks)
+        """Whether it changes more than the task: records of waits, or of what waits for whom, or its past."""
+        return bool(self.waits or self.asks or self.unasks or self.dropped)
 
     @property
     def timers(self) -> list[Timer]:

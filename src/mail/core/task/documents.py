@@ -39,6 +39,8 @@ class Kind(StrEnum):
     """`(pattern)`"""
     SWARM_VERSION = "version of the swarm"
     """`(digest)`"""
+    SWARM_DRAFT = "draft of the swarm"
+    """`(name)`"""
     CALLER_TOKEN = "caller's token"  # noqa: S105
     """`(caller)`"""
     HOLD = "hold"
@@ -111,18 +113,20 @@ class SignInLink:
 
 @value
 class LoadedSwarm:
-    """A swarm that an admin has loaded in place of the configured one.
+    """What an admin has put in place of the configured swarm.
 
     Attributes:
-        text: the swarm, as an entry of swarms.json.
+        text: the swarm, as an entry of swarms.json; empty for the configured one.
         loaded: the time of loading, in ISO 8601, UTC.
         replaces: the SHA-256 digest, in hex, of the configured swarm at that time. The loaded swarm applies only while
             the configuration stays the same.
+        draft: the published draft, which changes it (`mail.core.task.swarm_drafts.Published` as JSON); empty for none.
     """
 
     text: str
     loaded: str
     replaces: str
+    draft: str = ""
 
 
 @value

@@ -5,7 +5,7 @@ end of the task. A message has the seq of the event that announces it, so one ga
 mail.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import floor
 
@@ -29,7 +29,7 @@ from mail.core.protocol.message import (
     tier_of,
 )
 from mail.core.protocol.xml import render_message
-from mail.core.task.approvals import NO_ASKS, Ask
+from mail.core.task.approvals import NO_ASKS
 from mail.core.task.change import HistoryRecord, InboxEntry, Inheritance, TaskChange, Turn
 from mail.core.task.context import UNKNOWN, AgentContext, Cut, Preparation
 from mail.core.task.costs import NO_USAGE, Usage, add_models
@@ -39,8 +39,9 @@ from mail.core.task.fallback import Switch
 from mail.core.task.files import NO_FILES, attach
 from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
 from mail.core.task.leases import Claim
-from mail.core.task.limits import BROADCAST_SECONDS, DEAD_LETTERS, OPEN_REQUESTS, Limits
+from mail.core.task.limits import ANSWER_SECONDS, BROADCAST_SECONDS, DEAD_LETTERS, OPEN_REQUESTS, Limits
 from mail.core.task.mailboxes import agent_of, peer_mailbox, peer_of
+from mail.core.task.members import member_of
 from mail.core.task.schedules import ScheduleState
 from mail.core.task.size import message_size
 from mail.core.task.swarm import History, SwarmCore
@@ -80,12 +81,9 @@ class Draft:
         "_also_read",
         "_consumed",
         "_deliveries",
-        "_ended",
         "_ending",
         "_events",
         "_histories",
-        "_inherits",
-        "_is_new",
         "_outgoing",
         "_pending",
         "_records",
@@ -109,7 +107,7 @@ class Draft:
     unread_questions: tuple[UnreadQuestion, ...]
     resumptions: tuple[Resumption, ...]
     approved_calls: tuple[Breakpoint, ...]
-    peers: dict[str, Peer]
+    peers: Mapping[str, Peer]
     received: tuple[str, ...]
     usage: dict[str, Usage]
     models: dict[str, Usage]
@@ -117,7 +115,7 @@ class Draft:
     switches: dict[str, Switch]
     manual: bool
     cancellation: Cancellation | None
-    webhooks: dict[str, TaskWebhook]
+    webhooks: Mapping[str, TaskWebhook]
     dead_letters: tuple[int, ...]
     contexts: dict[str, AgentContext]
     waits: Waits
@@ -126,26 +124,22 @@ class Draft:
     stored_bytes: int
     history_bytes: int
 
-    def __init__(self, task: Task, swarm: SwarmCore, clock: Clock, *, is_new: bool = False) -> None:
+    def __init__(self, task: Task, swarm: SwarmCore, clock: Clock) -> None:
         self.__dict__ = vars(task).copy()
         self.before = task
         self.swarm = swarm
         self.clock = clock
         self.files = NO_FILES
         self.timestamp = clock.now().isoformat()
-        self.peers, self.webhooks = dict(task.peers), dict(task.webhooks)
-        self._is_new = is_new
         self._seq = task.seq
         self._pending = dict(task.pending)
         self._histories = dict(task.histories)
-        self._inherits: Inheritance | None = None
         self._events: list[Event] = []
         self._outgoing: list[tuple[MAILMessage, Sequence[str], Extra]] = []
         self._deliveries: list[InboxEntry] = []
         self._to_peers: list[tuple[str, MAILMessage]] = []
         self._records: list[HistoryRecord] = []
-        self._ending: tuple[MAILMessage, EventKind] | None = None
-        self._ended = task.generation.number
+        self._ending: tuple[MAILMessage, EventKind, int] | None = None
         self._turn: Claim | None = None
         self._consumed: InboxEntry | None = None
         self._also_read: tuple[InboxEntry, ...] = ()
@@ -411,6 +405,14 @@ class Draft:
             )
         )
 
+    def answer_deadline(self, target: str) -> float | None:
+        """Return when a request to an agent expires: to one of this swarm, never."""
+        peer = parse_agent_address(target)[1]
+        if peer is None:
+            return None
+        is_member = member_of(peer) is not None
+        return self.time_in(self.swarm.member_days * 86_400.0 if is_member else ANSWER_SECONDS)
+
     def time_in(self, seconds: float) -> float:
         """Return the time so many seconds from now, in seconds since the epoch."""
         return self.clock.now().timestamp() + seconds
@@ -420,10 +422,14 @@ class Draft:
         self.requests = tuple([other for other in self.requests if other is not request])
 
     def drop_requests(self, kept: tuple[OpenRequest, ...] = ()) -> None:
-        """Drop the open requests, except `kept`; peers may still answer them."""
+        """Drop the open requests, except `kept`; peers may still answer them, and members hear that they need not."""
         for request in self.requests:
-            if request not in kept:
-                self.note_unanswered(request)
+            if request in kept:
+                continue
+            self.note_unanswered(request)
+            if (peer := request.recipient_swarm) is not None and member_of(peer) is not None:
+                sender, subject = create_system_address(self.swarm.name), Subject.TASK_COMPLETE
+                self.send_to_peer(peer, sender, request.recipient, subject, NOT_NEEDED, request.request_id)
         self.requests = kept
 
     def note_unanswered(self, request: OpenRequest) -> None:
@@ -431,14 +437,14 @@ class Draft:
         swarm = request.recipient_swarm
         if swarm is not None and swarm in self.peers:
             peer = self.peers[swarm]
-            self.peers[swarm] = replace(peer, unanswered=peer.unanswered + 1)
+            self.peers = {**self.peers, swarm: replace(peer, unanswered=peer.unanswered + 1)}
 
     def add_peer(self, swarm: str, agent: str, *, has_task: bool = False) -> None:
         """Add another swarm to the task; the first agent of it stays its address."""
         peer = self.peers.get(swarm) or Peer(agent=agent)
         if has_task and not peer.has_task:
             peer = replace(peer, has_task=True)
-        self.peers[swarm] = peer
+        self.peers = {**self.peers, swarm: peer}
 
     def remember(self, agent: str, entries: History) -> None:
         """Append to an agent's history: of the agent whose turn ends, or of any agent in a new task."""
@@ -463,8 +469,9 @@ class Draft:
         self.contexts = {**self.contexts, agent: context}
 
     def inherit(self, inheritance: Inheritance) -> None:
-        """Take over histories and mail of another task, which the store copies."""
-        self._inherits = inheritance
+        """Take over histories of another task, which the store copies (`TaskChange.inherits`)."""
+        self.stored_bytes += inheritance.size
+        self.history_bytes += inheritance.size
         self._histories = {**inheritance.portions, **self._histories}
 
     def portions(self, agent: str) -> int:
@@ -531,8 +538,8 @@ class Draft:
         if self.files:
             message = attach(message, self.files)
         failed = self.status in (TaskStatus.FAILED, TaskStatus.CANCELLED)
-        self._ending = (message, EventKind.TASK_ERROR if failed else EventKind.TASK_COMPLETE)
-        self._ended = self.generation.number
+        kind = EventKind.TASK_ERROR if failed else EventKind.TASK_COMPLETE
+        self._ending = (message, kind, self.generation.number)
 
     @property
     def owner_address(self) -> MAILAddress:
@@ -571,7 +578,11 @@ class Draft:
             sender = create_system_address(here) if is_asked else self.owner_address
         for swarm, peer in list(self.peers.items()):
             mailbox = peer_mailbox(swarm)
-            if swarm == but or not (peer.has_task or mailbox in self._pending or self.wakes(mailbox)):
+            if (
+                swarm == but
+                or member_of(swarm) is not None
+                or not (peer.has_task or mailbox in self._pending or self.wakes(mailbox))
+            ):
                 continue
             sent = self.send_to_peer(
                 swarm,
@@ -581,7 +592,7 @@ class Draft:
                 message.message.body,
                 None,
             )
-            self.peers[swarm] = replace(peer, end_message=sent.id)
+            self.peers = {**self.peers, swarm: replace(peer, end_message=sent.id)}
 
     def answer_owner(
         self, sender: MAILAddress, body: str, *, message: MAILMessage | None = None, failed: bool = False
@@ -649,9 +660,10 @@ class Draft:
             self._deliver(message, mailboxes, extra)
         for swarm, message in self._to_peers:
             self._announce_to_peer(swarm, message)
-        response = None
+        response = ended = None
         if self._ending is not None:
-            response, kind = self._ending
+            response, kind, ended = self._ending
+            self.stored_bytes += message_size(response)
             if self.status is TaskStatus.COMPLETED:
                 self.emit(EventKind.NEW_MESSAGE, SENDING, message=response)
             may_continue = self.status in (TaskStatus.COMPLETED, TaskStatus.FAILED)
@@ -662,14 +674,10 @@ class Draft:
             self.emit(kind, response.message.body, end)
             if unread:
                 self._answer_unread()
-        version = 0 if self._is_new else self.before.version
         events = encode_events(self._events)
-        remembered = sum([len(record.encoded) for record in self._records])
-        if self._inherits is not None:
-            remembered += self._inherits.size
-        added = len(events) + remembered
-        if response is not None:
-            added += message_size(response)
+        remembered = 0
+        for record in self._records:
+            remembered += len(record.encoded)
         if self.webhooks:
             self.webhooks = add_events(self.webhooks, self._events, self.before.generation.run)
         if self.swarm.copies or self.queued:
@@ -678,34 +686,31 @@ class Draft:
             **vars(self),
             "updated": self.timestamp,
             "seq": self._seq,
-            "version": version + 1,
+            "version": self.before.version + 1,
             "pending": self._pending,
             "histories": self._histories,
-            "stored_bytes": self.stored_bytes + added,
+            "stored_bytes": self.stored_bytes + len(events) + remembered,
             "history_bytes": self.history_bytes + remembered,
         }
         task = state_of(Task, facts)
-        asked: Set[Ask] = NO_ASKS
-        asks: Set[Ask] = NO_ASKS
-        if (self.generation.breakpoint or self.before.generation.breakpoint) is not None:
-            asked, asks = NO_ASKS if self._is_new else self.before.asks, task.asks
-        return TaskChange(
+        change = TaskChange(
             task=task,
-            expected_version=version,
+            expected_version=self.before.version,
             turn=self._turn,
             consumed=self._consumed,
             also_read=self._also_read,
             deliveries=tuple(self._deliveries),
             histories=tuple(self._records),
-            inherits=self._inherits,
             events=tuple(self._events),
             encoded_events=events,
             waits=self._waits,
-            asks=asks - asked,
-            unasks=asked - asks,
             response=response,
-            ended=None if response is None else self._ended,
+            ended=ended,
         )
+        if (self.generation.breakpoint or self.before.generation.breakpoint) is None:
+            return change
+        asked = self.before.asks if self.before.version else NO_ASKS
+        return replace(change, asks=task.asks - asked, unasks=asked - task.asks)
 
     def _unread(self) -> tuple[UnreadQuestion, ...]:
         """Return the questions that need another generation; none if this one was begun for them and read none."""
@@ -727,11 +732,11 @@ class Draft:
         self.emit(EventKind.NEW_MESSAGE, SENDING, extra, message)
         tier = tier_of(message)
         for mailbox in mailboxes:
-            swarm = peer_of(mailbox)
-            if swarm:
-                self._to_peers.append((swarm, message))
-            # mail to another swarm arrives in the order in which it was sent, and is sorted there
-            local_tier = tier if swarm is None else Tier.AGENT
+            local_tier = tier
+            if (swarm := peer_of(mailbox)) is not None:
+                local_tier = Tier.AGENT  # it arrives in the order in which it was sent, and is sorted there
+                if swarm:
+                    self._to_peers.append((swarm, message))
             entry = InboxEntry(mailbox, local_tier, self._seq, message)
             self._deliveries.append(entry)
             self._count(entry, +1)
@@ -739,6 +744,9 @@ class Draft:
     def _announce_to_peer(self, swarm: str, message: MAILMessage) -> None:
         """Record mail to another swarm where it is sent, so that no answer and no end of the task comes before it."""
         peer = self.before.peers.get(swarm)
+        if (name := member_of(swarm)) is not None:
+            self.emit(EventKind.INTERSWARM_MESSAGE_SENT, f"sent mail to {name}:\n{render_message(message)}")
+            return
         way = "back" if peer is not None and peer.has_task else "forward"
         text = f"sent interswarm message {way} to swarm {swarm}:\n{render_message(message)}"
         self.emit(EventKind.INTERSWARM_MESSAGE_SENT, text)
@@ -767,3 +775,5 @@ class Draft:
 
 
 SENDING = "sending message:"
+
+NOT_NEEDED = "No answer is needed any more: the task in which you were asked has ended."

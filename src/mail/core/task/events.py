@@ -12,6 +12,7 @@ from mail.core.protocol.xml import render_message
 from mail.core.task.costs import Usage
 from mail.core.task.extras import (
     NO_EXTRA,
+    SHAPES,
     ActionExtra,
     AwaitExtra,
     CallExtra,
@@ -37,7 +38,6 @@ from mail.core.task.extras import (
     TextExtra,
     TimerExtra,
     WaitExtra,
-    shape_of,
 )
 from mail.core.task.turn_state import TurnTiming
 
@@ -238,8 +238,8 @@ def read_extra(kind: EventKind, data: Mapping[str, Any]) -> Extra:
 @lru_cache(maxsize=1024)
 def _fields_of(kind: EventKind, keys: tuple[str, ...]) -> tuple[type[Extra], list[tuple[str, str]]]:
     """Return the class of what an event says under these keys, and those that are fields of it, with their names."""
-    cls = next((each for each in EXTRAS.get(kind, ()) if shape_of(each).required.issubset(keys)), Extra)
-    return cls, [(key, shape_of(cls).keys[key]) for key in keys if key in shape_of(cls).keys]
+    cls = next((each for each in EXTRAS.get(kind, ()) if SHAPES[each].required.issubset(keys)), Extra)
+    return cls, [(key, SHAPES[cls].keys[key]) for key in keys if key in SHAPES[cls].keys]
 
 
 _READERS: dict[str, Callable[[Any], Any]] = {

@@ -31,7 +31,7 @@ class Extra:
 
     def as_json(self) -> dict[str, Any]:
         """Return the data as clients receive it and stores keep it."""
-        data = dict(filterfalse(shape_of(type(self)).is_default, vars(self).items()))
+        data = dict(filterfalse(SHAPES[type(self)].is_default, vars(self).items()))
         if self.usage is not None:
             data["usage"] = asdict(data.pop("usage"))
         if self.timing is not None:
@@ -343,13 +343,14 @@ class Shape(NamedTuple):
     required: frozenset[str]
 
 
-_shapes: dict[type[Extra], Shape] = {}
-
-
-def shape_of(cls: type[Extra]) -> Shape:
-    """Return the fields of a class."""
-    if cls not in _shapes:
+class _Shapes(dict[type[Extra], Shape]):
+    def __missing__(self, cls: type[Extra]) -> Shape:
         keys = {each.name.removesuffix("_"): each.name for each in fields(cls) if each.name != "more"}
         defaults = {each.name: each.default for each in fields(cls) if each.default is not MISSING}
-        _shapes[cls] = Shape(keys, defaults.items().__contains__, frozenset(keys).difference(defaults))
-    return _shapes[cls]
+        shape = Shape(keys, defaults.items().__contains__, frozenset(keys).difference(defaults))
+        self[cls] = shape
+        return shape
+
+
+SHAPES: Mapping[type[Extra], Shape] = _Shapes()
+"""The fields of each class."""

@@ -16,6 +16,7 @@ from mail.core.task.files import FileRef
 from mail.core.task.interswarm import Peer, RemoteState
 from mail.core.task.leases import Claim, DueTask, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.live import LiveEvent
+from mail.core.task.search import Search, Searched
 from mail.core.task.swarm import History
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint
@@ -104,13 +105,15 @@ class TaskPage:
     """A page of tasks, newest first; `cursor` leads to the next page, None on the last.
 
     If `is_ordered` is False, the tasks have no order, and the next page may contain newer ones. `cursors` are those
-    behind each of the tasks.
+    behind each of the tasks. Of a search, `searched` says what was searched: all texts, only those of some tasks, as
+    the others are still to be indexed, or only titles and ids.
     """
 
     tasks: list[Task]
     cursor: str | None
     is_ordered: bool = True
     cursors: tuple[str, ...] = ()
+    searched: Searched = Searched.TEXTS
 
     def upto(self, max_bytes: int) -> "TaskPage":
         """Return the beginning of the page: the tasks that have stored so many bytes together, and at least one."""
@@ -280,6 +283,15 @@ class Store(Contents, WaitRecords, Protocol):
 
         Without an instance, return tasks of all; a store may have no order for those, and miss tasks that begin
         meanwhile.
+        """
+
+    async def search(
+        self, instance: str, search: Search, *, limit: int = 100, cursor: str | None = None
+    ) -> TaskPage:
+        """Return a page of the tasks of an instance that have what is searched for, the last changed first.
+
+        What was committed less than five seconds ago may be missing. A store without an index of texts searches titles
+        and ids, newest first, and may return less than a page. Raises BadRequest for an invalid cursor.
         """
 
     async def find_asks(self, who: str, *, start: str = "", limit: int) -> list[tuple[str, TaskKey]]:
@@ -503,6 +515,16 @@ class Peers(Protocol):
 
     async def discover(self, urls: Sequence[str]) -> str:
         """Register the swarms that servers at these URLs run or know; return the outcome as text for an agent."""
+
+
+class Members(Protocol):
+    """Port: sends mail to members of the swarm that are outside of it (`mail.core.task.members`)."""
+
+    async def send(self, key: TaskKey, member: str, address: str, message: MAILMessage, /) -> None:
+        """Send what a task has for a member, once, however often it is called.
+
+        `address` says where the member is reached (`SwarmCore.members`). Raises PeerRefused, PeerUnavailable.
+        """
 
 
 class Webhooks(Protocol):

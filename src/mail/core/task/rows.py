@@ -1,7 +1,8 @@
 """Port of rows of text, which change together or not at all: what exchanges and the boxes of MAIL 2.0 are made of."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Literal, Protocol
 
 from mail.core.protocol.values import value
@@ -11,6 +12,9 @@ RowKey = tuple[str, str]
 """The place of a row, and its name there."""
 
 Order = Literal["entered", "sent"]
+
+Wait = Callable[[float], Awaitable[None]]
+"""Waits for so many seconds at most."""
 
 
 @value
@@ -41,6 +45,11 @@ class Write:
 def total_row(place: str) -> RowKey:
     """Return the row that counts the rows of a place that have times; to count them would take long."""
     return f"{place}#total", "total"
+
+
+def places_of_new(writes: Sequence[Write]) -> Mapping[str, int]:
+    """Return how many rows that have times come to each place by writes."""
+    return Counter(write.key[0] for write in writes if write.times and write.when is PutIf.ABSENT)
 
 
 def changes_of_totals(writes: Sequence[Write]) -> Mapping[str, int]:
@@ -83,9 +92,22 @@ class Rows(Protocol):
         """
 
     async def page(
-        self, place: str, *, by: Order = "entered", newest_first: bool = False, limit: int, offset: int = 0
+        self,
+        place: str,
+        *,
+        by: Order = "entered",
+        newest_first: bool = False,
+        since: str = "",
+        limit: int,
+        offset: int = 0,
     ) -> Page:
-        """Return the rows of a place that have times, in the order of one of them, without the first `offset`."""
+        """Return the rows of a place that have times, in the order of one of them, without the first `offset`.
+
+        Those whose time is before `since` are left out, but counted in the total.
+        """
+
+    def watched(self, place: str) -> AbstractContextManager[Wait]:
+        """Lend a function that waits until rows with times may have come to a place since it was called last."""
 
     async def write(self, writes: Sequence[Write]) -> bool:
         """Make all changes, or none if the condition of one is false; return whether they were made.

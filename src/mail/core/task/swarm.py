@@ -29,10 +29,12 @@ from mail.core.task.approvals import MOST_REVIEWERS_IN_ALL, Approval
 from mail.core.task.callbacks import LONGEST_WAIT, CallResult, Later, Polled
 from mail.core.task.context import Context
 from mail.core.task.failing_calls import FAILING_CALL_LIMIT
-from mail.core.task.guards import MAX_GUARDS, Guard, Guards, judges
+from mail.core.task.guards import MAX_GUARDS, Guard, Guards
 from mail.core.task.mailboxes import agent_of, copies_of
+from mail.core.task.members import MEMBER_DAYS
 from mail.core.task.permits import ModelLimits
 from mail.core.task.skills import Skill, Skills
+from mail.core.task.task import DRAFT_MARK
 from mail.errors import AgentUnavailable, BadRequest, ConfigurationError
 
 History = list[dict[str, Any]]
@@ -99,6 +101,16 @@ class ToolingFunction(Protocol):
 
     def offered_tools(self) -> list[dict[str, Any]]:
         """Return the tools that its model gets in the turn that is running."""
+
+
+@runtime_checkable
+class DraftableFunction(Protocol):
+    """An agent function of which there can be drafts."""
+
+    def redraft(
+        self, *, llm: str | None, system: str | None, options: Mapping[str, Any], tools: list[dict[str, Any]]
+    ) -> "AgentFunction":
+        """Return a copy with these tools and what else is given. Raises ConfigurationError for an unknown option."""
 
 
 @value
@@ -317,6 +329,8 @@ class AgentCore:
             history.
         guards: judge what it says and does, after those of the swarm (`SwarmCore.guards_of`).
         skills: what it may read, besides their names and descriptions in its prompt.
+        discovers: whether it may look for other swarms, which happens outside of the task.
+        runs_calls: whether the engine runs any of its calls, as those of actions.
     """
 
     function: AgentFunction
@@ -339,6 +353,13 @@ class AgentCore:
     copies: int = 0
     guards: Guards = ()
     skills: Skills = ()
+    discovers: bool = field(init=False, repr=False, compare=False)
+    runs_calls: bool = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.discovers = self.enable_interswarm and self.can_complete_tasks  # type: ignore[misc]  # while it is made
+        reads_more = self.context is not None
+        self.runs_calls = bool(self.actions or self.tool_source or reads_more or self.discovers)  # type: ignore[misc]
 
     @property
     def model(self) -> str | None:
@@ -369,11 +390,11 @@ class AgentCore:
             raise _useless(step)
         output = await step
         match output:
-            case (str() | None as text, list() | tuple() as calls):
+            case (str() | None as text, [*calls]):
                 for call in calls:
                     if not isinstance(call, AgentToolCall):
                         raise _useless(output)
-                return text, [*calls]
+                return text, calls
         raise _useless(output)
 
 
@@ -388,6 +409,8 @@ class SwarmCore:
         is_loaded: whether an admin has loaded that entry over HTTP.
         finishes: whether tasks finish their runs on the version that they began with, when this one replaces it.
         kept_as: its digest, if it is an earlier version that was read or built again.
+        draft: what a draft has changed in it, as JSON (`mail.core.task.swarm_drafts.Revision`); None if nobody tries it
+            as a draft. Its tasks stay on it.
         breakpoint_tools: tools whose call pauses the task until the user returns the result.
         task_message_limit: steps a task may take before its supervisor must finish it.
         failing_call_limit: how often the same call of an action may fail with the same error before its agent's turn
@@ -397,6 +420,8 @@ class SwarmCore:
         output_schema: the JSON Schema of answers to which nobody has given another.
         output_check: checks answers that fit this schema; raises ToolCallFault.
         guards: judge what all agents say and do.
+        members: where people and agents outside are reached, by the names under which agents write to them.
+        member_days: days after which a request to one of them expires.
         copies: the mailboxes of the copies of each agent that has some.
 
     Raises ConfigurationError if its members contradict each other.
@@ -422,7 +447,10 @@ class SwarmCore:
     is_loaded: bool = False
     finishes: bool = False
     kept_as: str = ""
+    draft: Mapping[str, Any] | None = None
     guards: Guards = ()
+    members: Mapping[str, str] = field(default_factory=dict)
+    member_days: float = MEMBER_DAYS
     copies: Mapping[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -455,6 +483,8 @@ class SwarmCore:
             raise ConfigurationError(
                 f"swarm {self.name!r}: its actions may name {MOST_REVIEWERS_IN_ALL} different reviewers in all"
             )
+        for name in self.members:
+            self._check_member(name)
         for name, agent in self.agents.items():
             self._check_agent(name, agent)
         self.copies = {  # type: ignore[misc]  # while it is made
@@ -469,7 +499,7 @@ class SwarmCore:
     @cached_property
     def digest(self) -> str:
         """The digest of its specification, by which tasks name this version of the swarm."""
-        return self.kept_as or digest_of(self.specify())
+        return self.kept_as or digest_of(self.specify(), is_draft=self.draft is not None)
 
     def specify(self) -> str:
         """Return its specification as JSON that is the same in every process: what its tasks are run by, but no code.
@@ -478,6 +508,8 @@ class SwarmCore:
         """
         specification = {
             **_settings(self, *_NOT_SPECIFIED),
+            **({"members": dict(self.members), "member_days": self.member_days} if self.members else {}),
+            **({} if self.draft is None else {"draft": self.draft}),
             "actions": {name: action.specify() for name, action in self.actions.items()},
             "agents": {name: agent.specify(self.actions) for name, agent in self.agents.items()},
         }
@@ -547,6 +579,13 @@ class SwarmCore:
         action = self.actions.get(tool) if tool in agent.actions else None
         return action if action is not None and action.form is not None else None
 
+    def _check_member(self, name: str) -> None:
+        if name in (EVERYONE, "user") or not name or not {*"@#~!:"}.isdisjoint(name) or name in self.agents:
+            raise ConfigurationError(
+                f"swarm {self.name!r}: member {name!r}: its name is neither 'all' nor 'user' nor an agent's, and "
+                "contains none of '@', '#', '~', '!' and ':'"
+            )
+
     def _check_agent(self, name: str, agent: AgentCore) -> None:
         where = f"swarm {self.name!r}, agent {name!r}"
         if name == EVERYONE or not name or not {"@", "#", "~"}.isdisjoint(name) or name.startswith("!"):
@@ -562,9 +601,10 @@ class SwarmCore:
             raise ConfigurationError(f"{where}: copies must be a number from 0 to {MAX_COPIES}")
         for target in agent.comm_targets:
             local, _, swarm = target.partition("@")
-            if swarm in ("", self.name) and local not in self.agents:
+            if swarm in ("", self.name) and local not in self.agents and target not in self.members:
                 raise ConfigurationError(
-                    f"{where}: comm_target {target!r} is not an agent{did_you_mean(local, self.agents)}"
+                    f"{where}: comm_target {target!r} is not an agent"
+                    f"{' or a member' if self.members else ''}{did_you_mean(local, [*self.agents, *self.members])}"
                 )
         for action in agent.actions:
             if action not in self.actions:
@@ -586,22 +626,16 @@ class SwarmCore:
             raise ConfigurationError(
                 f"{where}: there may be {MAX_GUARDS} guards, with different names; these are {', '.join(names)}"
             )
-        later = [name for name in agent.actions if self.actions[name].finish_within is not None]
-        if later and judges(guards, frozenset({"result"})):
-            raise ConfigurationError(
-                f"{where}: guards can't judge results that come later; take the action {later[0]!r} from this agent, "
-                "or the guards on results"
-            )
 
 
-def digest_of(specification: str) -> str:
+def digest_of(specification: str, *, is_draft: bool = False) -> str:
     """Return the digest by which a specification is kept, and by which tasks refer to it."""
-    return sha256(specification.encode()).hexdigest()[:12]
+    return DRAFT_MARK * is_draft + sha256(specification.encode()).hexdigest()[:12]
 
 
 _NOT_SPECIFIED = (
     *("agents", "actions", "model_limits", "description", "keywords", "public", "protocol", "output_check"),
-    *("finishes", "kept_as"),
+    *("finishes", "kept_as", "draft", "members", "member_days"),
 )
 """What the specification of a swarm leaves out, as no task is run by it, or has apart."""
 

@@ -134,6 +134,10 @@ class Cancellation:
     seq: int
 
 
+DRAFT_MARK = "~"
+"""Begins the digest of a version of a swarm that is a draft."""
+
+
 @value(kw_only=True, slots=False)
 class Generation:
     """One run of a task, from its start or a resume to its next answer; a new one starts from these defaults.
@@ -184,6 +188,11 @@ class Generation:
     pins: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
+    def tries_draft(self) -> bool:
+        """Whether the task runs on a draft of its swarm."""
+        return bool(self.versions) and self.versions[0].startswith(DRAFT_MARK)
+
+    @property
     def run_began(self) -> int | None:
         """The seq before the first event of the run; None if that is not known, as of tasks of earlier versions."""
         return None if self.began < 0 or (self.began == 0 and self.run > 1) else self.began
@@ -199,9 +208,14 @@ class Generation:
         return None if self.breakpoint is None else self.breakpoint.question or None
 
     def after_turn(
-        self, *, is_step: bool, faults: dict[str, int], failing_calls: tuple[FailingCall, ...]
+        self,
+        version: str,
+        *,
+        is_step: bool,
+        faults: Mapping[str, int],
+        failing_calls: tuple[FailingCall, ...],
     ) -> "Generation":
-        """Return the generation after one more turn, which may be a step."""
+        """Return the generation after one more turn on a version of the swarm, which may be a step."""
         facts = {
             **vars(self),
             "steps": self.steps + is_step,
@@ -209,13 +223,15 @@ class Generation:
             "faults": faults,
             "failing_calls": failing_calls,
         }
+        if self.versions and self.versions[-1] != version:
+            facts["versions"] = self.versions_with(version)
         return state_of(Generation, facts)
 
-    def on(self, version: str) -> "Generation":
-        """Return the generation after a turn on a version of the swarm."""
+    def versions_with(self, version: str) -> tuple[str, ...]:
+        """Return its versions after a turn on a version of the swarm."""
         if not self.versions or self.versions[-1] == version:
-            return self
-        return replace(self, versions=tuple(dict.fromkeys((self.versions[0], version))))
+            return self.versions
+        return tuple(dict.fromkeys((self.versions[0], version)))
 
     def next(
         self,
@@ -389,7 +405,7 @@ class Task:
     @property
     def has_outbound_mail(self) -> bool:
         """Whether mail waits for another swarm or a webhook, or a call to be seen to: of a stopped task, too."""
-        if any_goes_out(self.pending) or self.waits.see_at is not None:
+        if any_goes_out(self.pending) or self.waits.cancel_at is not None or self.waits.poll_at is not None:
             return True
         if self.peers and any(map(self.poll_at, self.peers)):
             return True
@@ -398,14 +414,15 @@ class Task:
     @property
     def is_asleep(self) -> bool:
         """Whether it runs, and nothing happens in it before an open call ends, or a timer or its schedule is due."""
-        if self.waits.due is None and self.schedule is None:
-            return False
-        return self.status is TaskStatus.RUNNING and self.pending.keys() <= {*self.queued}
+        return self.listed_as == ASLEEP
 
     @property
     def listed_as(self) -> str:
         """The status by which stores look for it: one that is asleep is not among those that run."""
-        return ASLEEP if self.is_asleep else self.status
+        if self.waits.due is None and self.schedule is None:
+            return self.status
+        is_asleep = self.status is TaskStatus.RUNNING and self.pending.keys() <= {*self.queued}
+        return ASLEEP if is_asleep else self.status
 
     def lets_open(self, mailbox: str) -> bool:
         """Return whether turns of a mailbox may begin: an agent's while the task runs, any other always."""

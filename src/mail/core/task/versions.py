@@ -44,7 +44,8 @@ def read_specification(text: str) -> SwarmCore:
     found = json.loads(text)
     actions = {name: _action(settings) for name, settings in found.pop("actions").items()}
     agents = {name: _agent(settings) for name, settings in found.pop("agents").items()}
-    return SwarmCore(agents=agents, actions=actions, kept_as=digest_of(text), **_known(SwarmCore, found))
+    kept_as = digest_of(text, is_draft=found.get("draft") is not None)
+    return SwarmCore(agents=agents, actions=actions, kept_as=kept_as, **_known(SwarmCore, found))
 
 
 def _agent(settings: dict[str, Any]) -> AgentCore:

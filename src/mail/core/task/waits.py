@@ -31,7 +31,8 @@ class Waits:
         warned: whether a supervisor knows that completing the task cancels them.
         cancel_at: when to see to what the end of the task has cancelled (`mail.core.engine.cancelled_calls`), in
             seconds since the epoch; None if that is done.
-        poll_at: when the first call is to be asked about whose result a server has; None if there is none.
+        poll_at: when the first call is to be asked about whose result a server has, and 0 if guards have a result to
+            judge; None if there is neither.
     """
 
     calls: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -44,12 +45,16 @@ class Waits:
     cancel_at: float | None = None
     poll_at: float | None = None
 
+    def __deepcopy__(self, _memo: object) -> "Waits":
+        """Return itself: pydantic would copy the default for every task that it reads, a fifth of that time."""
+        return self
+
     @property
     def see_at(self) -> float | None:
         """When calls are to be cancelled or asked about, in seconds since the epoch; None for never."""
-        if self.cancel_at is None or self.poll_at is None:
-            return self.poll_at if self.cancel_at is None else self.cancel_at
-        return min(self.cancel_at, self.poll_at)
+        if self.poll_at is None:
+            return self.cancel_at
+        return self.poll_at if self.cancel_at is None else min(self.cancel_at, self.poll_at)
 
     @property
     def open_calls(self) -> int:

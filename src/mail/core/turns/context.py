@@ -82,11 +82,54 @@ class TokensOfCallers(Protocol):
 async def token_of_caller() -> str:
     """Return the token of the caller whose turn runs. Raises Unauthenticated if there is none that is valid."""
     turn = TURN.get()
-    if turn.caller_tokens is None:
+    tokens = turn.services.caller_tokens
+    if tokens is None:
         raise Unauthenticated(
             "this server keeps no tokens of callers: its operator has to set MAIL_SEALING_KEY"
         )
-    return await turn.caller_tokens.token(turn.caller)
+    return await tokens.token(turn.caller)
+
+
+@value
+class Services:
+    """What a process lends to each of its turns.
+
+    Attributes:
+        tracer: traces the calls of models; None if nothing is traced.
+        permits: keep the limits of models; None if nobody does.
+        caller_tokens: the tokens of callers; None if none are kept.
+    """
+
+    tracer: CallTracer | None = None
+    permits: PermitSource | None = None
+    caller_tokens: TokensOfCallers | None = None
+
+
+NO_SERVICES = Services()
+
+
+@value(kw_only=True)
+class CurrentCall:
+    """The call of an action that runs.
+
+    Attributes:
+        id: the id of its tool call, as its model has chosen it.
+        place: its place among the calls of the turn (`Checkpoint.place`); empty if no action runs.
+        key: its idempotency key, if it was called in an earlier turn; else that follows from its place.
+        callback: where its result goes if it finishes later.
+        deps: the dependencies of the swarm.
+        time_limit: that of the attempt at it.
+    """
+
+    id: str = ""
+    place: str = ""
+    key: str = ""
+    callback: CallbackAddress = NO_CALLBACK
+    deps: Any = None
+    time_limit: TimeLimit | None = None
+
+
+NO_CALL = CurrentCall()
 
 
 @value(kw_only=True)
@@ -103,23 +146,16 @@ class TurnContext:
         meter: adds up the costs of models; None outside of turns.
         switch: the model that the agent's calls go to in this task, in place of its first one; None for that.
         activity: notes the calls of models and actions; None outside of turns.
-        tracer: traces the calls of models; None if nothing is traced.
+        services: what the process lends to each of its turns.
         traceparent: the trace of the task; empty without one.
-        call_id: the id of the tool call that runs the current action, as its model has chosen it.
-        call_place: the place of that call among the turn's (`Checkpoint.place`).
-        call_key: its idempotency key, if it was called in an earlier turn; else that follows from its place.
-        callback: where its result goes if it finishes later.
-        deps: the dependencies of the swarm whose action runs.
-        time_limit: that of the attempt at the current action.
+        call: the call of an action that runs.
         may_cut: whether a call that the model refuses as too long is repeated with a shorter context. If not, only a
             model with a larger window helps.
         is_private: whether nobody sees what models write, as it is not what the agent says, or not yet.
         is_judged: whether no trace has what models read and write, as guards judge it.
         may_park: whether the turn can wait outside of the process, by raising RetryLater.
         parked: the park that it comes from, if it has been parked.
-        permits: keep the limits of models; None if nobody does.
         files: the files of the task; None where none are stored.
-        caller_tokens: the tokens of callers; None if none are kept.
     """
 
     agent: str = ""
@@ -131,23 +167,16 @@ class TurnContext:
     provided: ProvidedTools = NOTHING_PROVIDED
     meter: UsageMeter | None = None
     activity: TurnActivity | None = None
-    tracer: CallTracer | None = None
+    services: Services = NO_SERVICES
     traceparent: str = ""
     switch: Switch | None = None
-    call_id: str = ""
-    call_place: str = ""
-    call_key: str = ""
-    callback: CallbackAddress = NO_CALLBACK
-    deps: Any = None
-    time_limit: TimeLimit | None = None
+    call: CurrentCall = NO_CALL
     may_cut: bool = False
     is_private: bool = False
     is_judged: bool = False
     may_park: bool = False
     parked: Park | None = None
-    permits: PermitSource | None = None
     files: FilesOfTurn | None = None
-    caller_tokens: TokensOfCallers | None = None
 
 
 NO_TURN = TurnContext()
@@ -190,19 +219,19 @@ def current_context() -> ActionContext[Any]:
     """Return the context of the action that runs."""
     turn = TURN.get()
     return ActionContext(
-        deps=turn.deps,
+        deps=turn.call.deps,
         task_id=CURRENT_TASK.get(),
         agent=agent_of(turn.agent),
         caller=turn.caller,
-        call_id=turn.call_id,
+        call_id=turn.call.id,
         idempotency_key=idempotency_key(),
-        callback=turn.callback,
+        callback=turn.call.callback,
     )
 
 
 def begin_call(call_id: str, place: str, callback: CallbackAddress = NO_CALLBACK) -> None:
     """Note the tool call whose action runs from here, its place among those of the turn, and its callback."""
-    TURN.set(replace(TURN.get(), call_id=call_id, call_place=place, callback=callback))
+    TURN.set(replace(TURN.get(), call=CurrentCall(id=call_id, place=place, callback=callback)))
 
 
 def idempotency_key() -> str:
@@ -212,8 +241,8 @@ def idempotency_key() -> str:
     with the same id in another turn, task or fork, and a repetition of the call after a crash has the same. Pass it
     to the systems that the action changes, so that a repeated call changes nothing.
     """
-    turn = TURN.get()
-    return turn.call_key or (key_of_call(turn.call_id, turn.call_place) if turn.call_place else "")
+    call = TURN.get().call
+    return call.key or (key_of_call(call.id, call.place) if call.place else "")
 
 
 def key_of_call(call_id: str, place: str) -> str:
@@ -227,7 +256,8 @@ def key_of_call(call_id: str, place: str) -> str:
 @contextmanager
 def lend_time_limit(limit: TimeLimit) -> Iterator[None]:
     """Lend the time limit of an attempt at an action to the code that runs it."""
-    token = TURN.set(replace(TURN.get(), time_limit=limit))
+    turn = TURN.get()
+    token = TURN.set(replace(turn, call=replace(turn.call, time_limit=limit)))
     try:
         yield
     finally:
@@ -236,7 +266,8 @@ def lend_time_limit(limit: TimeLimit) -> Iterator[None]:
 
 def lend_deps(deps: Any) -> None:
     """Lend the dependencies of a swarm to the action that runs from here."""
-    TURN.set(replace(TURN.get(), deps=deps))
+    turn = TURN.get()
+    TURN.set(replace(turn, call=replace(turn.call, deps=deps)))
 
 
 def report_usage(usage: Usage, model: str = "") -> None:
@@ -253,7 +284,7 @@ def model_call(model: str) -> ModelCall:
         turn.activity,
         model,
         turn.meter,
-        turn.tracer,
+        turn.services.tracer,
         is_private=turn.is_private,
         is_judged=turn.is_judged,
     )

@@ -94,7 +94,11 @@ class Drawing:
         message = None
         if parts:
             message = _agent_message(f"{run_id.task_id}.{run.number}.{run.status}", run_id, parts)
-        return A2AStatus(state=STATES[status], message=message, timestamp=_timestamp(run.since))
+        state = STATES[status]
+        asked = [each for each in progress.items if isinstance(each, items.Question) and each.is_open]
+        if status is TaskStatus.PAUSED and asked and all(each.reviewers for each in asked):
+            state = TaskState.TASK_STATE_AUTH_REQUIRED  # by others than the client
+        return A2AStatus(state=state, message=message, timestamp=_timestamp(run.since))
 
     async def _message(self, item: items.Message | items.Told | items.Question, run_id: RunId) -> Message:
         if isinstance(item, items.Question):
@@ -143,14 +147,16 @@ def _status_parts(shown: Iterable[Item], status: TaskStatus) -> Iterator[Part]:
 
 
 def _question_parts(question: items.Question) -> Iterator[Part]:
-    """Yield the words of a question, and the call that waits."""
+    """Yield the words of a question, and the call that waits: for a decision of the client, or of `reviewers`."""
     yield _text(question.asked.text if question.asked else question.words)
-    call = {
+    call: dict[str, Any] = {
         "call_id": question.call_id,
         "name": question.name,
         "arguments": question.arguments,
-        "needs_approval": question.needs_approval,
+        "needs_approval": question.needs_approval and not question.reviewers,
     }
+    if question.reviewers:
+        call["reviewers"] = list(question.reviewers)
     yield Part(data=ParseDict(call, Value()), media_type=JSON_TYPE)
 
 

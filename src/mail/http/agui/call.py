@@ -17,7 +17,7 @@ from mail.core.engine.watch import Submitted
 from mail.core.protocol.error_text import explain
 from mail.core.task.live import LiveEvent
 from mail.core.task.task import Task, TaskKey, TaskStatus
-from mail.errors import BadRequest, MAILError
+from mail.errors import BadRequest, MAILError, QuestionOpen
 from mail.http.account import PIECE_FACTOR, READ_BYTES
 from mail.http.agui.input import (
     client_tools_of,
@@ -100,7 +100,10 @@ class Call(Runs):
         new, answers = unread(given, task), None
         if task is not None and task.status is TaskStatus.PAUSED and task.generation.waiting_calls:
             asked = (await self.read(task)).items
-            questions = [each for each in asked if isinstance(each, Question) and each.is_open]
+            waiting = [each for each in asked if isinstance(each, Question) and each.is_open]
+            questions = [each for each in waiting if not each.reviewers]
+            if waiting and not questions and (new or given.resume):
+                raise QuestionOpen(waiting[0].words)
             tools = task.generation.client_tools
             answers = read_answers(given, questions, tools, has_text=bool(new))
         if not new and answers is None and task is not None:
@@ -171,7 +174,7 @@ class Call(Runs):
         """Let a run be written; yield whenever there may be something to send."""
         yield
         is_typed = task.generation.output_schema is not None
-        progress, has_begun = Progress(task.task_id), False  # with its earlier runs
+        progress, has_begun = Progress(task.task_id, present=task.generation), False  # with its earlier runs
         if submitted is not None:
             progress = self.progress(task, of=submitted.seq)
         following = self.follow_live(self._key, progress, upto=task.seq, deltas=not is_typed)

@@ -167,8 +167,10 @@ class Writer:
                 self._emit(ag.RunFinishedEvent(**ids, outcome=ag.RunFinishedCancelledOutcome()))
             case _:
                 asked = [each for each in told if isinstance(each, items.Question) and each.is_open]
-                interrupts = [self._interrupt(each) for each in asked if each.name not in self._lent]
-                success = ag.RunFinishedSuccessOutcome(pending_tool_call_ids=self._pending or None)
+                own = [each for each in asked if each.name not in self._lent and not each.reviewers]
+                interrupts = list(map(self._interrupt, own))
+                pending = [*self._pending, *(call_id_of(each) for each in asked if each.reviewers)]
+                success = ag.RunFinishedSuccessOutcome(pending_tool_call_ids=pending or None)
                 outcome = ag.RunFinishedInterruptOutcome(interrupts=interrupts) if interrupts else success
                 result = _last_value(told) if is_typed and not asked else None
                 self._emit(ag.RunFinishedEvent(**ids, outcome=outcome, result=result))
@@ -260,6 +262,8 @@ class Writer:
             self._remark(question)
             self._call(call_id, own_name(question.name), question.arguments, question.agent)
             (self._pending if is_lent else self._turns.raised).append(call_id)
+            if question.is_open and question.reviewers:
+                self._say(f"{question.id}-waits", question.words)
         self._questions.add(question.call_id)
         answers = self._is_restating or not is_lent  # the application has what its own tools returned
         if answers and call_id not in self._answered and (text := _result_of(question)) is not None:

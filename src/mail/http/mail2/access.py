@@ -28,11 +28,11 @@ PUBLIC_BODY_BYTES = 16 * 1024
 """The size limit of bodies that anyone may send."""
 
 
-def host_of(request: Request) -> MailHost:
+async def host_of(request: Request) -> MailHost:
     """Return the host that a request is for."""
     service = service_of(request)
     assert service.mail_host is not None
-    return service.mail_host()
+    return await service.mail_host(request)
 
 
 class _OwnAccount(SecurityBase):
@@ -93,12 +93,18 @@ def make_routers() -> tuple[APIRouter, APIRouter, APIRouter, APIRouter]:
     return APIRouter(prefix="/v2", route_class=_Route), account, admin, daemon
 
 
-async def _admit(request: Request, kinds: tuple[AccountKind, ...]) -> None:
-    """Find the account of a request, by the token of a login or an API key. Raises Unauthenticated, RateLimited."""
-    accounts = host_of(request).accounts
+async def find_account(request: Request) -> Account:
+    """Return the account of a request, by the token of a login or an API key. Raises Unauthenticated."""
+    accounts = (await host_of(request)).accounts
     account = await accounts.authenticate(find_bearer(request.headers))
     if account is None:
         (account,) = await accounts.ensure(await identify(request))
+    return account
+
+
+async def _admit(request: Request, kinds: tuple[AccountKind, ...]) -> None:
+    """Let a request in that an account of these kinds makes. Raises Unauthenticated and RateLimited."""
+    account = await find_account(request)
     caller = (
         Caller(account.kind, account.name)  # type: ignore[arg-type]
         if account.kind in PEOPLE

@@ -1,14 +1,16 @@
 """The server itself, logins, and the management of accounts."""
 
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
-from fastapi import Request
+from fastapi import Path, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, StringConstraints
 
 from mail.auth.keys import find_bearer
-from mail.errors import BadRequest, Unauthenticated
+from mail.errors import BadRequest, Conflict, Unauthenticated
 from mail.http.bodies import JSON
 from mail.http.mail2.access import Host, Own, make_routers
 from mail.http.service import address_of, service_of
@@ -155,78 +157,56 @@ async def post_password(request: Request, host: Host, account: Own, body: NewPas
     return JSON({"status": "success"})
 
 
-@admin.get("/admin/users", tags=["accounts"])
-async def get_users(host: Host) -> JSON:
-    """Return the ids of all users."""
-    return JSON({"users": [each.name for each in await host.accounts.all("user")], "metadata": {}})
+def _manage(
+    kind: AccountKind,
+    names: str,
+    parameter: str,
+    new: type[BaseModel],
+    listed: Callable[[Account], str],
+    word: str,
+) -> None:
+    """Add the routes by which admins manage accounts of a kind, which a `word` describes; `listed` names one."""
+    Named = Annotated[str, Path(alias=parameter)]  # noqa: N806  # a type
+
+    async def list_all(host: Host) -> JSON:
+        return JSON({f"{kind}s": [listed(each) for each in await host.accounts.all(kind)], "metadata": {}})
+
+    async def create(host: Host, body: new) -> JSON:  # type: ignore[valid-type]
+        name, *swarm, password = body.model_dump().values()  # type: ignore[attr-defined]
+        if (key := Address(kind, name, "".join(swarm)).key) in host.agents.names():
+            raise Conflict(f"{key} is an agent of the swarm that runs on this server")
+        return _account(host, kind, await host.accounts.create(kind, name, "".join(swarm), password))
+
+    async def get(host: Host, name: Named) -> JSON:
+        return _account(host, kind, await host.accounts.get(_named(host, kind, name)))
+
+    async def delete(host: Host, name: Named) -> JSON:
+        account = await host.accounts.delete(_named(host, kind, name))
+        await host.begin(account.box)
+        return _account(host, kind, account)
+
+    every, one = f"/admin/{kind}s", f"/admin/{kind}s/{{{parameter}}}"
+    for path, method, name, endpoint, description in (
+        (every, "GET", f"get_{kind}s", list_all, f"Return the {names}."),
+        (every, "POST", f"post_{kind}s", create, f"Make {word}."),
+        (one, "GET", f"get_{kind}", get, f"Return {word}."),
+        (one, "DELETE", f"delete_{kind}", delete, f"Delete {word}, with sessions and boxes."),
+    ):
+        admin.add_api_route(
+            path, endpoint, methods=[method], name=name, description=description, tags=["accounts"]
+        )
 
 
-@admin.post("/admin/users", tags=["accounts"])
-async def post_users(host: Host, body: NewUser) -> JSON:
-    """Make a user."""
-    return _account(host, "user", await host.accounts.create("user", body.user_id, "", body.user_password))
-
-
-@admin.get("/admin/users/{user_id}", tags=["accounts"])
-async def get_user(host: Host, user_id: str) -> JSON:
-    """Return a user."""
-    return _account(host, "user", await host.accounts.get(_named(host, "user", user_id)))
-
-
-@admin.delete("/admin/users/{user_id}", tags=["accounts"])
-async def delete_user(host: Host, user_id: str) -> JSON:
-    """Delete a user, with sessions and boxes."""
-    return await _delete(host, "user", user_id)
-
-
-@admin.get("/admin/daemons", tags=["accounts"])
-async def get_daemons(host: Host) -> JSON:
-    """Return the names of all daemons."""
-    return JSON({"daemons": [each.name for each in await host.accounts.all("daemon")], "metadata": {}})
-
-
-@admin.post("/admin/daemons", tags=["accounts"])
-async def post_daemons(host: Host, body: NewDaemon) -> JSON:
-    """Make a daemon."""
-    made = await host.accounts.create("daemon", body.worker_name, "", body.daemon_password)
-    return _account(host, "daemon", made)
-
-
-@admin.get("/admin/daemons/{worker_name}", tags=["accounts"])
-async def get_daemon(host: Host, worker_name: str) -> JSON:
-    """Return a daemon."""
-    return _account(host, "daemon", await host.accounts.get(_named(host, "daemon", worker_name)))
-
-
-@admin.delete("/admin/daemons/{worker_name}", tags=["accounts"])
-async def delete_daemon(host: Host, worker_name: str) -> JSON:
-    """Delete a daemon, with sessions and boxes."""
-    return await _delete(host, "daemon", worker_name)
-
-
-@admin.get("/admin/agents", tags=["accounts"])
-async def get_agents(host: Host) -> JSON:
-    """Return the local addresses of all agents that run elsewhere."""
-    return JSON({"agents": [each.key for each in await host.accounts.all("agent")], "metadata": {}})
-
-
-@admin.post("/admin/agents", tags=["accounts"])
-async def post_agents(host: Host, body: NewAgent) -> JSON:
-    """Make an agent."""
-    made = await host.accounts.create("agent", body.agent_name, body.swarm_name, body.agent_password)
-    return _account(host, "agent", made)
-
-
-@admin.get("/admin/agents/{address}", tags=["accounts"])
-async def get_agent(host: Host, address: str) -> JSON:
-    """Return an agent by its local address, or its full one."""
-    return _account(host, "agent", await host.accounts.get(local_key(host, "agent", address)))
-
-
-@admin.delete("/admin/agents/{address}", tags=["accounts"])
-async def delete_agent(host: Host, address: str) -> JSON:
-    """Delete an agent, with sessions and boxes."""
-    return await _delete(host, "agent", address)
+_manage("user", "ids of all users", "user_id", NewUser, attrgetter("name"), "a user")
+_manage("daemon", "names of all daemons", "worker_name", NewDaemon, attrgetter("name"), "a daemon")
+_manage(
+    "agent",
+    "local addresses of all agents that run elsewhere",
+    "address",
+    NewAgent,
+    attrgetter("key"),
+    "an agent by its local address, or its full one",
+)
 
 
 def local_key(host: MailHost, kind: Kind, text: str) -> str:
@@ -252,12 +232,6 @@ def _named(host: MailHost, kind: AccountKind, text: str) -> str:
         return Address.parse_local(f"{kind}:{text}").key
     except ValueError as error:
         raise BadRequest(str(error)) from None
-
-
-async def _delete(host: MailHost, kind: AccountKind, text: str) -> JSON:
-    account = await host.accounts.delete(_named(host, kind, text))
-    await host.begin(account.box)
-    return _account(host, kind, account)
 
 
 def _account(host: MailHost, kind: AccountKind, account: Account) -> JSON:

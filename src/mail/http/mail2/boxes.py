@@ -1,14 +1,21 @@
 """Boxes: reading, writing and sending mail."""
 
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 
-from fastapi import Header, Query
+from fastapi import Header, Query, Request
+from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from mail.errors import BadRequest
+from mail.errors import BadRequest, Unauthenticated
 from mail.http.bodies import JSON
-from mail.http.mail2.access import Host, Own, make_routers
+from mail.http.mail2.access import Host, Own, find_account, make_routers
+from mail.http.service import service_of
+from mail.http.sse import HEADERS, NEVER_PING, SHUTDOWN_GRACE, encode, while_stored
 from mail.mail2.addresses import AddressText
+from mail.mail2.arrivals import Reader
 from mail.mail2.boxes import Query as BoxQuery
 from mail.mail2.host import MailHost
 from mail.mail2.records import MAX_RECIPIENTS, Account, Body, BoxName, MessageId, Subject, Tags
@@ -76,6 +83,53 @@ def _entry(entry: dict[str, Any]) -> JSON:
 async def get_inbox(host: Host, account: Own, part: Part) -> JSON:
     """Return a part of the inbox."""
     return await _page(host, account, "inbox", part)
+
+
+@own.get(
+    "/inbox/stream",
+    tags=["inbox"],
+    response_class=Response,
+    responses={200: {"description": "Server-Sent Events.", "content": {"text/event-stream": {}}}},
+)
+async def stream_inbox(
+    request: Request,
+    host: Host,
+    account: Own,
+    last_event_id: Annotated[str | None, Header(max_length=2_000)] = None,
+) -> Response:
+    """Stream what comes to the inbox, from now on or after an event.
+
+    The first event is `ready`, then there is a `message` for each, with its summary. The id of each is for
+    `Last-Event-ID`. A `ping` comes when nothing else does. The stream ends with the token.
+    """
+    from sse_starlette import EventSourceResponse
+
+    reader, holding = await host.follow(account, last_event_id), service_of(request).holding(request)
+    holding.open_stream()
+    return EventSourceResponse(
+        while_stored(holding, _arrivals(request, reader)),
+        headers=HEADERS,
+        ping=NEVER_PING,
+        shutdown_grace_period=SHUTDOWN_GRACE,
+    )
+
+
+async def _arrivals(request: Request, reader: Reader) -> AsyncGenerator[bytes]:
+    service = service_of(request)
+    limits = [each for each in (service.stream_seconds, service.wait_limit(request)) if each is not None]
+    end = asyncio.get_running_loop().time() + min(limits) if limits else None
+    with reader.watched() as wait, suppress(TimeoutError, Unauthenticated):
+        yield encode("ready", {}, str(reader.cursor))
+        while True:
+            async with service.stopping.cuts_short(), asyncio.timeout_at(end):
+                found = await reader.next()
+                if not found:
+                    await wait(service.heartbeat)
+                    await find_account(request)
+                    found = await reader.next()
+            frames = [encode("message", entry, str(cursor)) for entry, cursor in found]
+            now = service.runtime.clock.now().isoformat()
+            yield b"".join(frames) or encode("ping", {"timestamp": now})
 
 
 @own.get("/inbox/{message_id}", tags=["inbox"])

@@ -44,7 +44,8 @@ async def export_task(
     """Return all that is stored of one of the caller's tasks, as lines of JSON.
 
     Each line has a `type`: the `task`, as `GET /task?fields=summary` shows it, its `event`s, waiting `mail`, portions
-    of the agents' `history`, the `text`s to which these refer, and `file`s.
+    of the agents' `history`, the `text`s to which these refer, and `file`s. If its first events have been deleted by
+    their age, a line `deleted` says so, with the number of the last one.
     """
     service = service_of(request)
     task = await load_task(service, caller, task_id)
@@ -66,8 +67,12 @@ async def _pieces(lines: AsyncGenerator[Line]) -> AsyncGenerator[bytes]:
 async def _lines(service: Service, task: Task, pacer: Paced, *, embeds: bool) -> AsyncGenerator[Line]:
     store, files = service.runtime.store, service.runtime.caller_files
     yield "task", task_summary(task)
+    last = 0
     async for event in read_timeline(store, task.key, pacer, upto=task.seq):
         await pacer.pause(event_size(event))
+        if last == 0 < event.seq - 1:
+            yield "deleted", {"events": event.seq - 1}
+        last = event.seq
         yield "event", event_entry(event, task.task_id)
     async for entry in read_mail(store, task, pacer):
         await pacer.pause(entry.size)

@@ -40,6 +40,11 @@ class PostFork(Given):
         "approval of each call; or `refuse`, which the agent reads as the call's result. The default is that of the "
         "original task, `run` for one that is not a fork. It holds as long as the fork exists, and for its forks.",
     )
+    draft: str | None = Field(
+        default=None,
+        exclude_if=is_none,
+        description="The draft of the swarm on which the fork runs, and stays. For admins and its testers.",
+    )
 
 
 class ForkedTask(Answered):
@@ -76,6 +81,11 @@ async def fork_task(request: Request, caller: AdminOrUser, body: Annotated[PostF
     await service.refresh()
     principal = caller.principal(service.runtime.swarm.name)
     ceiling = service.runtime.ceiling(principal)
+    draft = None
+    if body.draft is not None:
+        from mail.http.routes.drafts import draft_to_try
+
+        draft = await draft_to_try(request, caller, body.draft)
     original = await service.runtime.store.load(TaskKey(str(principal), body.task_id))
     if original is not None:
         reading(service, request, original)
@@ -91,6 +101,7 @@ async def fork_task(request: Request, caller: AdminOrUser, body: Annotated[PostF
             at=body.at,
             run=body.run,
             actions=body.actions,
+            draft=draft,
             ceiling=ceiling,
             new_id=new_id,
             hold=hold,

@@ -23,7 +23,7 @@ class _MAIL2:
         app = scope["app"]
         if app.service.mail_host is None:
             raise HTTPException(
-                HTTPStatus.NOT_FOUND, "MAIL 2.0 is served by mail server, not by this function"
+                HTTPStatus.NOT_FOUND, "MAIL 2.0 is off here; the parameter Mail2 of the stack turns it on"
             )
         if not hasattr(app.state, "mail2"):
             app.state.mail2 = asyncio.ensure_future(_build(app.service))

@@ -171,7 +171,7 @@ def _describe(swarm: SwarmCore, *, system_prompts: bool) -> dict[str, object]:
 @router.get("/swarms/dump", summary="Write the swarm to the log", **answers(SwarmDump, 404))
 async def dump_swarm(request: Request, caller: Admin) -> JSON:
     """Log the running swarm, without values that look like secrets, and return it. Only for admins."""
-    served = _served(request)
+    served = served_swarm(request)
     await served.refresh()
     async with audited(request, caller, Act.DUMP_SWARM, served.entry.name):
         swarm = served.dump()
@@ -188,7 +188,7 @@ async def check_swarm(
     does that.
     """
     try:
-        entry, _ = await _served(request).check(body.swarm)
+        entry, _ = await served_swarm(request).check(body.swarm)
     except SwarmInvalid as error:
         found = [{"path": path, "problem": problem} for path, problem in error.problems]
     except ConfigurationError as error:
@@ -208,12 +208,13 @@ async def load_swarm(
     """
     async with audited(request, caller, Act.LOAD_SWARM) as line:
         refuse_session(caller, "mail client, and in it: swarm-load-from-json @FILE")
-        entry = await _served(request).load(body.swarm)
+        entry = await served_swarm(request).load(body.swarm)
         line.on = f"{entry.name} {entry.version}".strip()
     return JSON({"status": "success", "swarm_name": entry.name})
 
 
-def _served(request: Request) -> CurrentSwarm:
+def served_swarm(request: Request) -> CurrentSwarm:
+    """Return the swarm that can be dumped and replaced. Raises SwarmFixed if there is none."""
     served = service_of(request).served
     if served is None:
         raise SwarmFixed

@@ -1,15 +1,17 @@
 """A caller's tasks: list, inspect and watch them."""
 
-from typing import Annotated, Literal
+from datetime import UTC
+from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Header, Query, Request
 from fastapi.responses import Response
 
 from mail.core.protocol.message import TaskId
 from mail.core.task.audit import Act
+from mail.core.task.search import Search, Searched, words_of
 from mail.core.task.task import TaskStatus
 from mail.errors import BadRequest, Forbidden
-from mail.http.access import AdminOrUser, OtherOwner, chosen_instance
+from mail.http.access import AdminOrUser, OtherOwner, chosen_instance, read_time
 from mail.http.account import BODY_FACTOR
 from mail.http.answers import answer
 from mail.http.audit import audited
@@ -53,6 +55,13 @@ class GetTask(Given):
     task_id: TaskId | None = None
 
 
+SEARCHED: dict[str, Any] = {
+    "X-Searched": {
+        "description": "Of a search: `texts`; `some texts` while an index is made; `titles` for titles and ids only.",
+        "schema": {"enum": list(Searched)},
+    }
+}
+
 router = make_router("tasks")
 _body = JSONBody(GetTask, optional=True)
 
@@ -70,7 +79,7 @@ EventId = Annotated[int | None, Query(ge=0, le=MAX_SEQ, description="As `Last-Ev
     summary="List the caller's tasks",
     response_model=AnyTasks,
     responses={
-        200: {"description": "Tasks by task id, newest first.", "headers": PAGE_HEADERS},
+        200: {"description": "Tasks by task id, newest first.", "headers": PAGE_HEADERS | SEARCHED},
         **problems(400, 413),
     },
 )
@@ -81,6 +90,23 @@ async def get_tasks(
     cursor: Annotated[str | None, Query(description="The previous page's next cursor.")] = None,
     status: Annotated[TaskStatus | None, Query(description="Only tasks in this state.")] = None,
     fields: Fields = None,
+    q: Annotated[
+        str | None,
+        Query(
+            max_length=1000,
+            description="Words to search for: plain text, in titles, ids, messages, names of agents and addresses. The "
+            "tasks that have them all come in the order of their last change; an empty text finds every task.",
+        ),
+    ] = None,
+    since: Annotated[
+        str | None, Query(description="Only tasks that have changed at this time or later.")
+    ] = None,
+    until: Annotated[
+        str | None, Query(description="Only tasks that have last changed before this time.")
+    ] = None,
+    min_cost: Annotated[
+        float | None, Query(ge=0, description="Only tasks whose models have cost that many US dollars.")
+    ] = None,
     whose: Annotated[
         str | None,
         Query(
@@ -98,6 +124,8 @@ async def get_tasks(
 ) -> Response:
     """Return a page of the caller's tasks, newest first; without `limit`, the newest thousand.
 
+    With `q`, `since`, `until` or `min_cost`, search the caller's tasks and return those found, the last changed first;
+    `X-Searched` says in what. Titles and ids are searched everywhere, texts not on DynamoDB.
     A page with events ends early if its tasks are large together; its next cursor leads to the rest. Admins can list
     the tasks of others, without what is written in them.
     """
@@ -111,9 +139,20 @@ async def get_tasks(
         instance = None
     if instance != own and fields is None:
         raise BadRequest("other callers' tasks are available only as summaries: add fields=summary")
-    async with audited(request, caller, Act.LIST_TASKS, owner=instance):
-        page = await service.runtime.store.list_tasks(instance, status=status, limit=limit, cursor=cursor)
     query = {"limit": str(limit)} | ({"status": status.value} if status else {})
+    asked = {"q": q, "since": since, "until": until, "min_cost": min_cost}
+    searched = {name: str(value) for name, value in asked.items() if value is not None}
+    if searched and instance != own:
+        raise BadRequest(f"{', '.join(searched)}: only your own tasks are searched; leave out caller and all")
+    if searched:
+        search = Search(
+            words_of(q or ""), status, _utc(since, "since"), _utc(until, "until"), min_cost or 0.0
+        )
+        page = await service.runtime.store.search(own, search, limit=limit, cursor=cursor)
+        query |= searched
+    else:
+        async with audited(request, caller, Act.LIST_TASKS, owner=instance):
+            page = await service.runtime.store.list_tasks(instance, status=status, limit=limit, cursor=cursor)
     query |= {"all": "true"} if every else {"caller": whose} if whose else {}
     if instance != own:
         query["fields"] = "summary"
@@ -126,7 +165,15 @@ async def get_tasks(
         query["fields"] = fields
         pieces = summaries_pieces(page.tasks, service.runtime.pacer)
     headers = page_headers(request, "/tasks", query, page.cursor)
+    if searched:
+        headers["X-Searched"] = page.searched
     return await answer(request, pieces, headers, advice=ASK_FOR_LESS)
+
+
+def _utc(time: str | None, name: str) -> str:
+    """Return a time as tasks have it; "" for none. Raises BadRequest."""
+    read = read_time(time, name)
+    return "" if read is None else read.astimezone(UTC).isoformat()
 
 
 @router.get(

@@ -20,6 +20,7 @@ MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
+    ".ts": "text/plain; charset=utf-8",  # the types of the client, for editors
 }
 """Listed here because the result of `mimetypes` for `.js` depends on the machine; no other files are served."""
 
@@ -79,13 +80,13 @@ def page() -> Asset:
     return Asset(content, MEDIA_TYPES[".html"], _etag(content))
 
 
-@router.get("/ui")
+@router.api_route("/ui", methods=["GET", "HEAD"])
 def get_page(request: Request) -> Response:
     """Return the page. Its links are relative, so that it works below any path."""
     return _answer(request, page(), HEADERS)
 
 
-@router.get("/ui/{name:path}")
+@router.api_route("/ui/{name:path}", methods=["GET", "HEAD"])
 def get_asset(request: Request, name: str) -> Response:
     """Return a file of the page."""
     folder, _, rest = name.partition("/")

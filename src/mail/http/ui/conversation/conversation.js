@@ -2,7 +2,7 @@
 
 import * as api from "../api/api.js";
 import { AgentName } from "../components/agent.js";
-import { CopyButton } from "../components/button.js";
+import { CopyButton, IconButton } from "../components/button.js";
 import { Clock } from "../components/duration.js";
 import { Files } from "../components/files.js";
 import { Icon } from "../components/icons.js";
@@ -10,6 +10,8 @@ import { Json } from "../components/json.js";
 import { Markdown } from "../components/markdown.js";
 import { Guard, Notice } from "../components/notice.js";
 import { html, prose, useEffect, useRef, useState } from "../html.js";
+import { ForkDialog, rerun } from "../trace/fork.js";
+import { indexOf, snapshotsOf } from "../trace/snapshots.js";
 import { Composer } from "./composer.js";
 import { jsonOf } from "./items.js";
 import { Answered, Approval, Questions } from "./question.js";
@@ -24,7 +26,8 @@ const PAGE = 60;
 /** Kinds of messages and subjects that need no mention. */
 const PLAIN_SUBJECTS = new Set(["", "New Message"]);
 
-function Message({ item, isMine }) {
+/** `onEdit(seq)` asks what to send in place of the message of an event. */
+function Message({ item, isMine, onEdit = null }) {
   return html`
     <article
       class=${`bubble mine ${item.isSending ? "is-sending" : ""}`}
@@ -32,6 +35,16 @@ function Message({ item, isMine }) {
       <p class="bubble-head">
         ${isMine ? "You" : item.who}${item.type === "interrupt" ? " · interrupt" : ""}${
           item.time && html`<${Clock} time=${item.time} />`
+        }${
+          isMine &&
+          onEdit &&
+          html`
+            <${IconButton}
+              icon="edit"
+              label="Edit this message"
+              class="button icon-button small"
+              onClick=${() => onEdit(item.seq)} />
+          `
         }
       </p>
       ${!PLAIN_SUBJECTS.has(item.subject ?? "") && html`<p class="bubble-subject">${item.subject}</p>`}
@@ -41,7 +54,8 @@ function Message({ item, isMine }) {
   `;
 }
 
-function Answer({ text, time, files, isWriting }) {
+/** `onAgain` runs again what led to the answer. */
+function Answer({ text, time, files, isWriting, onAgain = null }) {
   const value = isWriting ? undefined : jsonOf(text);
   return html`
     <article
@@ -56,6 +70,7 @@ function Answer({ text, time, files, isWriting }) {
           <div class="answer-foot">
             <${Clock} time=${time} />
             ${value === undefined && html`<${CopyButton} text=${text} label="Copy the answer" />`}
+            ${onAgain && html`<${IconButton} icon="retry" label="Answer again, in a fork" onClick=${onAgain} />`}
           </div>
         `
       }
@@ -121,9 +136,13 @@ const Aside = ({ icon, children }) => html`
 
 /** What each kind of item looks like. */
 export const ITEMS = {
-  message: ({ item, caller }) => html`<${Message} item=${item} isMine=${item.who === caller.id} />`,
+  message: ({ item, caller, onEdit }) => html`
+    <${Message} item=${item} isMine=${item.who === caller.id} onEdit=${onEdit} />
+  `,
   work: ({ item, onTrace }) => html`<${Work} item=${item} onTrace=${onTrace} />`,
-  answer: ({ item }) => html`<${Answer} text=${item.text} time=${item.time} files=${item.files} />`,
+  answer: ({ item, onAgain }) => html`
+    <${Answer} text=${item.text} time=${item.time} files=${item.files} onAgain=${onAgain} />
+  `,
   told: ({ item }) => html`
     <article class="answer" aria-label=${`Message from ${item.who}`}>
       <p class="bubble-head">
@@ -201,6 +220,7 @@ function Talk({ session, swarm, caller, navigate }) {
   const { shown: items } = (session.past ?? session).items;
   const [shown, setShown] = useState(PAGE);
   const [wantsMessage, setWantsMessage] = useState(false);
+  const [editing, setEditing] = useState(null); // the event of a message
   const [sent, setSent] = useState(null); // a message that was accepted, until its event comes
   const { questions, approvals } = pendingOf(session, items);
   const isAsked = questions.length + approvals.length > 0;
@@ -221,6 +241,16 @@ function Talk({ session, swarm, caller, navigate }) {
   }, [session.last]);
 
   const onTrace = (seq) => navigate({ tab: "trace", entry: seq });
+  const onFork = (id) => navigate({ task: id });
+  const again = async (item) => {
+    const asked = items.slice(0, items.indexOf(item)).findLast(({ kind }) => kind === "message");
+    const snapshots = snapshotsOf(session.events);
+    try {
+      onFork(await rerun(session, snapshots[indexOf(snapshots, asked.seq)].last));
+    } catch (problem) {
+      Object.assign(session, { problem }).changed();
+    }
+  };
   const last = items.findLast(({ kind }) => kind !== "work");
   const render = (item) => {
     if (asked.has(item)) return null;
@@ -233,6 +263,8 @@ function Talk({ session, swarm, caller, navigate }) {
           caller=${caller}
           navigate=${navigate}
           onTrace=${onTrace}
+          onEdit=${session.past ? null : setEditing}
+          onAgain=${item === last && !session.past ? () => again(item) : null}
           onRetry=${onRetry} />
       </${Guard}>
     `;
@@ -248,6 +280,10 @@ function Talk({ session, swarm, caller, navigate }) {
     <div class="conversation">
       <div class="chat-scroll" ref=${tail.scroller} tabindex="0" role="region" aria-label="Conversation">
         <div class="chat" ref=${tail.content}>
+          ${
+            session.events[0]?.seq > 1 &&
+            html`<${Notice} tone="plain">What happened in this task before has been deleted, as it was old.</${Notice}>`
+          }
           ${
             items.length > shown &&
             html`
@@ -334,6 +370,10 @@ function Talk({ session, swarm, caller, navigate }) {
           `
         }
       </div>
+      ${
+        editing !== null &&
+        html`<${ForkDialog} session=${session} seq=${editing} onFork=${onFork} onClose=${() => setEditing(null)} />`
+      }
       <${Guard} instead="" version=${last}>
         <${Announcement} item=${last} question=${isAsked ? (session.record.question ?? "") : null} />
       </${Guard}>

@@ -1,7 +1,7 @@
 // The open task's title and state, its details, and the button that cancels it.
 
 import { CopyButton, IconButton, WorkButton } from "../components/button.js";
-import { StatusChip } from "../components/chip.js";
+import { Chip, StatusChip } from "../components/chip.js";
 import { Confirm, Dialog } from "../components/dialog.js";
 import { Icon } from "../components/icons.js";
 import { Notice } from "../components/notice.js";
@@ -121,7 +121,12 @@ export function TaskHead({ session, list, navigate }) {
     <div class="task-head">
       <${BackButton} navigate=${navigate} />
       <h2 class="task-title" title=${record?.title}>${record ? record.title || record.task_id : ""}</h2>
-      ${record && html`<${StatusChip} status=${record.status} />`}
+      ${
+        record &&
+        (session.past
+          ? html`<${Chip}>entry ${session.at}: ${record.status}</${Chip}>`
+          : html`<${StatusChip} status=${record.status} />`)
+      }
       ${session.connection === "reconnecting" && html`<span class="quiet small-text">reconnecting…</span>`}
       <span class="space"></span>
       ${

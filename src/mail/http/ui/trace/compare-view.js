@@ -2,7 +2,9 @@
 
 import * as api from "../api/api.js";
 import { AgentName } from "../components/agent.js";
+import { formatTook } from "../components/duration.js";
 import { Loading, Notice } from "../components/notice.js";
+import { formatUsage } from "../components/usage.js";
 import { html, useEffect, useMemo, useState } from "../html.js";
 import { formatRoute } from "../app/router.js";
 import { compare } from "./compare.js";
@@ -13,21 +15,18 @@ const ROW = 58;
 async function readAll(id, signal) {
   const found = [];
   for (;;) {
-    const { events, isComplete } = await api.task(id, { after: found.at(-1)?.seq ?? 0, signal });
+    const { record, events, isComplete } = await api.task(id, { after: found.at(-1)?.seq ?? 0, signal });
     found.push(...events);
-    if (isComplete) return found;
+    if (isComplete) return { record, events: found };
   }
 }
 
 function useEvents(id) {
-  const [state, setState] = useState({ events: null, problem: null });
+  const [state, setState] = useState({});
   useEffect(() => {
     const stop = new AbortController();
-    setState({ events: null, problem: null });
-    readAll(id, stop.signal).then(
-      (events) => setState({ events, problem: null }),
-      (problem) => stop.signal.aborted || setState({ events: null, problem }),
-    );
+    setState({});
+    readAll(id, stop.signal).then(setState, (problem) => stop.signal.aborted || setState({ problem }));
     return () => stop.abort();
   }, [id]);
   return state;
@@ -59,7 +58,7 @@ function Side({ entry }) {
 }
 
 export function CompareView({ session, origin, onOpen }) {
-  const { events, problem } = useEvents(origin.task_id);
+  const { record, events, problem } = useEvents(origin.task_id);
   const found = useMemo(() => events && compare(events, session.events, origin.at), [events, session.events.length]);
   const [current, setCurrent] = useState(null);
   if (problem) return html`<${Notice} tone="bad" title="The original can't be read.">${problem.message}</${Notice}>`;
@@ -92,15 +91,26 @@ export function CompareView({ session, origin, onOpen }) {
       ? "They don't differ."
       : `They part at ${at("left", "the original")} and ${at("right", "this task")}.`,
   ];
+  const totals = (side, { usage }) => {
+    const [first, last] = [rows.find((each) => each[side]), rows.findLast((each) => each[side])];
+    const took = first ? formatTook((last[side].at - first[side].at) / 1000) : "";
+    return html`<span class="quiet small-text">${[formatUsage(usage.total), took].filter(Boolean).join(" · ")}</span>`;
+  };
   return html`
     <div class="compare">
       <p class="compare-words">${words.join(" ")}</p>
       <div class="pair pair-heads">
-        <a href=${`#${formatRoute({ view: "tasks", task: origin.task_id, tab: "trace" })}`}>
-          Original${origin.at === 0 ? "" : `, after entry ${origin.at}`}
-        </a>
+        <span class="side">
+          <a href=${`#${formatRoute({ view: "tasks", task: origin.task_id, tab: "trace" })}`}>
+            Original${origin.at === 0 ? "" : `, after entry ${origin.at}`}
+          </a>
+          ${totals("left", record)}
+        </span>
         <span></span>
-        <strong>This task</strong>
+        <span class="side">
+          <strong>This task</strong>
+          ${totals("right", session.record)}
+        </span>
       </div>
       <${VirtualList}
         label=${`Comparison, ${rows.length} rows`}

@@ -32,8 +32,9 @@ export function filterSpans(spans, { agent, kind, text }) {
         ? span.status === "failed" || span.status === "discarded"
         : kind === "message"
           ? span.kind === "message" || span.kind === "end"
-          : span.kind === kind)) &&
-    (!wanted.length || has([span.agent ?? "", span.name, ...span.events.map(textOf)].join("\n"), wanted));
+          : span.kind === kind || (kind === "model" && span.model))) &&
+    (!wanted.length ||
+      has([span.agent ?? "", span.name, span.model ?? "", ...span.events.map(textOf)].join("\n"), wanted));
   if (!isFiltered({ agent, kind, text })) return spans;
   const found = spans.filter(matches);
   const parents = new Set(found.map(({ parent }) => parent));

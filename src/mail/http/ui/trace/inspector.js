@@ -14,6 +14,7 @@ import { pretty } from "../components/pretty.js";
 import { TabPanel, Tabs } from "../components/tabs.js";
 import { formatCost } from "../components/usage.js";
 import { html, useEffect, useMemo, useState } from "../html.js";
+import { DraftDialog } from "./draft.js";
 import { readHistory, readTool } from "./history.js";
 import { durationOf } from "./waterfall.js";
 
@@ -150,8 +151,8 @@ function Tools({ setup }) {
   `;
 }
 
-/** Only admins get the prompt and the options. */
-function Setup({ setup, caller }) {
+/** Only admins get the prompt and the options; `onTry` opens the dialog that changes them. */
+function Setup({ setup, caller, onTry }) {
   if (!setup) return html`<p class="quiet">The swarm no longer has this agent.</p>`;
   const { version, name, code, options } = setup;
   return html`
@@ -175,6 +176,11 @@ function Setup({ setup, caller }) {
           : "As the swarm is set up now, which may be different from then."
       }
     </p>
+    ${
+      caller.isAdmin &&
+      setup.model &&
+      html`<p><button type="button" class="button small" onClick=${onTry}>Try another prompt…</button></p>`
+    }
     <h3>System prompt</h3>
     ${
       setup.system
@@ -222,7 +228,8 @@ function useTurn(session, span) {
 
 const ofSpan = (session, { first, last }) => session.events.filter(({ seq }) => seq >= first && seq <= last);
 
-function TurnDetails({ session, span, caller, tab, onTab }) {
+function TurnDetails({ session, span, caller, tab, onTab, onTried }) {
+  const [isTrying, setTrying] = useState(false);
   const { turn, problem, more } = useTurn(session, span);
   const events = useMemo(() => ofSpan(session, span), [session.events.length, span.first, span.last]);
   const calls = turn?.timing?.model_calls ?? [];
@@ -249,7 +256,7 @@ function TurnDetails({ session, span, caller, tab, onTab }) {
       }
       <${Messages} entries=${turn.history} isOfModel=${Boolean(models)} />
     `,
-    setup: () => html`<${Setup} setup=${turn.setup} caller=${caller} />`,
+    setup: () => html`<${Setup} setup=${turn.setup} caller=${caller} onTry=${() => setTrying(true)} />`,
     record: () => html`
       <${Json} value=${{ output: turn.output, events: events.map(({ seq, event, data }) => ({ seq, event, data })) }} />
     `,
@@ -296,6 +303,18 @@ function TurnDetails({ session, span, caller, tab, onTab }) {
             : html`<${Loading} />`
       }
     </${TabPanel}>
+    ${
+      isTrying &&
+      html`
+        <${DraftDialog}
+          session=${session}
+          caller=${caller}
+          agent=${span.agent}
+          first=${span.first}
+          onFork=${onTried}
+          onClose=${() => setTrying(false)} />
+      `
+    }
   `;
 }
 
@@ -380,9 +399,9 @@ function EntryDetails({ entry }) {
 
 /**
  * `selected` is `{span}` or `{entry}` (with the `turn` that it belongs to, if any). `onMoment(seq)` shows the task as
- * of an entry, `onFork(seq)` asks how to fork it there.
+ * of an entry, `onFork(seq)` asks how to fork it there, `onTried(id)` shows a fork that tries a draft.
  */
-export function TraceInspector({ session, selected, caller, onClose, onMoment, onFork, onTurn }) {
+export function TraceInspector({ session, selected, caller, onClose, onMoment, onFork, onTried, onTurn }) {
   const [tab, setTab] = useState("reply");
   const { span, entry, turn } = selected;
   const seq = span ? span.last : entry.seq;
@@ -400,7 +419,15 @@ export function TraceInspector({ session, selected, caller, onClose, onMoment, o
           isLive
             ? html`<${LiveDetails} session=${session} span=${span} />`
             : span
-              ? html`<${TurnDetails} session=${session} span=${span} caller=${caller} tab=${tab} onTab=${setTab} />`
+              ? html`
+                  <${TurnDetails}
+                    session=${session}
+                    span=${span}
+                    caller=${caller}
+                    tab=${tab}
+                    onTab=${setTab}
+                    onTried=${onTried} />
+                `
               : html`<${EntryDetails} entry=${entry} />`
         }
         ${

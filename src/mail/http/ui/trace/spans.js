@@ -57,7 +57,7 @@ function rowOf(item, events, turns) {
     ...facts,
   };
   row.end = item.kind === "wait" && item.seconds === null ? null : begin + (item.seconds ?? 0) * 1000;
-  row.events ??= events.slice(row.first - 1, row.last);
+  row.events ??= events.slice(row.first - events[0].seq, row.last - events[0].seq + 1);
   if (row.parent) row.within = turns.get(row.parent);
   return row;
 }
@@ -107,8 +107,8 @@ function withCopies(names) {
  * A row has `id`, `kind` ("message", "turn", "model", "action", "wait" or "end"), `agent`, `name`, `begin`, `end`
  * (null while it lasts), `status` ("ok", "failed", "running", "waiting" or "discarded"), the `first` and `last`
  * event, `usage` (or null), `parent` (the id of a turn, or null), and the `events` that it comes from. A turn has
- * `queued`: since when its message had waited; `isTimed`: whether the record says when it began. What a turn does has
- * it as `within`.
+ * `queued`: since when its message had waited; `isTimed`: whether the record says when it began; `model`: that of its
+ * model call if it has one call, which has no row of its own. What a turn does has it as `within`.
  *
  * `items` are those of the task (items.js); `live` are the agents that work now, as `session.live.agents`; `status`
  * is the task's.
@@ -123,6 +123,16 @@ export function readSpans(items, events, { live = new Map(), status = "completed
     if (row.kind === "turn") turns.set(row.id, row);
     if (!row.parent) rows.push(row);
     else inner.set(row.parent, [...(inner.get(row.parent) ?? []), row]);
+  }
+  for (const [turn, row] of turns) {
+    const calls = inner.get(turn)?.filter(({ kind }) => kind === "model") ?? [];
+    if (calls.length !== 1) continue;
+    const [{ name, attempts }] = calls; // its tokens, cost and time are those of the turn
+    Object.assign(row, { model: name, snippet: attempts > 1 ? `${name}, ${attempts} attempts` : name });
+    inner.set(
+      turn,
+      inner.get(turn).filter(({ kind }) => kind !== "model"),
+    );
   }
   for (const row of rows)
     if (row.kind === "wait" && row.end === null && live.has(row.agent))

@@ -108,13 +108,16 @@ function selectionOf(id, { spans, entries }) {
     : null;
 }
 
+/** Forks that try a draft, until they are shown: beside their originals. */
+const tried = new Set();
+
 export function Trace({ session, caller, navigate, entry: linked = null }) {
   const [view, setView] = useState(linked === null ? "waterfall" : "entries");
   const [filter, setFilter] = useState(NO_FILTER);
   const [current, setCurrent] = useState(linked);
   const [isOpen, setOpen] = useState(linked !== null);
   const [isZoomed, setZoomed] = useState(false);
-  const [isComparing, setComparing] = useState(false);
+  const [isComparing, setComparing] = useState(() => tried.delete(session.id));
   const [forkAt, setForkAt] = useState(null);
   const { events, record } = session;
   const isRunning = session.isFollowing && !session.live.isIdle;
@@ -156,6 +159,10 @@ export function Trace({ session, caller, navigate, entry: linked = null }) {
   const onFork = (id) => {
     setForkAt(null);
     navigate({ task: id, tab: "trace" });
+  };
+  const onTried = (id) => {
+    tried.add(id);
+    onFork(id);
   };
   const labelEnd = isFiltered(filter) ? ", filtered" : "";
   const shared = { isRunning, labelEnd };
@@ -248,7 +255,8 @@ export function Trace({ session, caller, navigate, entry: linked = null }) {
                 onClose=${close}
                 onTurn=${(turn) => open(turn.id)}
                 onMoment=${(seq) => navigate({ at: seq === entries.length ? null : seq })}
-                onFork=${setForkAt} />
+                onFork=${setForkAt}
+                onTried=${onTried} />
             </${Guard}>
           `
         }

@@ -1,0 +1,201 @@
+"""The index that tasks are searched by, in tables of their own, which each server writes beside its turns.
+
+Texts are found by trigrams, the lexemes of a `tsvector`: `pg_trgm` would be an extension, which not everyone may
+create, and PostgreSQL's own parser knows the words of few languages, and no signs.
+"""
+
+from collections.abc import Iterable, Sequence
+from time import monotonic
+from typing import Any, LiteralString
+from uuid import UUID
+
+from mail.adapters.postgres.pool import Postgres, Row
+from mail.adapters.shared.codec import upto_bytes
+from mail.adapters.shared.search import (
+    GRAM,
+    MOST_PARTS,
+    Behind,
+    grams_of,
+    head_of,
+    parts_of,
+    read_place,
+    texts_of,
+)
+from mail.core.task.search import Search, cost_of
+from mail.core.task.stored import read_task
+from mail.core.task.task import listings_of
+from mail.errors import WrittenLater
+
+WORK_SECONDS = 0.1
+COMPARED_AT_ONCE = 2_000
+
+COMPARE_AGAIN_SECONDS = 600.0
+"""Seconds after which a server looks for tasks of others that have died before these were written."""
+
+COMMITS_AT_ONCE = 256
+
+WRITTEN_AT_ONCE = 1024 * 1024
+"""Bytes of the commits of a task that are written at once."""
+
+FEW = 5_000
+"""Up to so many places of a word, its tasks are looked at; otherwise the tasks as they are listed."""
+
+_FIND: LiteralString = """
+SELECT state, tasks.born, searched.seq, searched.parts, (
+    SELECT text FROM mail.texts WHERE texts.task = id AND part = greatest(searched.parts, 1)
+) FROM mail.tasks LEFT JOIN mail.searched ON searched.task = id WHERE id = %s
+"""
+
+_WRITE: LiteralString = """
+WITH present AS (
+    SELECT id FROM mail.tasks WHERE id = %(task)s FOR KEY SHARE
+), known AS (
+    INSERT INTO mail.searched (task, instance, born, seq, parts, updated, status, cost)
+    SELECT id, %(instance)s, %(born)s, %(seq)s, %(parts)s, %(updated)s, %(status)s, %(cost)s FROM present
+    ON CONFLICT (task) DO UPDATE SET born = excluded.born, seq = excluded.seq, parts = excluded.parts,
+        updated = excluded.updated, status = excluded.status, cost = excluded.cost
+        WHERE searched.seq = %(before)s::integer
+    RETURNING task
+)
+INSERT INTO mail.texts (task, part, text, grams)
+SELECT known.task, found.part, found.text, found.grams::tsvector
+FROM known, unnest(%(numbers)s::integer[], %(texts)s::text[], %(grams)s::text[]) AS found (part, text, grams)
+ON CONFLICT (task, part) DO UPDATE SET text = excluded.text, grams = excluded.grams WHERE texts.text <> excluded.text
+"""
+"""Writes parts of a task, unless it was deleted or another server has written it since it was read."""
+
+_COMPARE: LiteralString = """
+SELECT id FROM mail.tasks LEFT JOIN mail.searched ON task = id
+WHERE id > %s AND searched.seq IS DISTINCT FROM tasks.seq ORDER BY id LIMIT %s
+"""
+
+_NO_TASK = UUID(int=0)
+
+
+class SearchIndex:
+    """The index, for the store. All methods raise StoreUnavailable."""
+
+    def __init__(self, sql: Postgres) -> None:
+        self._sql = sql
+        self._compared = _NO_TASK
+        self._behind = Behind(self._write, self._compare, compare_again=COMPARE_AGAIN_SECONDS)
+        self.note = self._behind.note
+        self.close = self._behind.close
+
+    async def _compare(self) -> tuple[list[UUID], bool]:
+        rows = await self._sql.fetch(_COMPARE, (self._compared, COMPARED_AT_ONCE))
+        has_more = len(rows) == COMPARED_AT_ONCE
+        self._compared = rows[-1][0] if has_more else _NO_TASK
+        return [task for (task,) in rows], has_more
+
+    async def _write(self, tasks: Sequence[UUID]) -> int:
+        end, done = monotonic() + WORK_SECONDS, 0
+        while done < len(tasks):
+            done += await self._write_task(tasks[done])
+            if monotonic() > end:
+                break
+        return done
+
+    async def _write_task(self, number: UUID) -> bool:
+        """Write some of what is new in a task; return whether that is all."""
+        found = await self._sql.fetch(_FIND, (number,))
+        if not found:
+            return True
+        ((state, born, before, parts, begun),) = found
+        try:
+            task = read_task(state)
+        except WrittenLater:  # by a newer version, which writes the index, too
+            return True
+        seq = before or 0
+        commits = await self._sql.fetch(
+            "SELECT seq, events FROM mail.commits WHERE task = %s AND seq > %s AND seq <= %s ORDER BY seq LIMIT %s",
+            (number, seq, task.seq, COMMITS_AT_ONCE),
+        )
+        texts: list[str] = []
+        for seq, events in upto_bytes(commits, lambda commit: len(commit[1]), WRITTEN_AT_ONCE):  # noqa: B007
+            texts += texts_of(events)
+        first = max(parts or 0, 1)
+        written = [head_of(task), *parts_of(begun or "", texts)][: MOST_PARTS - first]
+        numbers = [0, *range(first, first + len(written) - 1)]
+        values = {
+            "task": number,
+            "instance": task.instance,
+            "born": born,
+            "before": before,
+            "seq": seq,
+            "parts": numbers[-1],
+            "updated": task.updated,
+            "status": task.listed_as,
+            "cost": cost_of(task),
+            "numbers": numbers,
+            "texts": written,
+            "grams": [" ".join(map(_quoted, grams_of(part))) for part in written],
+        }
+        await self._sql.fetch(_WRITE, values)
+        return bool(seq >= task.seq)
+
+    async def find(
+        self, instance: str, search: Search, *, limit: int, cursor: str | None
+    ) -> tuple[list[Row], bool]:
+        """Return number, last change and state of the tasks found, and whether all of this server are searched."""
+        updated, born = read_place(cursor)
+        is_complete = await self._behind.catch_up()
+        values: dict[str, Any] = {
+            "instance": instance,
+            "updated": updated,
+            "born": born,
+            "since": search.since,
+            "until": search.until,
+            "statuses": search.status and list(listings_of(search.status)),
+            "cost": search.min_cost,
+            "words": list(search.words),
+            "limit": limit,
+            "match": await self._rarest(search.words),
+        }
+        source: LiteralString = "mail.searched"
+        if values["match"] is not None:
+            source = (
+                "(SELECT DISTINCT task FROM mail.texts WHERE grams @@ %(match)s::tsquery) AS hit"
+                " JOIN mail.searched ON searched.task = hit.task"
+            )
+        statement: LiteralString = (
+            "SELECT found.born, found.updated, state FROM"
+            f" (SELECT searched.* FROM {source} WHERE instance = %(instance)s"
+            " AND (updated, born) < (%(updated)s::text, %(born)s::bigint) AND updated >= %(since)s"
+            " AND (%(until)s::text = '' OR updated < %(until)s::text) AND cost >= %(cost)s"
+            " AND (%(statuses)s::text[] IS NULL OR status = ANY(%(statuses)s::text[]))"
+            " AND NOT EXISTS (SELECT FROM unnest(%(words)s::text[]) AS word WHERE NOT EXISTS ("
+            "  SELECT FROM mail.texts WHERE texts.task = searched.task AND position(word IN texts.text) > 0))"
+            " ORDER BY updated DESC, born DESC LIMIT %(limit)s) AS found JOIN mail.tasks ON tasks.id = found.task"
+            " ORDER BY found.updated DESC, found.born DESC"
+        )
+        return await self._sql.fetch(statement, values), is_complete
+
+    async def _rarest(self, words: Iterable[str]) -> str | None:
+        """Return what finds the places of the rarest word; None if all words have many."""
+        found: list[tuple[int, str]] = []
+        for word in words:
+            match = " & ".join(map(_quoted, grams_of(word))) if len(word) >= GRAM else f"{_quoted(word)}:*"
+            ((count,),) = await self._sql.fetch(
+                "SELECT count(*) FROM (SELECT FROM mail.texts WHERE grams @@ %s::tsquery LIMIT %s) AS places",
+                (match, FEW + 1),
+            )
+            if count <= FEW:
+                found.append((count, match))
+        return min(found, default=(0, None))[1]
+
+
+async def rebuild(sql: Postgres) -> int:
+    """Make the index again; return the number of its tasks."""
+    await sql.fetch("TRUNCATE mail.searched, mail.texts")
+    index = SearchIndex(sql)
+    while not await index._behind.catch_up():
+        pass
+    index.close()
+    ((count,),) = await sql.fetch("SELECT count(*) FROM mail.searched")
+    return int(count)
+
+
+def _quoted(text: str) -> str:
+    """Return a text as PostgreSQL reads it in a tsvector or tsquery."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"

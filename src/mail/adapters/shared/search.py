@@ -1,0 +1,177 @@
+"""What indexes of tasks have in common: when they are written, the parts of a task, and the entries that find these."""
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from math import inf
+from time import monotonic
+
+from pydantic_core import from_json
+
+from mail.adapters.shared.cursors import foreign_cursor
+from mail.core.task.search import LONGEST_WORD, fold
+from mail.core.task.task import Task
+
+PART = 8_192
+"""Characters of a part of a task, the unit of an index: what is added to a task changes its last part only."""
+
+GRAM = 3
+"""Characters of an entry of an index: a word is where all its runs of three characters are."""
+
+PADDING = "\n" * (GRAM - 1)
+"""At the end of a part, so that each of its characters begins an entry."""
+
+PAUSE_SECONDS = 2.0
+"""Seconds between a commit and the writing of its task, in which others may follow."""
+
+SEARCH_SECONDS = 0.2
+"""Seconds in which a search has what is new written before it begins."""
+
+MOST_PARTS = 1 << 16
+"""The parts of a task at most, with its head; no limit of a task lets it have as many."""
+
+_CURSOR = re.compile(r"(\d{1,18})@([0-9T:.+-]{1,40})", re.ASCII)
+
+logger = logging.getLogger(__name__)
+
+LAST = ("~", 0)
+"""The place behind all tasks: a time, and the number of a task."""
+
+
+def grams_of(text: str) -> list[str]:
+    """Return the runs of three characters of a word or part, each once; none of a shorter one."""
+    return list(dict.fromkeys(text[n : n + GRAM] for n in range(len(text) - GRAM + 1)))
+
+
+def head_of(task: Task) -> str:
+    """Return the first part of a task: its id, title and agents."""
+    agents = dict.fromkeys((task.entrypoint, *task.histories, *task.pending, *task.peers))
+    return fold("\n".join((task.task_id, task.title or "", *agents))) + PADDING
+
+
+def texts_of(events: bytes | str) -> Iterator[str]:
+    """Yield what is searched of the messages in a commit's events: addresses, subject and body."""
+    for *_, message in from_json(events):
+        if message is not None:
+            payload = message["message"]
+            sent_to = payload.get("recipients") or [payload["recipient"]]
+            addresses = (each["address"] for each in (payload["sender"], *sent_to))
+            yield fold("\n".join((*addresses, payload["subject"], payload["body"])))
+
+
+def parts_of(begun: str, texts: Iterable[str]) -> Iterator[str]:
+    """Yield the last part of a task, `begun` before, with further texts, and the parts after it."""
+    part = begun.removesuffix(PADDING)
+    for text in texts:
+        if part and len(part) + len(text) > PART:
+            yield part + PADDING
+            part = ""
+        part = f"{part}\n{text}" if part else text
+        while len(part) > PART:
+            yield part[:PART]
+            part = part[PART - LONGEST_WORD :]
+    yield part + PADDING
+
+
+def make_place(updated: str, number: int) -> str:
+    """Return the cursor behind a task in a list ordered by the last change."""
+    return f"{number}@{updated}"
+
+
+def read_place(cursor: str | None) -> tuple[str, int]:
+    """Return the time and number of the task that a page begins behind. Raises BadRequest for a foreign cursor."""
+    if cursor is None:
+        return LAST
+    found = _CURSOR.fullmatch(cursor)
+    if found is None:
+        raise foreign_cursor(cursor)
+    return found[2], int(found[1])
+
+
+class Behind[K: Hashable]:
+    """The tasks that an index has not caught up with, and what makes it: some seconds after a commit, or for a search.
+
+    Args:
+        write: writes what is new in tasks for a while, and returns in how many of the first of them.
+        compare: returns the next tasks that differ in the index and the store, and whether others follow.
+        compare_again: seconds after which that is repeated, for a store with other processes, which may have died.
+        is_lazy: whether only searches have it written.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[Sequence[K]], Awaitable[int]],
+        compare: Callable[[], Awaitable[tuple[Iterable[K], bool]]],
+        *,
+        compare_again: float = inf,
+        is_lazy: bool = False,
+    ) -> None:
+        self._write = write
+        self._compare = compare
+        self._compare_again = compare_again
+        self._is_lazy = is_lazy
+        self._changed: dict[K, None] = {}
+        self._compare_at = -inf
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing: asyncio.Task[None] | None = None
+
+    def note(self, task: K) -> None:
+        """Note that a task has changed; this is all that a commit does for the index."""
+        if not self._changed:
+            self._begin_later()
+        self._changed[task] = None
+
+    def _begin_later(self) -> None:
+        if self._timer is None and not self._is_lazy:
+            self._timer = asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._begin)
+
+    def _begin(self) -> None:
+        self._timer = None
+        self._writing = asyncio.ensure_future(self._write_all())
+
+    async def _write_all(self) -> None:
+        try:
+            while await self._write_some():
+                pass
+        except Exception:
+            logger.exception("the index for searches can't be written; it is tried again")
+            self._begin_later()
+        if self._changed:  # meanwhile
+            self._begin_later()
+
+    async def _write_some(self) -> bool:
+        """Write some of what was new when it was called; return whether there is more of that."""
+        tasks = list(self._changed)
+        if not tasks and monotonic() >= self._compare_at:
+            differing, has_more = await self._compare()
+            self._changed |= dict.fromkeys(differing)
+            if not has_more:
+                self._compare_at = monotonic() + self._compare_again
+            return has_more or bool(self._changed)
+        done = 0
+        if tasks:
+            self._changed = {}
+            try:
+                done = await self._write(tasks)
+            finally:
+                self._changed = dict.fromkeys(tasks[done:]) | self._changed
+        return done < len(tasks) or monotonic() >= self._compare_at
+
+    async def catch_up(self, seconds: float = SEARCH_SECONDS) -> bool:
+        """Have what is new written for so many seconds; return whether that was all."""
+        end = monotonic() + seconds
+        while has_more := await self._write_some():
+            if monotonic() > end:
+                self._begin_later()
+                break
+        return not has_more
+
+    def close(self) -> None:
+        """Stop writing."""
+        with suppress(RuntimeError):  # the loop may be closed
+            if self._timer is not None:
+                self._timer.cancel()
+            if self._writing is not None:
+                self._writing.cancel()

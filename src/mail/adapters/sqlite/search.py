@@ -1,0 +1,406 @@
+"""The index that tasks are searched by: a file of its own beside the database, which a thread writes beside the turns.
+
+A commit only notes its task in memory; some seconds later the thread reads what is new in the database, and writes it
+here, so that turns wait for nothing. What a process has not written when it ends, the next one finds by comparing both
+files. The file has nothing of its own: whatever is wrong with it, it is made again. For a database in memory, it is
+also in memory, and written when somebody searches.
+
+Texts are found by trigrams (FTS5's tokenizer `trigram`), which need no words, so that any language and any signs are
+found, also inside words. They are stored without positions, which is three times as small: the texts say where runs of
+three characters are next to each other. A word that is in many tasks is looked for in the tasks as they are listed,
+which soon has a page.
+"""
+
+import asyncio
+import logging
+import os
+import sqlite3
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from pathlib import Path
+from time import monotonic
+from typing import Any
+from urllib.parse import quote
+
+from mail.adapters.shared.codec import upto_bytes
+from mail.adapters.shared.search import (
+    GRAM,
+    MOST_PARTS,
+    Behind,
+    grams_of,
+    head_of,
+    parts_of,
+    read_place,
+    texts_of,
+)
+from mail.adapters.sqlite.commit import ids_of
+from mail.adapters.sqlite.database import SQLiteDatabase, commit_id, unavailable
+from mail.core.task.documents import IN_MEMORY
+from mail.core.task.search import Search, cost_of
+from mail.core.task.stored import read_task
+from mail.errors import StoreUnavailable, WrittenLater
+
+logger = logging.getLogger(__name__)
+
+VERSION = 1
+
+WORK_SECONDS = 0.1
+"""Seconds after which the thread lets searches begin, and has others write."""
+
+COMPARED_AT_ONCE = 2_000
+"""Tasks whose rows in both files are compared at once."""
+
+LAST_ROW = 2**31
+
+WRITTEN_AT_ONCE = 1024 * 1024
+"""Bytes of the commits of a task that are read at once."""
+
+FEW = 5_000
+"""Up to so many places of a word, its tasks are looked at; otherwise the tasks as they are listed."""
+
+FEW_GRAMS = 64
+"""The same for the entries that begin with a word of one or two characters."""
+
+OPTIMIZED_AT_ONCE = 16 * 1024 * 1024
+"""The size of a file that is rid of deleted entries right after a deletion."""
+
+SCHEMA = f"""
+CREATE TABLE tasks (
+    id INTEGER PRIMARY KEY,
+    instance TEXT NOT NULL,
+    task_id TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    parts INTEGER NOT NULL,
+    updated TEXT NOT NULL,
+    status TEXT NOT NULL,
+    cost REAL NOT NULL
+);
+CREATE INDEX tasks_as_updated ON tasks (instance, updated, id);
+CREATE VIRTUAL TABLE texts USING fts5(text, tokenize = 'trigram case_sensitive 1', detail = none);
+CREATE VIRTUAL TABLE grams USING fts5vocab(texts, row);
+CREATE TABLE unscrubbed (id INTEGER PRIMARY KEY);
+PRAGMA user_version = {VERSION};
+"""
+
+_HAS_WORD = (
+    " AND EXISTS (SELECT 1 FROM texts WHERE texts.rowid BETWEEN tasks.id * {parts} AND tasks.id * {parts} + {parts} - 1"
+    " AND instr(texts.text, ?))"
+)
+
+_ASKED = "instance = ? AND (updated, id) < (?, ?) AND updated >= ? AND (? = '' OR updated < ?) AND cost >= ?"
+
+
+class Files:
+    """The connections of the thread: to the database, for reading, and to the index."""
+
+    def __init__(self, path: str, database: sqlite3.Connection | None = None) -> None:
+        self._owns = database is None
+        self.database = database or sqlite3.connect(
+            f"file:{quote(os.path.realpath(path))}?mode=ro", uri=True, isolation_level=None
+        )
+        self._path = IN_MEMORY if database is not None else index_of(path)
+        self.index = self._open()
+
+    def _open(self) -> sqlite3.Connection:
+        if self._path != IN_MEMORY:
+            Path(self._path).touch(mode=0o600)
+        try:
+            return self._connected()
+        except sqlite3.DatabaseError as error:
+            logger.warning("the search index %s is damaged, and is made again: %s", self._path, error)
+            remove_index(self._path)
+            return self._connected()
+
+    def _connected(self) -> sqlite3.Connection:
+        # only one thread uses it at a time
+        index = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        try:
+            index.execute("PRAGMA journal_mode = WAL")
+            index.execute("PRAGMA synchronous = NORMAL")
+            index.execute("PRAGMA secure_delete = ON").fetchall()
+            (version,) = index.execute("PRAGMA user_version").fetchone()
+            if version not in (0, VERSION):
+                raise sqlite3.DatabaseError(f"it has version {version}")
+            if version == 0:
+                index.executescript(f"BEGIN IMMEDIATE; {SCHEMA} COMMIT;")
+        except BaseException:
+            index.close()
+            raise
+        return index
+
+    def close(self) -> None:
+        self.index.close()
+        if self._owns:
+            self.database.close()
+
+    def compare(self, after: int) -> tuple[list[int], int]:
+        """Return which of the next tasks behind a row differ in both files, and the last of those compared."""
+        stored = self.database.execute(
+            "SELECT id, instance, task_id, (SELECT c.id FROM commits AS c WHERE c.id > (tasks.id << 32)"
+            " AND c.id < ((tasks.id + 1) << 32) - 2147483648 ORDER BY c.id DESC LIMIT 1) FROM tasks"
+            " WHERE id > ? ORDER BY id LIMIT ?",
+            (after, COMPARED_AT_ONCE),
+        ).fetchall()
+        last = stored[-1][0] if len(stored) == COMPARED_AT_ONCE else LAST_ROW
+        present = {row: key_and_commit for row, *key_and_commit in stored}
+        known = {
+            row: [instance, task_id, commit_id(row, seq)]
+            for row, instance, task_id, seq in self.index.execute(
+                "SELECT id, instance, task_id, seq FROM tasks WHERE id > ? AND id <= ?", (after, last)
+            )
+        }
+        return [row for row in present.keys() | known.keys() if present.get(row) != known.get(row)], last
+
+    def write(self, rows: Sequence[int], *, seconds: float = WORK_SECONDS) -> int:
+        """Write what is new in tasks, or gone, until so many seconds have passed; return in how many."""
+        end, done = monotonic() + seconds, 0
+        self.index.execute("BEGIN IMMEDIATE")
+        try:
+            while done < len(rows):
+                done += self._write(rows[done])
+                if monotonic() > end:
+                    break
+            self.index.execute("COMMIT")
+        except BaseException:
+            self.index.execute("ROLLBACK")
+            raise
+        return done
+
+    def _write(self, row: int) -> bool:
+        """Write some of what is new in a task; return whether that is all."""
+        found = self.database.execute(
+            "SELECT instance, task_id, (SELECT state FROM commits WHERE id > ? AND id < ? ORDER BY id DESC LIMIT 1)"
+            " FROM tasks WHERE id = ?",
+            (*ids_of(row), row),
+        ).fetchone()
+        known = self.index.execute(
+            "SELECT instance, task_id, seq, parts FROM tasks WHERE id = ?", (row,)
+        ).fetchone()
+        if known is not None and (found is None or known[:2] != found[:2]):
+            self.forget([row])
+            known = None
+        if found is None or not found[2]:
+            return True
+        try:
+            task = read_task(found[2])
+        except WrittenLater:  # by a newer version, which has written the index, too
+            return True
+        if known is not None and known[2] > task.seq:  # the database is an older copy
+            self.forget([row])
+            known = None
+        seq, parts = (0, 0) if known is None else known[2:]
+        self._put(row * MOST_PARTS, head_of(task), is_new=known is None)
+        place = row * MOST_PARTS + max(parts, 1)
+        ((begun,),) = self.index.execute("SELECT text FROM texts WHERE rowid = ?", (place,)).fetchall() or [
+            ("",)
+        ]
+        commits = self.database.execute(
+            "SELECT id, events FROM commits WHERE id > ? AND id <= ? ORDER BY id",
+            (commit_id(row, seq), commit_id(row, task.seq)),
+        )
+        texts: list[str] = []
+        for last, events in upto_bytes(commits, lambda commit: len(commit[1]), WRITTEN_AT_ONCE):
+            seq = last - commit_id(row, 0)
+            texts += texts_of(events)
+        written = 0
+        for part in parts_of(begun, texts):
+            if parts + written < MOST_PARTS - 2:
+                self._put(place + written, part, is_new=written > 0 or not parts)
+                written += 1
+        values = (seq, max(parts, 1) + written - 1, task.updated, task.status, cost_of(task))
+        self.index.execute(
+            "INSERT INTO tasks (id, instance, task_id, seq, parts, updated, status, cost)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET seq = excluded.seq,"
+            " parts = excluded.parts, updated = excluded.updated, status = excluded.status, cost = excluded.cost",
+            (row, *task.key, *values),
+        )
+        return seq >= task.seq
+
+    def _put(self, place: int, text: str, *, is_new: bool) -> None:
+        if is_new:
+            self.index.execute("INSERT INTO texts (rowid, text) VALUES (?, ?)", (place, text))
+        else:
+            self.index.execute("UPDATE texts SET text = ? WHERE rowid = ? AND text <> ?", (text, place, text))
+
+    def clear(self) -> None:
+        """Delete everything."""
+        drop = "".join(f"DROP TABLE {table};" for table in ("grams", "texts", "tasks", "unscrubbed"))
+        self.index.executescript(f"BEGIN IMMEDIATE; {drop} {SCHEMA} COMMIT;")
+
+    def forget(self, rows: Iterable[int]) -> None:
+        """Delete what is here of tasks."""
+        for row in rows:
+            self.index.execute(
+                "DELETE FROM texts WHERE rowid BETWEEN ? AND ?",
+                (row * MOST_PARTS, (row + 1) * MOST_PARTS - 1),
+            )
+            self.index.execute("DELETE FROM tasks WHERE id = ?", (row,))
+        self.index.execute("INSERT OR IGNORE INTO unscrubbed (id) VALUES (1)")
+
+    def find(self, instance: str, search: Search, limit: int, cursor: str | None) -> list[tuple[int, str]]:
+        """Return the rows of the tasks found and when they have changed, the last changed first."""
+        statement, values = self.statement(instance, search, limit, cursor)
+        return self.index.execute(statement, values).fetchall()
+
+    def statement(
+        self, instance: str, search: Search, limit: int, cursor: str | None
+    ) -> tuple[str, tuple[object, ...]]:
+        """Return the statement that finds tasks, and its values."""
+        asked, since, until = _ASKED, search.since, search.until
+        values: list[object] = [instance, *read_place(cursor), since, until, until, search.min_cost]
+        if search.status is not None:
+            asked += " AND status = ?"
+            values.append(search.status)
+        for word in search.words:
+            asked += _HAS_WORD.format(parts=MOST_PARTS)
+            values.append(word)
+        source, few = "tasks", self._rarest(search.words)
+        if few is not None:
+            source = (
+                f"(SELECT DISTINCT rowid / {MOST_PARTS} AS found FROM texts WHERE texts MATCH ?)"  # noqa: S608
+                " CROSS JOIN tasks ON tasks.id = found"
+            )
+            values.insert(0, few)
+        return (
+            f"SELECT id, updated FROM {source} WHERE {asked} ORDER BY updated DESC, id DESC LIMIT ?",  # noqa: S608
+            (*values, limit),
+        )
+
+    def _rarest(self, words: Iterable[str]) -> str | None:
+        """Return what finds the places of the rarest word; None if all words have many."""
+        found: list[tuple[int, str]] = []
+        for word in words:
+            match = self._match(word)
+            if match is None:
+                continue
+            ((count,),) = self.index.execute(
+                "SELECT count(*) FROM (SELECT 1 FROM texts WHERE texts MATCH ? LIMIT ?)", (match, FEW + 1)
+            )
+            if count <= FEW:
+                found.append((count, match))
+        return min(found, default=(0, None))[1]
+
+    def _match(self, word: str) -> str | None:
+        """Return the query of FTS5 for the places that may have a word; None if that would be too long."""
+        if len(word) >= GRAM:
+            return " AND ".join(map(_quoted, grams_of(word)))
+        terms = self.index.execute(
+            "SELECT term FROM grams WHERE term >= ? AND term < ? LIMIT ?",
+            (word, f"{word}\U0010ffff", FEW_GRAMS + 1),
+        ).fetchall()
+        return " OR ".join(_quoted(term) for (term,) in terms or [("",)]) if len(terms) <= FEW_GRAMS else None
+
+    def scrub(self, *, is_quiet: bool) -> bool:
+        """Rid the file of deleted entries, unless that takes too long now; return whether it is."""
+        if self.index.execute("SELECT 1 FROM unscrubbed").fetchone() is None:
+            return True
+        ((size,),) = self.index.execute(
+            "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+        )
+        if size > OPTIMIZED_AT_ONCE and not is_quiet:
+            return False
+        self.index.execute("INSERT INTO texts (texts) VALUES ('optimize')")
+        self.index.execute("DELETE FROM unscrubbed")
+        ((is_busy, _, _),) = self.index.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return not is_busy
+
+
+class SearchIndex:
+    """The index of a database, for its store. All methods raise StoreUnavailable for an error of SQLite."""
+
+    def __init__(self, database: SQLiteDatabase) -> None:
+        self._path = database.path
+        self._memory = database.connection if database.path == IN_MEMORY else None
+        self._files: Files | None = None
+        self._thread: ThreadPoolExecutor | None = None
+        self._compared = 0  # the last row that was compared
+        self._behind = Behind(self._write, self._compare, is_lazy=self._memory is not None)
+        self.note = self._behind.note
+        self._is_scrubbed = False  # an earlier process may have left something
+
+    async def _write(self, rows: Sequence[int]) -> int:
+        return await self._call(lambda files: files.write(rows))
+
+    async def _compare(self) -> tuple[list[int], bool]:
+        differing, self._compared = await self._call(lambda files: files.compare(self._compared))
+        return differing, self._compared < LAST_ROW
+
+    async def find(
+        self, instance: str, search: Search, *, limit: int, cursor: str | None
+    ) -> tuple[list[tuple[int, str]], bool]:
+        """Return the rows of the tasks found and when they have changed, and whether all tasks are searched by now."""
+        is_complete = await self._behind.catch_up()
+        return await self._call(lambda files: files.find(instance, search, limit, cursor)), is_complete
+
+    async def forget(self, rows: Collection[int]) -> None:
+        """Delete what is here of tasks that are deleted; other tasks may have these rows by now."""
+        self._is_scrubbed = False
+        for row in rows:
+            self.note(row)
+        with suppress(StoreUnavailable):  # it is tried again, as for what is new
+            await self._call(lambda files: files.forget(rows))
+
+    async def scrub(self, *, is_quiet: bool) -> None:
+        """Overwrite what deletions have left in the file (`Store.scrub`)."""
+        if not self._is_scrubbed:
+            self._is_scrubbed = await self._call(lambda files: files.scrub(is_quiet=is_quiet))
+
+    async def _call[T](self, work: Callable[[Files], T]) -> T:
+        if self._memory is not None:
+            return self._on_files(work)
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "mail-search")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._on_files, work)
+
+    def _on_files[T](self, work: Callable[[Files], T]) -> T:
+        try:
+            if self._files is None:
+                self._files = Files(self._path, self._memory)
+            return work(self._files)
+        except sqlite3.Error as error:
+            raise unavailable(error) from error
+
+    def close(self) -> None:
+        """Stop writing, and close the file; it may be closed already."""
+        self._behind.close()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.submit(self._close)
+            thread.shutdown()
+        else:
+            self._close()
+
+    def _close(self) -> None:
+        files, self._files = self._files, None
+        if files is not None:
+            files.close()
+
+
+def rebuild(path: str) -> int:
+    """Make the index of a database again; return the number of its tasks."""
+    with closing(Files(path)) as files:
+        files.clear()
+        after = 0
+        while after < LAST_ROW:
+            rows, after = files.compare(after)
+            while rows:
+                rows = rows[files.write(rows, seconds=1.0) :]
+        ((count,),) = files.index.execute("SELECT count(*) FROM tasks")
+    return int(count)
+
+
+def index_of(path: str) -> str:
+    """Return the file of the index of a database."""
+    return f"{os.path.realpath(path)}-search"
+
+
+def remove_index(path: str) -> None:
+    """Delete an index, which is made again."""
+    for end in ("", "-wal", "-shm"):
+        Path(f"{path}{end}").unlink(missing_ok=True)
+
+
+def _quoted(text: Any) -> str:
+    """Return a text as a string of FTS5's query language."""
+    return '"' + str(text).replace('"', '""') + '"'

@@ -1,0 +1,149 @@
+"""The commands about drafts of the swarm: `mail draft list`, `show`, `save`, `publish`, `withdraw`, `delete`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from mail.cli.command import Command, Namespace, option, positional
+from mail.cli.output import Output, one_line
+from mail.cli.session import Session
+from mail.cli.values import JSON, Agent, json_text, texts
+
+_STATES = {"": "", "applied": "new tasks use it", "outdated": "published for an earlier version"}
+
+
+def show_drafts(answer: list[Mapping[str, Any]], output: Output) -> None:
+    """Print a line per draft: which agents it changes, and whether new tasks use it."""
+    rows = [
+        (
+            each["name"],
+            ", ".join(each["agents"]),
+            each["by"],
+            each["at"],
+            "yes" if each["is_current"] else "no, save it again",
+            _STATES[each["published"]],
+        )
+        for each in answer
+    ]
+    output.table(("name", "changes", "saved by", "at", "can be tried", "published"), rows, none="no drafts")
+
+
+def show_draft(answer: Mapping[str, Any], output: Output) -> None:
+    """Print how the swarm differs with a draft."""
+    state = _STATES[answer["published"]]
+    output.text(
+        one_line(f"{answer['name']}, saved by {answer['by']} at {answer['at']}; {state}".rstrip("; "))
+    )
+    output.text(answer["differences"] or "the swarm that runs can't take these changes, or has them already")
+
+
+async def _save(session: Session, given: Namespace) -> None:
+    """Change one agent of a draft, which the server may not have yet."""
+    drafts = {each["name"] for each in await session.client.get_swarm_drafts()}
+    draft = await session.client.get_swarm_draft(given.name) if given.name in drafts else {}
+    known, testers = draft.get("changes", {}), given.testers or draft.get("testers", [])
+    before = known.get(given.agent, {})
+    changes = {"system": given.system, "llm": given.llm, "actions": given.actions}
+    changed = before | {name: each for name, each in changes.items() if each is not None}
+    if given.options:
+        changed["options"] = before.get("options", {}) | dict(given.options)
+    answer = await session.client.save_swarm_draft(given.name, {**known, given.agent: changed}, testers)
+    session.output.result(answer, lambda: show_draft(answer, session.output))
+
+
+def _options(
+    context: click.Context, parameter: click.Parameter, given: Sequence[str]
+) -> list[tuple[str, Any]]:
+    """Return the options of `NAME=VALUE`, where a value is JSON or a word."""
+    from mail.cli.values import any_json
+
+    found = []
+    for each in given:
+        name, is_pair, value = each.partition("=")
+        if not is_pair:
+            raise click.BadParameter(f"{each!r} is not NAME=VALUE, such as temperature=0.2")
+        try:
+            found.append((name, any_json(value)))
+        except click.BadParameter:
+            found.append((name, value))
+    return found
+
+
+_NAME = positional("name", "The name of the draft.")
+
+COMMANDS = (
+    Command(
+        name="drafts",
+        shell_name="draft list",
+        summary="List the drafts of the swarm (admin).",
+        operation="get_swarm_drafts",
+        view=show_drafts,
+    ),
+    Command(
+        name="draft",
+        shell_name="draft show",
+        summary="Show what a draft changes, as a diff (admin).",
+        details="With --json, also its earlier revisions, and the whole entry of swarms.json with its changes.",
+        operation="get_swarm_draft",
+        view=show_draft,
+        arguments=(_NAME,),
+    ),
+    Command(
+        name="draft-save",
+        shell_name="draft save",
+        summary="Change an agent in a draft of the swarm (admin).",
+        details="Try it with mail task fork TASK --at ID --run --draft NAME.",
+        handler=_save,
+        arguments=(
+            positional("name", "The name of the draft, new or not."),
+            positional("agent", "The agent to change.", type=Agent()),
+            option("--system", help="Its whole system prompt, or @file.", type=JSON(json_text)),
+            option("--llm", help="Its model, by its name in litellm.", metavar="MODEL"),
+            option(
+                "--option",
+                "options",
+                metavar="NAME=VALUE",
+                help="An option of its model calls, such as temperature=0.2. May be repeated.",
+                multiple=True,
+                callback=_options,
+            ),
+            option(
+                "--actions",
+                help="The swarm's actions that it may call: one, or a JSON list.",
+                type=JSON(texts),
+            ),
+            option(
+                "--tester",
+                "testers",
+                metavar="CALLER",
+                help="Who may try it besides admins, such as user:ann. May be repeated.",
+                multiple=True,
+            ),
+        ),
+    ),
+    Command(
+        name="draft-publish",
+        shell_name="draft publish",
+        summary="Let new tasks use a draft (admin).",
+        operation="publish_swarm_draft",
+        view=lambda answer, output: output.text(f"new tasks use draft {answer['name']}"),
+        arguments=(_NAME,),
+    ),
+    Command(
+        name="draft-withdraw",
+        shell_name="draft withdraw",
+        summary="Let new tasks do without a published draft (admin).",
+        operation="withdraw_swarm_draft",
+        view=lambda answer, output: output.text(f"new tasks no longer use draft {answer['name']}"),
+        arguments=(_NAME,),
+    ),
+    Command(
+        name="draft-delete",
+        shell_name="draft delete",
+        summary="Delete a draft. Tasks that run on it continue (admin).",
+        operation="delete_swarm_draft",
+        view=lambda answer, output: output.text(f"draft {answer['name']} is deleted"),
+        arguments=(_NAME,),
+    ),
+)

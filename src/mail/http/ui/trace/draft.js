@@ -1,0 +1,173 @@
+// Trying another prompt: a draft of the swarm, and a fork of the task that runs on it.
+
+import * as api from "../api/api.js";
+import { Dialog } from "../components/dialog.js";
+import { Notice } from "../components/notice.js";
+import { html, useEffect, useState } from "../html.js";
+import { indexOf, messageOf, snapshotsOf } from "./snapshots.js";
+
+/** What stands for a secret in a prompt. */
+const HIDDEN = "(hidden)";
+
+const asAdmin = () => ({ bearer: api.token.ofAdmin() });
+
+/** Return a name that a draft can have. */
+const nameFor = (agent) => `try-${agent.toLowerCase().replaceAll(/[^a-z0-9_-]/g, "-")}`.slice(0, 63);
+
+/** Return the entries to fork from: before the turn, and after the message of a person that it works on. */
+function placesOf(events, first) {
+  const snapshots = snapshotsOf(events);
+  const asked = events.findLast((event) => event.seq < first && messageOf(event));
+  const after = asked ? snapshots[indexOf(snapshots, asked.seq)].last : first - 1;
+  return { turn: first - 1, run: Math.min(after, first - 1) };
+}
+
+/** Return the options that a text sets. Throws an error for what is no JSON object. */
+function parseOptions(text) {
+  if (!text.trim()) return undefined;
+  try {
+    const options = JSON.parse(text);
+    if (options && typeof options === "object" && !Array.isArray(options)) return options;
+  } catch {
+    // the error below says what to write
+  }
+  throw new Error('Write the options as a JSON object, such as {"verbosity": "low"}.');
+}
+
+/** A dialog for an agent, and a turn of it that began at `first`; `onFork(id)` gets the fork that tries the draft. */
+export function DraftDialog({ session, caller, agent, first, onFork, onClose }) {
+  const places = placesOf(session.events, first);
+  const [place, setPlace] = useState("turn");
+  const [name, setName] = useState(nameFor(agent));
+  const [now, setNow] = useState(null);
+  const [system, setSystem] = useState("");
+  const [llm, setLlm] = useState("");
+  const [options, setOptions] = useState("");
+  const [actions, setActions] = useState(new Set());
+  const [problem, setProblem] = useState(null);
+  const [isBusy, setBusy] = useState(false);
+  useEffect(() => {
+    api
+      .read("swarm", { prompts: true }, asAdmin())
+      .then((swarm) => {
+        const found = swarm.agents.find((each) => each.name === agent);
+        if (!found) throw new Error("The swarm no longer has this agent.");
+        setSystem(found.system_prompt ?? "");
+        setLlm(found.model);
+        setActions(new Set(found.actions));
+        setNow({ ...found, known: swarm.actions.map((action) => action.name) });
+      })
+      .catch(setProblem);
+  }, [agent]);
+  const toggle = (action) => () => {
+    const chosen = new Set(actions);
+    if (!chosen.delete(action)) chosen.add(action);
+    setActions(chosen);
+  };
+  const tryIt = async () => {
+    const isOther = system !== now.system_prompt;
+    if (isOther && system.includes(HIDDEN)) throw new Error(`Write the text in place of ${HIDDEN} in the prompt.`);
+    const changes = {
+      system: isOther ? system : undefined,
+      llm: llm === now.model ? undefined : llm,
+      options: parseOptions(options),
+      actions: [...actions],
+    };
+    const testers = caller.role === "admin" ? [] : [`${caller.role}:${caller.id}`];
+    const path = `drafts/${encodeURIComponent(name)}`;
+    await api.post(path, { agents: { [agent]: changes }, testers }, asAdmin());
+    return api.fork(session.id, places[place], { actions: "ask", run: true, draft: name });
+  };
+  const onSubmit = async (event) => {
+    event.preventDefault();
+    if (isBusy) return;
+    setBusy(true);
+    setProblem(null);
+    try {
+      onFork(await tryIt());
+    } catch (error) {
+      setProblem(error);
+      setBusy(false);
+    }
+  };
+  const choice = (value, label) => html`
+    <div class="choice">
+      <input
+        type="radio"
+        name="draft-place"
+        id=${`draft-${value}`}
+        checked=${place === value}
+        onChange=${() => setPlace(value)} />
+      <label for=${`draft-${value}`}>${label}</label>
+    </div>
+  `;
+  const field = (id, label, value, set, more = {}) => html`
+    <div class="field">
+      <label for=${id}>${label}</label>
+      <input id=${id} value=${value} onInput=${(event) => set(event.currentTarget.value)} ...${more} />
+    </div>
+  `;
+  return html`
+    <${Dialog} title=${`Try another prompt for ${agent}`} onClose=${onClose} isWide>
+      <form onSubmit=${onSubmit}>
+        <div class="dialog-body">
+          <p class="quiet small-text">
+            It is saved as a draft of the swarm, which only the fork of this task uses. Actions that are not read-only
+            wait for your approval there.
+          </p>
+          <div class="field">
+            <label for="draft-system">System prompt</label>
+            <textarea
+              id="draft-system"
+              class="mono"
+              rows="10"
+              required
+              value=${system}
+              onInput=${(event) => setSystem(event.currentTarget.value)}></textarea>
+          </div>
+          ${field("draft-llm", "Model", llm, setLlm, { required: true })}
+          ${field("draft-options", "Options to set, as JSON", options, setOptions, {
+            placeholder: '{"verbosity": "low"}',
+          })}
+          ${
+            now?.known.length > 0 &&
+            html`
+              <fieldset class="choices">
+                <legend>Actions</legend>
+                ${now.known.map(
+                  (action) => html`
+                    <div key=${action} class="choice">
+                      <input
+                        type="checkbox"
+                        id=${`draft-action-${action}`}
+                        checked=${actions.has(action)}
+                        onChange=${toggle(action)} />
+                      <label for=${`draft-action-${action}`}><code>${action}</code></label>
+                    </div>
+                  `,
+                )}
+              </fieldset>
+            `
+          }
+          <fieldset class="choices">
+            <legend>Run again</legend>
+            ${choice("turn", "This turn, and what comes after it")}
+            ${places.run < places.turn && choice("run", "Everything since the message that it works on")}
+          </fieldset>
+          ${field("draft-name", "Name of the draft", name, setName, {
+            required: true,
+            pattern: "[a-z0-9][a-z0-9_\\-]*",
+            maxlength: 63,
+          })}
+          ${problem && html`<${Notice} tone="bad">${problem.message}</${Notice}>`}
+        </div>
+        <div class="dialog-actions">
+          <button type="button" class="button" onClick=${onClose}>Back</button>
+          <button type="submit" class="button primary" disabled=${!now} aria-busy=${isBusy ? "true" : null}>
+            Run with this draft
+          </button>
+        </div>
+      </form>
+    </${Dialog}>
+  `;
+}
