@@ -238,6 +238,16 @@ class Files:
             self.index.execute("DELETE FROM tasks WHERE id = ?", (row,))
         self.index.execute("INSERT OR IGNORE INTO unscrubbed (id) VALUES (1)")
 
+    def forget_together(self, rows: Iterable[int]) -> None:
+        """Delete what is here of tasks in one transaction, as FTS5 writes a segment for each."""
+        self.index.execute("BEGIN IMMEDIATE")
+        try:
+            self.forget(rows)
+            self.index.execute("COMMIT")
+        except BaseException:
+            self.index.execute("ROLLBACK")
+            raise
+
     def find(self, instance: str, search: Search, limit: int, cursor: str | None) -> list[tuple[int, str]]:
         """Return the rows of the tasks found and when they have changed, the last changed first."""
         statement, values = self.statement(instance, search, limit, cursor)
@@ -339,7 +349,7 @@ class SearchIndex:
         for row in rows:
             self.note(row)
         with suppress(StoreUnavailable):  # it is tried again, as for what is new
-            await self._call(lambda files: files.forget(rows))
+            await self._call(lambda files: files.forget_together(rows))
 
     async def scrub(self, *, is_quiet: bool) -> None:
         """Overwrite what deletions have left in the file (`Store.scrub`)."""
