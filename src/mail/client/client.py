@@ -385,6 +385,13 @@ class MAILClient(Messaging):
         """Return the calls that wait for a decision, of the caller's tasks, and those that it may review."""
         return await self._list("get_approvals", "approvals")
 
+    async def get_needs(self) -> JSONObject:
+        """Return what needs the caller: up to 50 `approvals`, and `tasks` with questions, failures or dead letters.
+
+        Tasks that wait for others are there, too. Each of the `tasks` has its `need`, and the summary of the `task`.
+        """
+        return await self._ask("get_approvals", limit=50)
+
     async def get_approval(self, approval_id: str) -> JSONObject:
         """Return a call that waits for a decision."""
         return await self._ask("get_approval", approval_id=approval_id)

@@ -1,4 +1,4 @@
-"""Approvals: the calls that wait for the caller's decision, and a page without sign-in for who has the link of one."""
+"""Approvals: the calls that wait for the caller's decision, its tasks that need it, and the page of a link."""
 
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs
@@ -8,6 +8,7 @@ from fastapi.responses import HTMLResponse
 from pydantic import Field
 
 from mail.core.decisions.approvals import GivenApproval
+from mail.core.decisions.needs import Need
 from mail.core.decisions.reviewers import show_call
 from mail.core.engine.reviews import Review
 from mail.core.task.approvals import LinkHolder
@@ -18,6 +19,7 @@ from mail.http.audit import audited
 from mail.http.bodies import JSON, Answered, CallDecision, JSONBody, read_body
 from mail.http.openapi import answers, make_router
 from mail.http.service import Service, address_of, service_of
+from mail.http.task_json import TaskSummary, task_summary
 
 MAX_PAGE = 50
 """The most tasks on a page."""
@@ -48,10 +50,26 @@ class WaitingApproval(Answered):
     can_decide: bool = Field(description="Whether you may decide.")
 
 
+class NeedyTask(Answered):
+    """A task of yours that needs you, or waits for others."""
+
+    need: Need = Field(
+        description="`question`: it waits for your answer; `dead_letters`: messages could not be processed; "
+        "`failure`: it has failed in the last 7 days; `others`: it waits for swarms, reviewers, or calls that finish "
+        "later."
+    )
+    reason: str = Field(description="The answer of a task that has failed; empty for others.")
+    task: TaskSummary
+
+
 class Approvals(Answered):
     """A page of calls that wait for a decision, oldest first."""
 
     approvals: list[WaitingApproval]
+    tasks: list[NeedyTask] = Field(
+        description="On the first page: your tasks that need you or wait for others, the last changed first, at most "
+        "20 of each kind."
+    )
     next_cursor: str | None = Field(description="Leads to the next page; null on the last one.")
 
 
@@ -83,14 +101,17 @@ async def get_approvals(
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="The most tasks on a page.")] = 20,
     cursor: NextCursor = None,
 ) -> JSON:
-    """List the calls that wait for a decision, oldest first: those of your tasks, and those that you may review."""
+    """List what waits for you: calls of your tasks and those that you may review, oldest first, and your tasks."""
     service = service_of(request)
     own = caller.principal(service.runtime.swarm.name)
     try:
         found, following = await service.runtime.reviews.page(own, limit=limit, cursor=cursor)
     except ApprovalNotFound:
         raise BadRequest("cursor must be the next_cursor of a page") from None
-    return JSON({"approvals": [_shown(each, str(own)) for each in found], "next_cursor": following})
+    needy = [] if cursor else await service.runtime.needs(str(own))
+    tasks = [{"need": each.need, "reason": each.reason, "task": task_summary(each.task)} for each in needy]
+    approvals = [_shown(each, str(own)) for each in found]
+    return JSON({"approvals": approvals, "tasks": tasks, "next_cursor": following})
 
 
 @router.get("/approvals/{approval_id}", summary="Show an approval", **answers(WaitingApproval, 404))
