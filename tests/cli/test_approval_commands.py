@@ -144,3 +144,4 @@ def test_the_list_has_the_tasks_that_need_their_owner_too(bank: Bank) -> None:
     assert rows["reviewed"][0] == "waits for others"
     assert rows["late"][0] == "has failed"
     assert "time" in rows["late"][2]
+    assert run_task(bank, "cancel", "reviewed").returncode == 0

@@ -160,6 +160,18 @@ def test_mail_reaches_more_people_than_fit_into_the_transaction_of_its_sender(st
     assert "p1" not in ask(stage, "GET", "/admin/users", admin)["users"]
 
 
+def test_mail_to_an_agent_is_answered(stage: Stage) -> None:
+    """The function of deliveries submits it, turns run, and it sends what they say."""
+    user = log_in(stage, f"user:alice@{DOMAIN}", stage.key("user", "alice"))
+    sent = send(stage, user, f"supervisor@example-no-proxy@{DOMAIN}")
+    deliver(stage, *stage.deliveries())
+    assert entry_of(stage, user, sent["message_id"])["delivered_at"] is not None
+    stage.work_off()
+    deliver(stage, *stage.deliveries())
+    (entry,) = ask(stage, "GET", "/inbox", user)["entries"]
+    assert (entry["sender"], entry["subject"]) == (f"supervisor@example-no-proxy@{DOMAIN}", "Re: Tea")
+
+
 def test_the_inbox_is_a_stream_of_the_function_that_streams(stage: Stage, tmp_path: Path) -> None:
     """It ends before its invocation does, and its client resumes it."""
     admin = log_in(stage, f"admin:root@{DOMAIN}", stage.key("admin", "root"))

@@ -10,7 +10,7 @@ from studio_server import StudioServer
 from support.processes.approval_swarm import Bank
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Locator, Page, Route
 
 WIDTHS = (360, 390, 1024, 1440)
 
@@ -32,7 +32,7 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bank]:
         yield running
 
 
-def needs_link(page: "Page"):
+def needs_link(page: "Page") -> "Locator":
     return page.get_by_role("navigation", name="Views").get_by_role("link", name="Needs you")
 
 
@@ -123,7 +123,7 @@ def test_texts_are_found_and_the_last_changed_task_is_the_first(page: "Page", st
 
 
 def test_a_server_without_an_index_says_so(page: "Page", studio: StudioServer) -> None:
-    def titles(route) -> None:
+    def titles(route: "Route") -> None:
         response = route.fetch()
         route.fulfill(response=response, headers={**response.headers, "x-searched": "titles"})
 
