@@ -88,7 +88,7 @@ def test_a_message_as_text_names_its_new_task(piped: Piped) -> None:
     assert "user → supervisor  6*7" in rest
     assert "  supervisor → math  6*7" in rest
     assert "    math → supervisor  Re: 6*7 | 6*7 = 42." in rest
-    timeline = [line.split(maxsplit=4) for line in rest if " ms  " in line]
+    timeline = [line.split(maxsplit=4) for line in rest if " ms  " in line or " s  " in line]
     assert [words[3] for words in timeline] == [
         "new_message", "await_message", "new_message", "action", "new_message", "task_complete",
     ]  # fmt: skip

@@ -36,7 +36,7 @@ DOCUMENTS = [
 ]
 
 _VARIES = [
-    (re.compile(r"\d+\.\d ms"), "… ms"),
+    (re.compile(r"\d+\.\d ms|(?<=  )\d+(\.\d)? s(?=  )"), "… ms"),
     (re.compile(r"127\.0\.0\.1:\d+"), "…"),
     (re.compile(r" +"), " "),
     (re.compile(r"^admin \(not shown in a log;.*"), "admin mail_admin_…"),  # as a terminal shows it

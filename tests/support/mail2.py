@@ -7,12 +7,19 @@ from typing import Any, Self
 import httpx2
 from fastapi import Request
 
+from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.task.documents import CallerRole
+from mail.core.task.ports import Store
 from mail.core.task.rows import Rows
+from mail.core.task.swarm import SwarmCore
 from mail.core.task.webhooks import Reply, Webhook
 from mail.errors import BadRequest
 from mail.mail2.host import MailHost
+from mail.mail2.tasks import Tasks
+from mail.net.secrets import EnvironmentTokens
+from mail.net.webhooks import HTTPWebhooks
 from mail.testing.agents import build_swarm, complete
+from mail.testing.clock import FakeClock
 from support.processes.http_server import HTTPServer
 
 HOST = "mail.test"
@@ -39,21 +46,33 @@ class Receiver:
 
 
 class Stage:
-    """A server, on the rows of a store."""
+    """A server, on the rows of a store; with a swarm, its agents have addresses."""
 
     host: MailHost
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: Rows, swarm: SwarmCore | None = None, store: Store | None = None) -> None:
         self.rows = rows
+        self._swarm = swarm
+        self._store = store
         self.receiver = Receiver()
         self._open = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        swarm = build_swarm({"supervisor": lambda _: [complete("42")]})
-        self.server = HTTPServer(swarm, mail_host=self._host)
+        swarm = self._swarm or build_swarm({"supervisor": lambda _: [complete("42")]})
+        clock = SYSTEM_CLOCK if self._swarm is None else FakeClock()
+        self.server = HTTPServer(swarm, store=self._store, clock=clock, mail_host=self._host)
         await self._open.enter_async_context(self.server)
         self.host = self.another()
+        if self.host.tasks is not None:
+            self.connect(self.host.tasks)
         return self
+
+    def connect(self, tasks: Tasks) -> None:
+        """Let tasks send their mail by a host."""
+        runtime, records = self.server.rig.runtime, self.server.records
+        webhooks = HTTPWebhooks(records, EnvironmentTokens({}), runtime.clock, allow_private=False)
+        webhooks.own["mail2"] = tasks.answer
+        runtime.webhooks, runtime.members = webhooks, tasks
 
     async def __aexit__(self, *_error: object) -> None:
         await self.host.stop()
@@ -65,9 +84,9 @@ class Stage:
     def another(self, rows: Rows | None = None, *, in_background: bool = False) -> MailHost:
         """The host in another process, which has its work done before it answers."""
         server, clock = self.server, self.server.rig.clock
-        return MailHost(
-            rows or self.rows, server.records, clock, self.receiver, HOST, in_background=in_background
-        )
+        runtime = None if self._swarm is None else server.rig.runtime
+        given = (rows or self.rows, server.records, clock, self.receiver, HOST)
+        return MailHost(*given, runtime=runtime, in_background=in_background)
 
     async def person(self, name: str, role: CallerRole = "user") -> "Person":
         """Somebody with an API key, whose account exists."""

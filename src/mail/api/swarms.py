@@ -101,6 +101,8 @@ class _Swarm[Agent: (MAILAgent, MAILAgentTemplate)]:
     public = Setting[bool]()
     enable_db_agent_histories = Setting[bool]()
     strict_tools = Setting[bool]()
+    members = Setting[dict[str, str]]()
+    member_days = Setting[float]()
     guards = Setting[list[Guard]]()
     output_type = Setting[Any]()
 

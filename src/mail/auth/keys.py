@@ -15,6 +15,9 @@ from mail.core.task.documents import CallerRole
 from mail.errors import BadRequest, Unauthenticated
 
 _ID = re.compile(r"[^:@\x00-\x1f\x7f]{1,256}")
+_ADDRESS = re.compile(r"[^/]+/[^/]+/[^/]+")
+"""The form of ids that callers have by MAIL 2.0 only (`mail.mail2.agents.owner_of`)."""
+
 _BEARER = re.compile(r"bearer +([\x21-\x7e]+) *", re.IGNORECASE)
 
 SEALING_KEYS = ("MAIL_SEALING_KEY", "MAIL_SEALING_PUBLIC_KEY")
@@ -44,6 +47,10 @@ class Caller:
             raise BadRequest(
                 f"the id {self.id[:256]!r} can't be used: it must have 1 to 256 characters, "
                 "none of them ':', '@' or a control character"
+            )
+        if _ADDRESS.fullmatch(self.id) is not None:
+            raise BadRequest(
+                f"the id {self.id!r} can't be used: with two '/', it would be that of a MAIL 2.0 address"
             )
 
     def principal(self, swarm: str) -> Principal:

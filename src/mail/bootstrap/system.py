@@ -28,10 +28,12 @@ from mail.core.engine.runtime import Runtime
 from mail.core.engine.telemetry import Observers
 from mail.core.engine.versions import Versions
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
+from mail.core.protocol.message import MAILMessage
 from mail.core.task.ports import TurnQueue, look_at
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import TaskKey, TaskStatus
-from mail.errors import ConfigurationError, TaskNotFound
+from mail.core.task.webhooks import Reply
+from mail.errors import ConfigurationError, MAILError, PeerUnavailable, TaskNotFound
 from mail.mail2 import WORK
 from mail.net import InterswarmRouter
 from mail.net.peers import Registry
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from mail.auth.oidc import JWTAuthenticator
     from mail.core.task.rows import Rows
     from mail.mail2.host import MailHost
+    from mail.mail2.tasks import Tasks
 
 type LocalSystem = System[WorkQueue]
 """The system of a server or a program, which takes wake-ups from its own queue."""
@@ -145,6 +148,7 @@ class System[Q: TurnQueue]:
             turn_seconds=config.settings.turn_seconds,
             lease_seconds=config.settings.lease_seconds,
             peers=router,
+            members=None if webhooks is None or backend.rows is None else _TaskMail(self, webhooks),
             hop_limit=config.interswarm.hop_limit,
             entrypoints_only=config.interswarm.entrypoints_only,
             unreachable_seconds=config.interswarm.unreachable_seconds,
@@ -168,6 +172,7 @@ class System[Q: TurnQueue]:
             versions=Versions(backend.documents, clock, retention=retention),
             documents=self.documents,
             retention=retention,
+            forget=self._forget_mail,
             keeps_latest=config.storage.keep == "latest",
         )
         self.entry = entry
@@ -205,7 +210,9 @@ class System[Q: TurnQueue]:
         sender, wake = self.webhooks, None if self.is_working else self._wake_mail
         assert self._rows is not None
         assert sender is not None
-        host = MailHost(self._rows, self.documents, self.clock, sender, self._mail_name, wake=wake)
+        options: dict[str, Any] = {"per_hour": self.config.limits.mail_submissions, "wake": wake}
+        given = (self._rows, self.documents, self.clock, sender, self._mail_name)
+        host = MailHost(*given, runtime=self.runtime, **options)
         self._resources.push_async_callback(host.stop)
         return host
 
@@ -217,6 +224,17 @@ class System[Q: TurnQueue]:
             assert self._rows is not None
             self._mail_name = await settle_name(self._rows, self._mail_name, domain)
         return self.mail_host
+
+    async def _forget_mail(self, caller: str) -> bool:
+        """Delete the account of a caller in MAIL 2.0; return whether nothing of it is left."""
+        from mail.mail2.records import ACCOUNTS, purges_of
+
+        key, rows = caller.rpartition("@")[0], self._rows
+        if rows is None or not (
+            await rows.read((ACCOUNTS, key)) or await rows.find(WORK, purges_of(key), limit=1)
+        ):
+            return True
+        return await (await self.open_mail()).forget(key)
 
     async def _wake_mail(self, name: str, seconds: float) -> None:
         at = self.clock.now().timestamp() + seconds if seconds else 0.0
@@ -403,6 +421,31 @@ class System[Q: TurnQueue]:
         client = httpx2.AsyncClient()
         self._resources.push_async_callback(client.aclose)
         return client
+
+
+class _TaskMail:
+    """Sends the mail of tasks by MAIL 2.0, whose host is made for the first of it."""
+
+    def __init__(self, system: "System[Any]", webhooks: HTTPWebhooks) -> None:
+        self._system = system
+        webhooks.own["mail2"] = self.answer
+
+    async def send(self, key: TaskKey, member: str, address: str, message: MAILMessage) -> None:
+        """Send what a task has for a member of the swarm."""
+        try:
+            tasks = await self._tasks()
+        except MAILError as error:
+            raise PeerUnavailable(error.detail) from error
+        await tasks.send(key, member, address, message)
+
+    async def answer(self, url: str, event_id: str, body: bytes) -> Reply:
+        """Send the answer of a task that began by mail."""
+        return await (await self._tasks()).answer(url, event_id, body)
+
+    async def _tasks(self) -> "Tasks":
+        tasks = (await self._system.open_mail()).tasks
+        assert tasks is not None
+        return tasks
 
 
 def read_swarm(config: ServerConfig) -> tuple[SwarmCore, SwarmSpec | None]:

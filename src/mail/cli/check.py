@@ -56,6 +56,7 @@ def check(
     from mail.bootstrap.check import check_agents
     from mail.cli.connection import connect
     from mail.config import load_config
+    from mail.mail2.agents import addresses_of
     from mail.swarms_json.load import PACKAGED_SOURCE, find_source, load_swarms_json_from_file
 
     if file is not None and swarm_name is None and len(swarms := load_swarms_json_from_file(file)) == 1:
@@ -73,10 +74,22 @@ def check(
     update = (
         None if against is None else asyncio.run(_compare(swarm, connect(against, api_key, config=config)))
     )
-    found = {"swarm": swarm.name, "agents": [asdict(agent) for agent in checked], "problems": problems}
+    addresses = {
+        name: f"{key}@{server.mail_host}"
+        for key, name in addresses_of(swarm).items()
+        if name in swarm.entrypoints
+    }
+    found = {
+        "swarm": swarm.name,
+        "agents": [asdict(agent) for agent in checked],
+        "addresses": addresses,
+        "members": dict(swarm.members),
+        "problems": problems,
+    }
 
     def shown() -> None:
         show(swarm.name, checked, output)
+        show_addresses(swarm, addresses, output)
         if update is not None:
             show_update(update, output)
 
@@ -149,6 +162,15 @@ def show_update(update: Mapping[str, Any], output: Output) -> None:
         output.text("  " + one_line(f"{gone}: {counted(loss['tasks'], 'task')} {verb} it: {examples}{more}"))
     if not update["lost"]:
         output.text("no open task would lose an agent or an action")
+
+
+def show_addresses(swarm: "SwarmCore", addresses: Mapping[str, str], output: Output) -> None:
+    """Print the MAIL 2.0 addresses of entrypoints that are not their names, and the members outside."""
+    for name, address in addresses.items():
+        if not address.startswith(f"{name}@{swarm.name}@"):
+            output.text(one_line(f"{name} has the MAIL 2.0 address {address}"))
+    for name, address in swarm.members.items():
+        output.text(one_line(f"{name} is outside: {address}"))
 
 
 def show(swarm: str, checked: Sequence["CheckedAgent"], output: Output) -> None:

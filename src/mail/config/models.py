@@ -65,6 +65,7 @@ _VARIABLES: Mapping[str, tuple[str, ...]] = {
     "MAIL_CALLER_BYTES": ("limits", "caller_bytes"),
     "MAIL_FILE_BYTES": ("limits", "file_bytes"),
     "MAIL_STREAMS": ("limits", "streams"),
+    "MAIL_SUBMISSIONS": ("limits", "mail_submissions"),
     "MAIL_MEMORY": ("limits", "memory"),
     "MAIL_CONNECTIONS": ("connections", "total"),
     "MAIL_CONNECTIONS_PER_ADDRESS": ("connections", "per_address"),

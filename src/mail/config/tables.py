@@ -88,6 +88,8 @@ class LimitsConfig(Table):
         file_bytes: the number of bytes of a file; at least 1.
         streams: the number of streams that a caller may read at the same time from a server process; on AWS, those that
             can't be resumed, and long waits, from all functions. None for 100, and 10 on AWS.
+        mail_submissions: the number of messages that a task takes by MAIL 2.0 in an hour from a sender that isn't a
+            person.
         memory: the bytes that all requests to a process may hold; a quarter of them for one caller.
     """
 
@@ -100,6 +102,7 @@ class LimitsConfig(Table):
     caller_bytes: int = Field(default=10 * 1024**3, ge=0)
     file_bytes: int = Field(default=MAX_FILE_BYTES, ge=1)
     streams: int | None = Field(default=None, ge=0)
+    mail_submissions: int = Field(default=20, ge=0)
     memory: int = Field(default=128 * 1024 * 1024, ge=0)
 
 

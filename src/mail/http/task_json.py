@@ -29,6 +29,7 @@ from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.events import Event, EventKind
 from mail.core.task.interswarm import OpenRequest
 from mail.core.task.mailboxes import goes_out
+from mail.core.task.members import member_of, show_address
 from mail.core.task.ports import Store
 from mail.core.task.size import event_size
 from mail.core.task.task import Task, TaskKey, TaskStatus
@@ -118,10 +119,12 @@ class PendingToolCall(Answered):
 
 
 class WaitingFor(Answered):
-    """What a task waits for from another swarm: an answer, or the delivery of a message."""
+    """What a task waits for from another swarm, or a member outside: an answer, or the delivery of a message."""
 
-    swarm: str
-    agent: str | None = Field(description="The agent that was asked, as `agent@swarm`; null for a delivery.")
+    swarm: str = Field(description="The other swarm, or the name of the member.")
+    agent: str | None = Field(
+        description="The agent that was asked, as `agent@swarm`, or the name of the member; null for a delivery."
+    )
     asked_by: str | None = Field(description="The agent that asked; null for the owner, and for a delivery.")
     until: str | None = Field(description="When it is given up; null if that is not known.")
     attempts: int = Field(description="Failed attempts to deliver mail to the swarm, since the last success.")
@@ -272,16 +275,20 @@ class TaskRecord(TaskSummary):
     )
 
 
-class AnyTask(RootModel[TaskRecord | TaskSummary]):
+class AnyTask(RootModel[Any]):  # with its type as parameter, pydantic would build a schema for that at once
     """A task, with or without its events and waiting messages."""
 
     model_config = ConfigDict(defer_build=True)
 
+    root: TaskRecord | TaskSummary
 
-class AnyTasks(RootModel[dict[str, TaskRecord] | dict[str, TaskSummary]]):
+
+class AnyTasks(RootModel[Any]):
     """Tasks by their ids."""
 
     model_config = ConfigDict(defer_build=True)
+
+    root: dict[str, TaskRecord] | dict[str, TaskSummary]
 
 
 async def load_task(service: Service, caller: Caller, task_id: str, whose: str | None = None) -> Task:
@@ -539,7 +546,7 @@ def task_summary(task: Task) -> dict[str, Any]:
         task_owner=task.owner,
         task_contributors=task.contributors,
         start_time=task.started,
-        remote_swarms=list(task.peers),
+        remote_swarms=[peer for peer in task.peers if member_of(peer) is None],
         completed=not task.is_running,
         generation=task.generation.number,
         steps=task.generation.steps,
@@ -600,8 +607,8 @@ def _awaited(task: Task, swarm: str, request: OpenRequest | None) -> dict[str, A
     retried = peer if peer is not None and peer.failures else None
     until = retried.retry_until if retried else request.answer_deadline if request else None
     return {
-        "swarm": swarm,
-        "agent": request.recipient if request else None,
+        "swarm": member_of(swarm) or swarm,
+        "agent": show_address(request.recipient) if request else None,
         "asked_by": request.sender or None if request else None,
         "until": format_time(until) if until else None,
         "attempts": retried.failures if retried else 0,

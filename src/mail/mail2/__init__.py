@@ -1,6 +1,6 @@
 """MAIL 2.0: the accounts of a host, their boxes, lists, and the delivery of mail among them.
 
-addresses ← records ← accounts ← boxes, lists, swarms, webhooks ← delivery ← host
+addresses ← records, agents ← accounts ← boxes, lists, swarms, webhooks ← delivery ← tasks ← host
 """
 
 WORK = "mail2:work"

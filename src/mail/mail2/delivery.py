@@ -4,7 +4,8 @@ The boxes that don't fit are in a row of `WORK`, which each further write shorte
 remains to be done, two that continue it file nothing twice, and an entry that its owner has deleted stays deleted.
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
@@ -16,14 +17,16 @@ from mail.core.protocol.clock import Clock
 from mail.core.protocol.values import value
 from mail.core.task.documents import PutIf
 from mail.core.task.rows import Rows, Write
-from mail.errors import BadRequest, IdempotencyConflict
+from mail.errors import BadRequest, IdempotencyConflict, StoreUnavailable
 from mail.mail2 import WORK
 from mail.mail2.accounts import POSTMASTER, Accounts
 from mail.mail2.addresses import Address
+from mail.mail2.agents import Agents
 from mail.mail2.lists import Lists
 from mail.mail2.records import (
     LEASE_SECONDS,
     MESSAGES,
+    REFERENCES,
     Account,
     Delivery,
     DraftRow,
@@ -36,16 +39,27 @@ from mail.mail2.records import (
 )
 from mail.mail2.webhooks import Webhooks
 
+logger = logging.getLogger(__name__)
+
 OTHER_HOST = "mail to other hosts can't be sent from here"
 NESTED = "a list that is a member of a list gets no mail"
+
+Take = Callable[[Message, str], Awaitable[str]]
+"""Gives a message to an agent of the swarm, by its local address; returns why it can't, or an empty text."""
+
+
+async def no_agents(_message: Message, _agent: str) -> str:
+    """Refuse a message, as this host has no swarm."""
+    return "this host has no swarm"
 
 
 @value
 class _Recipients:
-    """The boxes that a message goes to, the agents among their owners, and the recipients that have none."""
+    """The boxes that a message goes to, the agents among their owners, agents of the swarm, and who gets nothing."""
 
     boxes: tuple[str, ...]
     agents: tuple[tuple[str, str], ...]
+    tasks: tuple[str, ...]
     undelivered: tuple[Undelivered, ...]
 
 
@@ -61,6 +75,7 @@ class Deliveries:
         lists: Lists,
         webhooks: Webhooks,
         host: str,
+        agents: Agents,
     ) -> None:
         self._rows = rows
         self._clock = clock
@@ -68,6 +83,7 @@ class Deliveries:
         self._webhooks = webhooks
         self._accounts = accounts
         self._lists = lists
+        self._agents = agents
         self._host = host
         self.postmaster = f"{POSTMASTER}@{host}"
 
@@ -96,7 +112,8 @@ class Deliveries:
             tags=tuple(dict.fromkeys((*draft.tags, *tags))),
         )
         request = "" if key is None else digest(to_json([message.recipients, message.tags]).decode())
-        if not await self._file(message, account.box, request):
+        to = await self._resolve(message.recipients)
+        if not await self._file(message, account.box, to, message.sent_at, request=request):
             place = (box("outbox", account.box), message_id)
             found = await self._rows.read((MESSAGES, message_id), place)
             if OutboxRow.read(found[place]).digest != request:
@@ -111,20 +128,45 @@ class Deliveries:
         """
         if Address.parse(message.sender).host == self._host:
             raise BadRequest(f"{message.sender} is of this host, and sends its mail with its own session")
-        local = [each for each in message.recipients if Address.parse(each).host == self._host]
-        await self._file(message, "")
-        return (await self._resolve(tuple(local))).undelivered
+        local = (each for each in message.recipients if Address.parse(each).host == self._host)
+        to = await self._resolve(tuple(local))
+        await self._file(message, "", to, self._stamps.now())
+        return to.undelivered
 
-    async def finish(self, message_id: str) -> list[str]:
-        """File what is left of a delivery; return the names of the calls of webhooks that have to be made then."""
+    async def post(self, message: Message, notes: Sequence[Write]) -> tuple[Undelivered, ...]:
+        """File mail of an agent of this host, once, in one write with notes; return whom it does not reach.
+
+        If it reaches anybody, nobody is returned; else nothing is stored. Raises StoreUnavailable if a note can't be
+        made now.
+        """
+        to = await self._resolve(message.recipients)
+        if not (to.boxes or to.tasks):
+            return to.undelivered
+        if not await self._file(message, "", to, self._stamps.now(), notes=notes):
+            row = (MESSAGES, message.message_id)
+            if row not in await self._rows.read(row):
+                raise StoreUnavailable("the thread was changed at the same time")
+        return ()
+
+    async def finish(self, message_id: str, take: Take = no_agents) -> list[str]:
+        """File what is left of a delivery; return the names of the calls of webhooks that have to be made then.
+
+        `take` gives a message to an agent of the swarm.
+        """
         row = (WORK, message_id)
         called: list[str] = []
         while True:
             found = await self._rows.read(row, (MESSAGES, message_id))
             if row not in found:
                 return called
+            if (MESSAGES, message_id) not in found:  # all have deleted it
+                await self._rows.write([Write(row, None)])
+                return called
             work = Delivery.read(found[row])
             message = Message.read(found[MESSAGES, message_id])
+            if not work.left and work.tasks:
+                await self._give(message, work, found[row], take)
+                continue
             if not work.left:
                 (agent, by_list), *agents = work.agents
                 calls = await self._webhooks.calls(message_id, agent, by_list)
@@ -133,10 +175,14 @@ class Deliveries:
                     called += [each.key[1] for each in calls]
                 continue
             chunk, left = self._split(work.left)
-            rest = replace(work, left=left).text if left or work.agents else None
+            rest = replace(work, left=left).text if left or work.agents or work.tasks else None
             writes = [*self._entries(message, self._stamps.now(), chunk), Write(row, rest, found[row])]
             place = (box("outbox", work.outbox), message_id)
-            sent = (await self._rows.read(place)).get(place) if work.outbox and not left else None
+            sent = (
+                (await self._rows.read(place)).get(place)
+                if work.outbox and not (left or work.tasks)
+                else None
+            )
             if sent is not None:
                 entry = self._delivered(OutboxRow.read(sent), self._stamps.now())
                 writes.append(Write(place, entry.text, sent))
@@ -148,34 +194,63 @@ class Deliveries:
         found = await self._rows.read(*keys)
         return [summary(Message.read(found[key])) for key in keys if key in found]
 
-    async def _file(self, message: Message, outbox: str, request: str = "") -> bool:
-        """Store a message with what it brings about; return False if there is one of its id."""
+    async def _give(self, message: Message, work: Delivery, text: str, take: Take) -> None:
+        """Give a message to the first agent of the swarm that it still has to get to."""
+        agent, *left = work.tasks
+        reason = await take(message, agent)
+        rest = replace(work, tasks=tuple(left))
+        row, place = (WORK, message.message_id), (box("outbox", work.outbox), message.message_id)
+        writes = [Write(row, rest.text if left or work.agents else None, text)]
+        sent = (await self._rows.read(place)).get(place) if work.outbox else None
+        if sent is not None:
+            entry = OutboxRow.read(sent)
+            if reason:
+                failed = Undelivered(f"{agent}@{self._host}", reason)
+                entry = replace(entry, undelivered=(*entry.undelivered, failed))
+                writes += self._notify(message, work.outbox, (failed,))
+            if not left:
+                entry = self._delivered(entry, self._stamps.now())
+            writes.append(Write(place, entry.text, sent))
+        elif reason:
+            logger.warning("the message %s did not reach %s: %s", message.message_id, agent, reason)
+        await self._rows.write(writes)  # if another process was faster, the row says what is left
+
+    async def _file(
+        self,
+        message: Message,
+        outbox: str,
+        to: _Recipients,
+        received: str,
+        *,
+        request: str = "",
+        notes: Sequence[Write] = (),
+    ) -> bool:
+        """Store a message with what it brings about, and notes; return False if there is one of its id."""
         message_id = message.message_id
-        to = await self._resolve(
-            tuple(each for each in message.recipients if outbox or Address.parse(each).host == self._host)
-        )
-        received = message.sent_at if outbox else self._stamps.now()
-        writes = [Write((MESSAGES, message_id), message.text, PutIf.ABSENT)]
+        references = len(to.boxes) + len(to.tasks) + bool(outbox)
+        writes = [
+            Write((MESSAGES, message_id), message.text, PutIf.ABSENT),
+            Write((REFERENCES, message_id), str(references), PutIf.ABSENT),
+            *notes,
+        ]
         taken = 0
         if outbox:
-            taken = 1
-            if to.undelivered:
-                taken = 2
-                notice = self._notice(message, to.undelivered)
-                writes.append(Write((MESSAGES, notice.message_id), notice.text, PutIf.ABSENT))
-                writes += self._entries(notice, notice.sent_at, (outbox,))
+            notified = self._notify(message, outbox, to.undelivered)
+            taken = 2 if notified else 1
+            writes += notified
         chunk, left = self._split(to.boxes, taken)
         if outbox:
             size = len(message.body)
             sent = OutboxRow(
                 message.recipients, message.subject, size, message.sent_at, undelivered=to.undelivered
             )
-            sent = replace(sent if left else self._delivered(sent, message.sent_at), digest=request)
+            is_filed = not (left or to.tasks)
+            sent = replace(self._delivered(sent, message.sent_at) if is_filed else sent, digest=request)
             writes.append(Write((box("outbox", outbox), message_id), sent.text, PutIf.ABSENT, sent.times))
         agents = to.agents if to.agents and await self._webhooks.ids() else ()
-        if left or agents:
+        if left or agents or to.tasks:
             due = self._clock.now().timestamp() + LEASE_SECONDS
-            work = Delivery(due, outbox, received, left, agents)
+            work = Delivery(due, outbox, received, left, agents, to.tasks)
             writes.append(Write((WORK, message_id), work.text, PutIf.ABSENT))
         return await self._rows.write([*writes, *self._entries(message, received, chunk)])
 
@@ -198,11 +273,13 @@ class Deliveries:
         """Return an outbox entry whose message is in all inboxes that it can be in."""
         return sent if sent.undelivered else replace(sent, delivered_at=now, delivered_by=self.postmaster)
 
-    def _notice(self, message: Message, undelivered: Sequence[Undelivered]) -> Message:
-        """Return the message that tells a sender whom a message does not reach."""
+    def _notify(self, message: Message, outbox: str, undelivered: Sequence[Undelivered]) -> list[Write]:
+        """Return what tells a sender whom a message does not reach; who writes to the sender of notices isn't told."""
+        if all(each.recipient == self.postmaster for each in undelivered):
+            return []
         reasons = "\n".join(f"{each.recipient}: {each.reason}" for each in undelivered)
-        return Message(
-            message_id=str(uuid5(NAMESPACE_URL, f"undelivered:{message.message_id}")),
+        notice = Message(
+            message_id=str(uuid5(NAMESPACE_URL, f"undelivered:{message.message_id}:{reasons}")),
             sender=self.postmaster,
             recipients=(message.sender,),
             subject=f"Undelivered: {message.subject}"[:256],
@@ -210,6 +287,9 @@ class Deliveries:
             sent_at=self._stamps.now(),
             reply_to=message.message_id,
         )
+        filed = Write((MESSAGES, notice.message_id), notice.text, PutIf.ABSENT)
+        counted = Write((REFERENCES, notice.message_id), "1", PutIf.ABSENT)
+        return [filed, counted, *self._entries(notice, notice.sent_at, (outbox,))]
 
     async def _resolve(self, recipients: tuple[str, ...]) -> _Recipients:
         """Return where a message goes: once into each box, however often its owner is addressed."""
@@ -235,14 +315,16 @@ class Deliveries:
                 else:
                     reason = NESTED if address.kind == "list" else OTHER_HOST
                     undelivered.setdefault(member, Undelivered(member, f"{reason} (a member of {key})"))
-        accounts = await self._accounts.find(*owners)
+        names = self._agents.names()
+        accounts = await self._accounts.find(*(key for key in owners if key not in names))
         for key, text in owners.items():
-            if key not in accounts:
+            if key not in accounts and key not in names:
                 undelivered[text] = Undelivered(text, "this account does not exist")
         found = [accounts[key] for key in owners if key in accounts]
         return _Recipients(
             tuple(account.box for account in found),
             tuple((each.key, by_list.get(each.key, "")) for each in found if each.kind == "agent"),
+            tuple(key for key in owners if key in names),
             tuple(undelivered.values()),
         )
 

@@ -6,18 +6,21 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from mail.core.engine.documents import ServerDocuments
+from mail.core.engine.runtime import Runtime
 from mail.core.protocol.clock import Clock
 from mail.core.task.documents import PutIf
 from mail.core.task.rows import Rows, Write
 from mail.errors import MAILError, NotFound
 from mail.mail2 import WORK
 from mail.mail2.accounts import Accounts
+from mail.mail2.agents import Agents
 from mail.mail2.arrivals import Cursor, Reader
 from mail.mail2.boxes import Boxes
-from mail.mail2.delivery import Deliveries
+from mail.mail2.delivery import Deliveries, no_agents
 from mail.mail2.lists import Lists
-from mail.mail2.records import Account, Purge, Stamps, Work
+from mail.mail2.records import Account, Purge, Stamps, Work, purges_of
 from mail.mail2.swarms import Swarms
+from mail.mail2.tasks import SUBMISSIONS_PER_HOUR, Tasks
 from mail.mail2.webhooks import Sender, Webhooks
 
 SWEEP_SECONDS = 10.0
@@ -49,6 +52,8 @@ class MailHost:
     """The accounts, boxes, lists, swarms and webhooks of a host, and what delivers its mail.
 
     Args:
+        runtime: runs the swarm whose agents have addresses; None if there is none.
+        per_hour: the number of submissions to a task in an hour from a sender that is no person; 0 for no limit.
         wake: has another process call `work`, in so many seconds; None if this one does it.
         in_background: whether this process lives on after a request; if not, the request waits for the work that it
             makes, and somebody has to call `resume` for the rest.
@@ -62,24 +67,41 @@ class MailHost:
         sender: Sender,
         host: str,
         *,
+        runtime: Runtime | None = None,
+        per_hour: int = SUBMISSIONS_PER_HOUR,
         wake: Wake | None = None,
         in_background: bool = True,
     ) -> None:
         stamps = Stamps(clock)
         self.host = host
+        self._rows = rows
         self.accounts = Accounts(rows, documents, clock, stamps, host)
         self.boxes = Boxes(rows, stamps)
         self.lists = Lists(rows, stamps, host)
-        self.swarms = Swarms(rows, self.accounts)
+        self.agents = Agents(lambda: None if runtime is None else runtime.swarm)
+        self.swarms = Swarms(rows, self.accounts, self.agents)
         self.webhooks = Webhooks(rows, clock, stamps, sender, host)
-        self.deliveries = Deliveries(rows, clock, stamps, self.accounts, self.lists, self.webhooks, host)
-        self._rows = rows
+        self.deliveries = Deliveries(
+            rows, clock, stamps, self.accounts, self.lists, self.webhooks, host, self.agents
+        )
+        self.tasks = None if runtime is None else self._make_tasks(runtime, per_hour)
         self._stamps = stamps
         self._clock = clock
         self._wake = wake
         self._in_background = in_background and wake is None
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweeping: asyncio.Task[None] | None = None
+
+    async def forget(self, key: str) -> bool:
+        """Delete an account, if there is one, with its boxes and memberships of lists; return whether all is gone."""
+        for account in (await self.accounts.find(key)).values():
+            await self.accounts.delete(key)
+            await self.begin(account.purge)
+        address = f"{key}@{self.host}"
+        for each in await self.lists.all():
+            if address in each["members"]:
+                await self.lists.remove(f"list:{each['name']}@{each['swarm']}", address)
+        return not await self._rows.find(WORK, purges_of(key), limit=1)
 
     async def follow(self, account: Account, cursor: str | None) -> Reader:
         """Return a reader of what comes to an inbox after a cursor, or from now on. Raises BadRequest."""
@@ -151,10 +173,12 @@ class MailHost:
             return
         match Work.read(text).work:
             case "deliver":
-                for event_id in await self.deliveries.finish(name):
+                for event_id in await self.deliveries.finish(
+                    name, no_agents if self.tasks is None else self.tasks.take
+                ):
                     await self.begin(event_id)
             case "purge":
-                await self.boxes.purge(Purge.read(text))
+                await self.boxes.purge(name, Purge.read(text))
             case "call":
                 seconds = await self.webhooks.call(name)
                 if seconds is None or seconds > SOON_SECONDS:
@@ -163,6 +187,10 @@ class MailHost:
                     self._spawn(self._try_later(name, seconds))
                 elif self._wake is not None:
                     await self._try(name, seconds)
+
+    def _make_tasks(self, runtime: Runtime, per_hour: int) -> Tasks:
+        posted = (self.agents, self.lists, self.deliveries, self.host, self.begin)
+        return Tasks(self._rows, runtime, *posted, per_hour)
 
     async def _try_later(self, name: str, seconds: float) -> None:
         await asyncio.sleep(seconds)

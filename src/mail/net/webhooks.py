@@ -3,7 +3,7 @@
 import asyncio
 import hmac
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -48,6 +48,10 @@ A2A_STATES = {
 """The status of a run as push notifications of A2A have it."""
 
 
+OwnWebhook = Callable[[str, str, bytes], Awaitable[Reply]]
+"""Sends an event to a webhook of the server itself: its URL, the id and the body of the event."""
+
+
 class HTTPWebhooks:
     """`mail.core.task.ports.Webhooks` over HTTP.
 
@@ -59,6 +63,7 @@ class HTTPWebhooks:
 
     Attributes:
         allow_private: whether private addresses may be called, then also with http.
+        own: sends events to webhooks of the server itself, by the scheme of their URLs; callers can't add such.
     """
 
     def __init__(
@@ -75,6 +80,7 @@ class HTTPWebhooks:
         self._clock = clock
         self.allow_private = allow_private
         self._retry_seconds = tuple(retry_seconds)
+        self.own: dict[str, OwnWebhook] = {}
 
     @property
     def retry_seconds(self) -> Sequence[float]:
@@ -99,6 +105,8 @@ class HTTPWebhooks:
 
     async def send(self, hook: TaskWebhook, event_id: str, body: bytes, *, seconds: float) -> Reply:
         """Send an event to a webhook, within so many seconds."""
+        if (own := self.own.get(hook.url.partition(":")[0])) is not None:
+            return await own(hook.url, event_id, body)
         try:
             async with asyncio.timeout(seconds):
                 headers = await self._headers(hook.secret_ref, event_id, body)

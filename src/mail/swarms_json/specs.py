@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self, TypedDict
 
 from pydantic import (
+    AfterValidator,
     ConfigDict,
     Field,
     PlainSerializer,
@@ -29,6 +30,7 @@ from mail.core.protocol.values import Value, fill, is_none
 from mail.core.task.approvals import Approval
 from mail.core.task.context import Context
 from mail.core.task.guards import Guard
+from mail.core.task.members import MEMBER_DAYS
 from mail.core.task.permits import ModelLimits
 from mail.core.task.skills import Skill
 from mail.core.task.swarm import (
@@ -403,6 +405,21 @@ class AgentOptions(TypedDict, total=False):
     skills: Sequence[str | os.PathLike[str]]
 
 
+def _read_members(members: dict[str, str]) -> dict[str, str]:
+    """Check the addresses of members, if there are any. Raises ValueError."""
+    if members:
+        from mail.mail2.addresses import Address
+
+        for name, text in members.items():
+            try:
+                kind = Address.parse(text).kind
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+            if kind == "daemon":
+                raise ValueError(f"{name}: {text!r} is the address of a daemon, which answers nothing")
+    return members
+
+
 class SwarmSpec(Spec):
     """A swarm."""
 
@@ -463,6 +480,19 @@ class SwarmSpec(Spec):
         description="The limits of providers, by a model's name or a pattern such as anthropic/*; those of mail.toml "
         "take precedence.",
     )
+    members: Annotated[dict[str, str], AfterValidator(_read_members)] = Field(
+        default_factory=dict,
+        exclude_if=_is_empty,
+        description="People and agents outside of the swarm, by the names under which comm_targets and agents write to "
+        "them: MAIL 2.0 addresses, such as user:ann@mail.example.com.",
+    )
+    member_days: float = Field(
+        default=MEMBER_DAYS,
+        gt=0,
+        le=365,
+        exclude_if=lambda given: given == MEMBER_DAYS,
+        description="Days after which a request to a member expires.",
+    )
     strict_tools: bool = Field(
         default=False,
         exclude_if=_is_empty,
@@ -506,4 +536,6 @@ class SwarmOptions(TypedDict, total=False):
     failing_call_limit: int | None
     model_limits: dict[str, ModelLimits] | dict[str, dict[str, int]]
     strict_tools: bool
+    members: dict[str, str]
+    member_days: float
     guards: Sequence[Guard]

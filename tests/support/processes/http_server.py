@@ -22,6 +22,7 @@ from mail.auth.tokens import TokenAuthenticator, issue_token
 from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.task.documents import IN_MEMORY, CallerRole
+from mail.core.task.ports import Store
 from mail.core.task.swarm import SwarmCore
 from mail.http.app import create_app
 from mail.http.routes import load_routers
@@ -104,12 +105,13 @@ class HTTPServer:
         swarm: SwarmCore,
         *,
         path: str | Path = IN_MEMORY,
+        store: Store | None = None,
         clock: Clock = SYSTEM_CLOCK,
         authenticator: Authenticator | None = None,
         cors_origins: Sequence[str] = (),
         **settings: Any,
     ) -> None:
-        self.rig = Rig(swarm, path=path, clock=clock)
+        self.rig = Rig(swarm, path=path, store=store, clock=clock)
         self.keys: dict[str, str] = {}
         self._open = AsyncExitStack()
         self._authenticator = authenticator

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { follow, parseEvents } from "./ui/api/sse.js";
+import { follow, parseEvents } from "./ui/api/client.js";
 
 const encode = (text) => new TextEncoder().encode(text);
 

@@ -28,10 +28,10 @@ def render(text: str, console: Console) -> list[Text]:
 
     Single line breaks stay, as people and models mean them; the addresses of links are shown.
     """
-    parts = _FENCED.split(printable(text))
+    pieces = _FENCED.split(printable(text))
     broken = "".join(
-        part if n % 3 else re.sub(r"(?<=\S)\n(?=\S)", "  \n", part)
-        for n, part in enumerate(parts)
+        piece if n % 3 else re.sub(r"(?<=\S)\n(?=\S)", "  \n", piece)
+        for n, piece in enumerate(pieces)
         if n % 3 < 2
     )
     rows = console.render_lines(_Answer(broken, code_theme="ansi_dark", hyperlinks=False), pad=False)

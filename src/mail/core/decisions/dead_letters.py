@@ -27,8 +27,8 @@ from mail.core.task.draft import Draft
 from mail.core.task.events import Event, EventKind
 from mail.core.task.extras import DeadLetterExtra, DiscardExtra, MessageExtra, RedriveExtra
 from mail.core.task.interswarm import SUBJECT_LENGTH, OpenRequest, Peer
-from mail.core.task.limits import ANSWER_SECONDS
 from mail.core.task.mailboxes import ALL_PEERS, agent_of, goes_out, hook_of, peer_of
+from mail.core.task.members import member_address, member_of
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import DeadLetterNotFound
@@ -222,12 +222,14 @@ def _await_peer(draft: Draft, message: MAILMessage, swarm: str) -> None:
     """Await the other swarm's answer again, for the full time."""
     payload, sender = message.message, message.sender
     by_person = sender.is_person
+    name = member_of(swarm)
+    recipient = payload.recipients[0].address if name is None else member_address(name)
     if isinstance(payload, MAILRequest) or (by_person and isinstance(payload, MAILBroadcast)):
         request = OpenRequest(
             request_id=payload.own_id,
             sender="" if by_person else sender.address,
-            recipient=payload.recipients[0].address,
-            answer_deadline=draft.time_in(ANSWER_SECONDS),
+            recipient=recipient,
+            answer_deadline=draft.answer_deadline(recipient),
             routing_info=None if by_person else payload.routing_info,
         )
         _reopen_request(draft, request)

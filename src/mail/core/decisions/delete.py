@@ -10,6 +10,7 @@ from mail.core.task.deletion import LegalHold
 from mail.core.task.draft import Draft
 from mail.core.task.idempotency import REMEMBERED_SECONDS
 from mail.core.task.mailboxes import peer_of
+from mail.core.task.members import member_of
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import ENDED, Task
 from mail.errors import TaskBusy, TaskHeld
@@ -29,7 +30,9 @@ def check_deletable(task: Task, leased: Collection[str], hold: LegalHold | None 
         raise TaskBusy(f"task {task.task_id!r} is running; cancel it, then delete it")
     if leased:
         raise TaskBusy(f"task {task.task_id!r} has a turn that has not ended; try again in a moment")
-    peers = ", ".join(sorted({peer for mailbox in task.pending if (peer := peer_of(mailbox))}))
+    peers = ", ".join(
+        sorted({member_of(peer) or peer for mailbox in task.pending if (peer := peer_of(mailbox))})
+    )
     if peers:
         raise TaskBusy(
             f"mail of task {task.task_id!r} waits for {peers}; delete the task when it is delivered"

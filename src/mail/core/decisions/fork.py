@@ -24,6 +24,7 @@ from mail.core.task.extras import ForkExtra, HistoryExtra
 from mail.core.task.interswarm import OpenRequest, UnreadQuestion
 from mail.core.task.limits import NO_BUDGET, Budget
 from mail.core.task.mailboxes import peer_of
+from mail.core.task.members import show_address
 from mail.core.task.size import message_size
 from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import UNKNOWN_SEQ, ForkActions, Generation, Task, TaskStatus
@@ -251,6 +252,6 @@ class _Fork:
 
 
 def _describe(request: OpenRequest) -> str:
-    return f"your request to {request.recipient!r}" + (
+    return f"your request to {show_address(request.recipient)!r}" + (
         "" if request.recipient_swarm else ", which this swarm no longer has"
     )

@@ -31,6 +31,7 @@ from mail.core.task.files import FileRef, with_files
 from mail.core.task.interswarm import Peer
 from mail.core.task.limits import UNREACHABLE_SECONDS
 from mail.core.task.mailboxes import ALL_PEERS, peer_mailbox, peer_of
+from mail.core.task.members import member_of, show_peer
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task
 from mail.errors import PeerUnavailable, PeerUnreachable, Subject
@@ -168,7 +169,9 @@ def note_delivery(
     """Begin the change of `delivered`, and return it with the name of the peer."""
     draft, peer = _end_delivery(task, swarm, turn, clock)
     _reached(draft, peer, turn.entry)
-    if not goes_back(task, peer):
+    if member_of(peer) is not None:
+        draft.peers = {**draft.peers, peer: replace(draft.peers[peer], has_task=True)}
+    elif not goes_back(task, peer):
         contributor = runner if runner is not None and _is_of(runner, peer) else f"swarm:{swarm.name}@{peer}"
         draft.contributors = tuple(dict.fromkeys((*task.contributors, contributor)))
         known = draft.peers.get(peer) or Peer(agent=EVERYONE)
@@ -184,7 +187,7 @@ def undelivered(
     `attempts` counts crashed workers; failed attempts to reach the peer are stored with the peer.
     """
     draft, peer = _end_delivery(task, swarm, turn, clock)
-    draft.emit(EventKind.INTERSWARM_MESSAGE_ERROR, f"can't send to swarm {peer}: {reason}")
+    draft.emit(EventKind.INTERSWARM_MESSAGE_ERROR, f"can't send to {show_peer(peer)}: {reason}")
     if not is_moot(turn.task, turn):
         _dead_letter(draft, turn, reason, attempts)
     known = draft.peers.get(peer)
@@ -225,7 +228,7 @@ def delayed(
     until = draft.time_in(sum(pauses[known.failures :]))
     draft.emit(
         EventKind.INTERSWARM_MESSAGE_ERROR,
-        f"can't reach swarm {peer}, and will try again in {seconds:g} s, until {format_time(until)}: {reason}",
+        f"can't reach {show_peer(peer)}, and will try again in {seconds:g} s, until {format_time(until)}: {reason}",
     )
     failed = replace(
         known,
@@ -318,7 +321,7 @@ def _tell_sender(
     If it is uncertain whether the peer has got the message, it may still answer.
     """
     payload = entry.message.message
-    text = f"Your message {payload.subject!r} could not be delivered to swarm {peer}: {reason}"
+    text = f"Your message {payload.subject!r} could not be delivered to {show_peer(peer)}: {reason}"
     sender = payload.sender
     asked = [
         request

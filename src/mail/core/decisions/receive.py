@@ -43,6 +43,7 @@ from mail.core.task.files import MAX_FILE_BYTES, files_in
 from mail.core.task.interswarm import SUBJECT_LENGTH, OpenRequest, Peer
 from mail.core.task.limits import TURNS_PER_STEP, Budget
 from mail.core.task.mailboxes import agent_of
+from mail.core.task.members import member_of, show_peer
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Generation, Task, TaskKey, TaskStatus, Transition
 from mail.errors import BadRequest, Forbidden, Subject, TaskNotFound
@@ -210,8 +211,9 @@ class _Reception:
         is_echo = is_answer and not is_over and self._answers_the_end(draft.peers[self.source])
         is_known = not draft.is_running and (is_over or is_echo)
         if not is_known:  # else the end is in the record already, and stays its last event
+            what = "interswarm message" if member_of(self.source) is None else "mail"
             draft.emit(
-                EventKind.INTERSWARM_MESSAGE_RECEIVED, f"received interswarm message from swarm {self.source}"
+                EventKind.INTERSWARM_MESSAGE_RECEIVED, f"received {what} from {show_peer(self.source)}"
             )
         if is_over:
             self._close()
@@ -288,6 +290,8 @@ class _Reception:
         open_requests = [request for request in self.draft.requests if request.recipient_swarm == self.source]
         payload, sender = self.payload, self._sender().address
         by_id = payload.request_id if isinstance(payload, MAILResponse) else None
+        if member_of(self.source) is not None:  # whose other mail answers nothing
+            return next((request for request in open_requests if request.request_id == by_id), None)
         readers = {parse_agent_address(recipient.address)[0] for recipient in payload.recipients}
         of_reader = [each for each in open_requests if not each.sender or agent_of(each.sender) in readers]
         whole = not isinstance(payload, MAILResponse) or payload.sender.address_type == "system"
@@ -397,6 +401,8 @@ class _Reception:
     def _sender(self) -> MAILAddress:
         """Return the sender as `name@swarm`, with the swarm that sent the message. Raises BadRequest."""
         sender = self.payload.sender
+        if member_of(self.source) is not None:
+            return sender
         name, _ = parse_agent_address(sender.address)
         address = self.source if sender.address_type == "system" else join_agent_address(name, self.source)
         try:
@@ -418,7 +424,7 @@ class _Reception:
             body=payload.body,
             clock=self.draft.clock,
             request_id=payload.own_id,
-            sender_swarm=self.source,
+            sender_swarm=self.source if member_of(self.source) is None else None,
             routing_info=payload.routing_info,
         )
 

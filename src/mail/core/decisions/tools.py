@@ -44,8 +44,8 @@ from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.extras import AwaitExtra, Extra, TimerExtra
 from mail.core.task.interswarm import SUBJECT_LENGTH, OpenRequest
-from mail.core.task.limits import ANSWER_SECONDS
 from mail.core.task.mailboxes import ALL_PEERS, agent_of, peer_mailbox
+from mail.core.task.members import member_address, show_address
 from mail.core.task.swarm import AgentCore, FormResult
 from mail.core.task.task import ENDED, TaskStatus, Transition
 from mail.core.task.timers import MAX_TIMERS, MAX_TIMERS_IN_A_TURN, Timer
@@ -131,12 +131,12 @@ class ToolExecutor:
                 request_id=message.message.request_id,
                 sender=self.name,
                 recipient=target if "@" in target else recipient,
-                answer_deadline=self.draft.time_in(ANSWER_SECONDS) if "@" in target else None,
+                answer_deadline=self.draft.answer_deadline(target),
                 routing_info=message.message.routing_info,
                 subject=tool.subject[:SUBJECT_LENGTH],
             )
         )
-        return f"request sent to {target}"
+        return f"request sent to {show_address(target)}"
 
     def _send_response(self, tool: SendResponse) -> str:
         asked = self._request_of_owner(tool.target)
@@ -158,7 +158,7 @@ class ToolExecutor:
             tool = SendResponse(target=tool.target, subject=tool.subject.strip(":"), body=tool.body)
         reader = answered.sender if answered else target
         self._send(self._write(tool, request_id), reader)
-        return f"response sent to {target}"
+        return f"response sent to {show_address(target)}"
 
     def _send_interrupt(self, tool: SendInterrupt) -> str:
         target = self._recipient(tool.target)
@@ -167,7 +167,7 @@ class ToolExecutor:
         if not self.draft.mailboxes_of(target, "interrupt"):
             raise ToolCallFault(f"no copy of {target!r} is at work: send a request, and one begins it")
         self._send(self._write(tool), target)
-        return f"interrupt sent to {target}"
+        return f"interrupt sent to {show_address(target)}"
 
     def _send_broadcast(self, tool: SendBroadcast) -> str:
         if self.is_finished:
@@ -378,6 +378,8 @@ class ToolExecutor:
         name, swarm = parse_agent_address(target)
         if swarm is not None and swarm != draft.swarm.name:
             return self._remote_recipient(name, swarm, answers=answers)
+        if target in draft.swarm.members and (target in self.agent.comm_targets or self._read_from(target)):
+            return member_address(target)
         if name not in draft.swarm.agents:
             if not self._user_names().isdisjoint((name, target)):
                 raise ImproperResponseToUser(
@@ -423,6 +425,11 @@ class ToolExecutor:
             known = ", ".join(self.agent.comm_targets) or "nobody"
             raise InvalidRecipient(f"you can't write to {target!r}; you can write to {known}")
         return target
+
+    def _read_from(self, member: str) -> bool:
+        """Return whether the agent has just read mail of a member, which it may answer."""
+        sender = self.incoming.sender
+        return sender.address_type == "agent" and sender.address == member
 
     def _owes(self, target: str) -> bool:
         """Return whether a request of that agent to this one is still open."""

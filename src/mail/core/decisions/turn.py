@@ -50,6 +50,7 @@ from mail.core.task.fallback import Switch, SwitchCause
 from mail.core.task.guards import TEXT, Verdict
 from mail.core.task.limits import FAULTS_IN_A_ROW, NO_BUDGET
 from mail.core.task.mailboxes import agent_of
+from mail.core.task.members import show_address
 from mail.core.task.size import json_size
 from mail.core.task.swarm import (
     ActionCore,
@@ -287,7 +288,9 @@ def expire_requests(task: Task, swarm: SwarmCore, now: float, clock: Clock) -> T
         draft.close_request(request)
         draft.note_unanswered(request)
     for request in expired:
-        text = f"{request.recipient} has not answered in time. A later answer still reaches you."
+        text = (
+            f"{show_address(request.recipient)} has not answered in time. A later answer still reaches you."
+        )
         draft.emit(EventKind.INTERSWARM_MESSAGE_ERROR, text)
         if not request.sender:
             draft.answer_owner(create_agent_address(request.recipient), text, failed=True)

@@ -14,6 +14,7 @@ from mail.core.decisions.break_glass import open_task
 from mail.core.decisions.cancel import cancel
 from mail.core.decisions.delete import check_deletable, may_be_leased, may_be_named
 from mail.core.decisions.fork import fork
+from mail.core.decisions.members import MemberMail, hear
 from mail.core.decisions.receive import begin, may_reach, possible_keys, receive, runner_of
 from mail.core.decisions.submit import Submission, admit, check_time
 from mail.core.decisions.webhooks import add_push, attach, remove
@@ -83,8 +84,12 @@ class Admission:
         self._committer = Committer(wiring.store)
         self._limit_guard = LimitGuard(wiring.store)
 
-    async def submit(self, caller: Principal, submission: Submission) -> Submitted:
+    async def submit(
+        self, caller: Principal, submission: Submission, hooks: Sequence[Webhook] = ()
+    ) -> Submitted:
         """Accept a caller's message; when this returns, it is stored and will be processed.
+
+        `hooks` are webhooks of the server's own, which the task gets and which need no check.
 
         A submission that was accepted before under the same key (`Submission.idempotency_key`) changes nothing; its
         first result is returned. Raises BadRequest, TaskNotFound, PreconditionFailed, IdempotencyConflict, TaskFull
@@ -99,7 +104,7 @@ class Admission:
             submission = submission.as_new(wiring.clock.new_id())
         key = TaskKey(str(caller), submission.task_id or "")
         CURRENT_TASK.set(key.task_id)
-        webhooks = await self._webhooks_of(submission)
+        webhooks = (*await self._webhooks_of(submission), *hooks)
         files = await wiring.caller_files.given(key.instance, submission.files) if submission.files else []
         if files:
             submission = submission.evolve(routing_info=with_files(submission.routing_info or {}, files))
@@ -229,6 +234,13 @@ class Admission:
         change = await self.adopt(task, decide, reload=load)
         key = change.key if change is not None else keys[-1] if task is None else task.key
         return Received(key, runner_of(caller_id, wiring.swarm))
+
+    async def hear(self, key: TaskKey, mail: MemberMail) -> None:
+        """Accept mail of a member (`mail.core.decisions.members`). Raises TaskNotFound, Conflict and RateLimited."""
+        wiring = self._wiring
+        CURRENT_TASK.set(key.task_id)
+        task = await load_task(wiring.store, key)
+        await self.adopt(task, lambda task: hear(task, wiring.swarm_of(task), mail, wiring.clock))
 
     async def _with_origins(self, message: MAILInterswarmMessage) -> MAILInterswarmMessage:
         """Return a message whose files say where they are fetched: a turn may not be able to read the registry."""

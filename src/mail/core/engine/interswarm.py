@@ -24,6 +24,7 @@ from mail.core.task.files import File, FileRef, files_in
 from mail.core.task.interswarm import RemoteState, RemoteStatus, RemoteTask
 from mail.core.task.leases import WebhookClaim
 from mail.core.task.mailboxes import peer_of, polled_by
+from mail.core.task.members import member_of
 from mail.core.task.ports import Peers
 from mail.core.task.swarm import ActionCore
 from mail.errors import MAILError, PeerError, PeerRefused, PeerUnavailable
@@ -34,6 +35,7 @@ EARLY_SECONDS = 0.5
 """Seconds before its time in which a poll may begin, as the clocks of queues differ."""
 
 NO_CONNECTION = "this server has no connection to other swarms"
+NO_MEMBERS = "this process serves no MAIL 2.0, by which members of the swarm are reached"
 
 
 def discovery(peers: Peers) -> ActionCore:
@@ -51,6 +53,7 @@ class _OutboundTurn(LeasedTurn):
     def __init__(self, turn: Turn | WebhookClaim, wiring: Wiring) -> None:
         super().__init__(turn, wiring.swarm_of(turn.task), wiring.store, wiring.clock)
         self._peers = wiring.peers
+        self._members = wiring.members
         self._files = wiring.caller_files
 
     async def _keep_files(self, states: Iterable[RemoteState | PeerError]) -> dict[str, list[FileRef]]:
@@ -90,17 +93,18 @@ class PeerTurn(_OutboundTurn):
 
     async def run(self, seconds: float) -> TaskChange | None:
         """Deliver the message within `seconds`, return it to its sender, or postpone it."""
-        if self._peers is None:
+        peers, member = self._peers, member_of(peer_of(self.turn.mailbox) or "")
+        if member is None and peers is None:
             return await self._return(NO_CONNECTION)
-        if not peer_of(self.turn.mailbox):
-            known = await self._peers.known()
+        if peers is not None and not peer_of(self.turn.mailbox):
+            known = await peers.known()
             self._end = OutboundResult.FANNED_OUT
             return await self.commit(lambda task: fan_out(task, self._swarm, self.turn, known, self._clock))
         if is_moot(self.turn.task, self.turn):
             return await self._return("it has no part in the task")
         try:
             async with asyncio.timeout(seconds):
-                outcome = await self._deliver(self._peers)
+                outcome = await self._deliver(peers, member)
                 files = await self._keep_files([outcome] if isinstance(outcome, RemoteState) else [])
         except PeerRefused as refusal:
             return await self._return(refusal.detail)
@@ -122,8 +126,17 @@ class PeerTurn(_OutboundTurn):
         """Return the message to its sender; None if it is newer than `upto`."""
         return None if self.turn.entry.seq > upto else await self._return(reason, attempts)
 
-    async def _deliver(self, peers: Peers) -> str | RemoteState | None:
+    async def _deliver(self, peers: Peers | None, member: str | None) -> str | RemoteState | None:
         turn = self.turn
+        if member is not None:
+            if self._members is None or member not in self._swarm.members:
+                raise PeerRefused(
+                    NO_MEMBERS if self._members is None else f"the swarm has no member {member!r}"
+                )
+            address = self._swarm.members[member]
+            await self._members.send(turn.task.key, member, address, turn.entry.message)
+            return None
+        assert peers is not None
         known = turn.task.peers.get(peer_of(turn.mailbox) or "")
         if known is not None and len(known.remote_tasks) >= MAX_REMOTE_TASKS and turn.task.is_running:
             raise PeerRefused(f"this task waits for {MAX_REMOTE_TASKS} answers of it already")

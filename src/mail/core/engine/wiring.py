@@ -1,6 +1,6 @@
 """The wiring of the engine: a swarm, the ports that it runs on, and its limits, which all parts of a runtime share."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 
 from mail.core.decisions.caller_limits import NO_CALLER_LIMITS, CallerLimits
@@ -17,7 +17,7 @@ from mail.core.task.change import TaskChange
 from mail.core.task.files import MAX_FILE_BYTES
 from mail.core.task.limits import NO_BUDGET, UNREACHABLE_SECONDS, Budget
 from mail.core.task.permits import PermitSource
-from mail.core.task.ports import Files, LiveLink, Peers, Store, TurnQueue, Webhooks
+from mail.core.task.ports import Files, LiveLink, Members, Peers, Store, TurnQueue, Webhooks
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.core.turns.context import Services, TokensOfCallers
@@ -34,6 +34,7 @@ class Wiring:
         turn_seconds: the time limit for an agent's turn with its actions; after it the agent counts as failed.
         lease_seconds: seconds after which other workers run the turn of a worker that is dead, frozen or cut off.
         peers: the connection to other swarms; without it, mail for them returns to its sender.
+        members: the connection to members outside of the swarm; without it, mail for them returns to its sender.
         hop_limit: how many swarms a task may have passed through that another swarm asks for.
         entrypoints_only: whether other swarms may write only to agents that people may write to.
         unreachable_seconds: how long mail is retried if its swarm can't be connected to, and has not answered for an
@@ -52,6 +53,7 @@ class Wiring:
         versions: keep the versions of the swarm; without them, nobody can look up an earlier one.
         documents: everything that is stored besides tasks; without them, nothing is on hold, and no caller is deleted.
         retention: seconds after which tasks are deleted in which nothing happens; None for never.
+        forget: deletes what is stored of a caller beside tasks and documents; returns whether nothing is left.
         keeps_latest: whether a task is kept then, and only its past is deleted.
         histories: caches the histories of agents that took a turn here recently.
         pacer: spaces out the work on large messages.
@@ -67,6 +69,7 @@ class Wiring:
     turn_seconds: float = 840.0
     lease_seconds: float = LEASE_SECONDS
     peers: Peers | None = None
+    members: Members | None = None
     hop_limit: int = HOP_LIMIT
     entrypoints_only: bool = False
     unreachable_seconds: float = UNREACHABLE_SECONDS
@@ -81,6 +84,7 @@ class Wiring:
     versions: Versions | None = None
     documents: ServerDocuments | None = None
     retention: float | None = None
+    forget: Callable[[str], Awaitable[bool]] | None = None
     keeps_latest: bool = False
     base_url: str = ""
     files: Files | None = None

@@ -39,8 +39,9 @@ from mail.core.task.fallback import Switch
 from mail.core.task.files import NO_FILES, attach
 from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
 from mail.core.task.leases import Claim
-from mail.core.task.limits import BROADCAST_SECONDS, DEAD_LETTERS, OPEN_REQUESTS, Limits
+from mail.core.task.limits import ANSWER_SECONDS, BROADCAST_SECONDS, DEAD_LETTERS, OPEN_REQUESTS, Limits
 from mail.core.task.mailboxes import agent_of, peer_mailbox, peer_of
+from mail.core.task.members import member_of
 from mail.core.task.schedules import ScheduleState
 from mail.core.task.size import message_size
 from mail.core.task.swarm import History, SwarmCore
@@ -404,6 +405,14 @@ class Draft:
             )
         )
 
+    def answer_deadline(self, target: str) -> float | None:
+        """Return when a request to an agent expires: to one of this swarm, never."""
+        peer = parse_agent_address(target)[1]
+        if peer is None:
+            return None
+        is_member = member_of(peer) is not None
+        return self.time_in(self.swarm.member_days * 86_400.0 if is_member else ANSWER_SECONDS)
+
     def time_in(self, seconds: float) -> float:
         """Return the time so many seconds from now, in seconds since the epoch."""
         return self.clock.now().timestamp() + seconds
@@ -413,10 +422,14 @@ class Draft:
         self.requests = tuple([other for other in self.requests if other is not request])
 
     def drop_requests(self, kept: tuple[OpenRequest, ...] = ()) -> None:
-        """Drop the open requests, except `kept`; peers may still answer them."""
+        """Drop the open requests, except `kept`; peers may still answer them, and members hear that they need not."""
         for request in self.requests:
-            if request not in kept:
-                self.note_unanswered(request)
+            if request in kept:
+                continue
+            self.note_unanswered(request)
+            if (peer := request.recipient_swarm) is not None and member_of(peer) is not None:
+                sender, subject = create_system_address(self.swarm.name), Subject.TASK_COMPLETE
+                self.send_to_peer(peer, sender, request.recipient, subject, NOT_NEEDED, request.request_id)
         self.requests = kept
 
     def note_unanswered(self, request: OpenRequest) -> None:
@@ -565,7 +578,11 @@ class Draft:
             sender = create_system_address(here) if is_asked else self.owner_address
         for swarm, peer in list(self.peers.items()):
             mailbox = peer_mailbox(swarm)
-            if swarm == but or not (peer.has_task or mailbox in self._pending or self.wakes(mailbox)):
+            if (
+                swarm == but
+                or member_of(swarm) is not None
+                or not (peer.has_task or mailbox in self._pending or self.wakes(mailbox))
+            ):
                 continue
             sent = self.send_to_peer(
                 swarm,
@@ -727,6 +744,9 @@ class Draft:
     def _announce_to_peer(self, swarm: str, message: MAILMessage) -> None:
         """Record mail to another swarm where it is sent, so that no answer and no end of the task comes before it."""
         peer = self.before.peers.get(swarm)
+        if (name := member_of(swarm)) is not None:
+            self.emit(EventKind.INTERSWARM_MESSAGE_SENT, f"sent mail to {name}:\n{render_message(message)}")
+            return
         way = "back" if peer is not None and peer.has_task else "forward"
         text = f"sent interswarm message {way} to swarm {swarm}:\n{render_message(message)}"
         self.emit(EventKind.INTERSWARM_MESSAGE_SENT, text)
@@ -755,3 +775,5 @@ class Draft:
 
 
 SENDING = "sending message:"
+
+NOT_NEEDED = "No answer is needed any more: the task in which you were asked has ended."

@@ -517,6 +517,16 @@ class Peers(Protocol):
         """Register the swarms that servers at these URLs run or know; return the outcome as text for an agent."""
 
 
+class Members(Protocol):
+    """Port: sends mail to members of the swarm that are outside of it (`mail.core.task.members`)."""
+
+    async def send(self, key: TaskKey, member: str, address: str, message: MAILMessage, /) -> None:
+        """Send what a task has for a member, once, however often it is called.
+
+        `address` says where the member is reached (`SwarmCore.members`). Raises PeerRefused, PeerUnavailable.
+        """
+
+
 class Webhooks(Protocol):
     """Port: sends events to webhooks."""
 

@@ -31,6 +31,7 @@ from mail.core.task.context import Context
 from mail.core.task.failing_calls import FAILING_CALL_LIMIT
 from mail.core.task.guards import MAX_GUARDS, Guard, Guards
 from mail.core.task.mailboxes import agent_of, copies_of
+from mail.core.task.members import MEMBER_DAYS
 from mail.core.task.permits import ModelLimits
 from mail.core.task.skills import Skill, Skills
 from mail.core.task.task import DRAFT_MARK
@@ -419,6 +420,8 @@ class SwarmCore:
         output_schema: the JSON Schema of answers to which nobody has given another.
         output_check: checks answers that fit this schema; raises ToolCallFault.
         guards: judge what all agents say and do.
+        members: where people and agents outside are reached, by the names under which agents write to them.
+        member_days: days after which a request to one of them expires.
         copies: the mailboxes of the copies of each agent that has some.
 
     Raises ConfigurationError if its members contradict each other.
@@ -446,6 +449,8 @@ class SwarmCore:
     kept_as: str = ""
     draft: Mapping[str, Any] | None = None
     guards: Guards = ()
+    members: Mapping[str, str] = field(default_factory=dict)
+    member_days: float = MEMBER_DAYS
     copies: Mapping[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -478,6 +483,8 @@ class SwarmCore:
             raise ConfigurationError(
                 f"swarm {self.name!r}: its actions may name {MOST_REVIEWERS_IN_ALL} different reviewers in all"
             )
+        for name in self.members:
+            self._check_member(name)
         for name, agent in self.agents.items():
             self._check_agent(name, agent)
         self.copies = {  # type: ignore[misc]  # while it is made
@@ -501,6 +508,7 @@ class SwarmCore:
         """
         specification = {
             **_settings(self, *_NOT_SPECIFIED),
+            **({"members": dict(self.members), "member_days": self.member_days} if self.members else {}),
             **({} if self.draft is None else {"draft": self.draft}),
             "actions": {name: action.specify() for name, action in self.actions.items()},
             "agents": {name: agent.specify(self.actions) for name, agent in self.agents.items()},
@@ -571,6 +579,13 @@ class SwarmCore:
         action = self.actions.get(tool) if tool in agent.actions else None
         return action if action is not None and action.form is not None else None
 
+    def _check_member(self, name: str) -> None:
+        if name in (EVERYONE, "user") or not name or not {*"@#~!:"}.isdisjoint(name) or name in self.agents:
+            raise ConfigurationError(
+                f"swarm {self.name!r}: member {name!r}: its name is neither 'all' nor 'user' nor an agent's, and "
+                "contains none of '@', '#', '~', '!' and ':'"
+            )
+
     def _check_agent(self, name: str, agent: AgentCore) -> None:
         where = f"swarm {self.name!r}, agent {name!r}"
         if name == EVERYONE or not name or not {"@", "#", "~"}.isdisjoint(name) or name.startswith("!"):
@@ -586,9 +601,10 @@ class SwarmCore:
             raise ConfigurationError(f"{where}: copies must be a number from 0 to {MAX_COPIES}")
         for target in agent.comm_targets:
             local, _, swarm = target.partition("@")
-            if swarm in ("", self.name) and local not in self.agents:
+            if swarm in ("", self.name) and local not in self.agents and target not in self.members:
                 raise ConfigurationError(
-                    f"{where}: comm_target {target!r} is not an agent{did_you_mean(local, self.agents)}"
+                    f"{where}: comm_target {target!r} is not an agent"
+                    f"{' or a member' if self.members else ''}{did_you_mean(local, [*self.agents, *self.members])}"
                 )
         for action in agent.actions:
             if action not in self.actions:
@@ -619,7 +635,7 @@ def digest_of(specification: str, *, is_draft: bool = False) -> str:
 
 _NOT_SPECIFIED = (
     *("agents", "actions", "model_limits", "description", "keywords", "public", "protocol", "output_check"),
-    *("finishes", "kept_as", "draft"),
+    *("finishes", "kept_as", "draft", "members", "member_days"),
 )
 """What the specification of a swarm leaves out, as no task is run by it, or has apart."""
 

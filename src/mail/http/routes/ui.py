@@ -20,6 +20,7 @@ MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
+    ".ts": "text/plain; charset=utf-8",  # the types of the client, for editors
 }
 """Listed here because the result of `mimetypes` for `.js` depends on the machine; no other files are served."""
 

@@ -1,4 +1,8 @@
-// The server's endpoints. Paths are relative to the page, so that it works below any path.
+// The server's endpoints, as the page needs them. Paths are relative to the page, so that it works below any path.
+
+import { MAILClient, newKey, parseEvent, MAILError as Problem } from "./client.js";
+
+export { newKey, Problem };
 
 const TOKEN = "mail-token";
 const SESSION = "mail-session";
@@ -7,32 +11,11 @@ const ADMIN = "mail-admin";
 /** What an HTTP header can carry. */
 const SENDABLE = /^[\x21-\x7e]+$/;
 
-/** The status of a request that the server has not answered. */
-export const UNREACHABLE = 0;
-
 /** Milliseconds after which a server that says nothing counts as unreachable, for what is asked again and again. */
 const TIMEOUT = 8_000;
 
 /** Events on a page of a task. */
 const EVENTS = 1_000;
-
-/**
- * A request that failed. `status` is the response's, `detail` (also `message`) its text; `permanent` if sending it
- * again won't help; `pending` lists the calls that the task waits for, if the request was refused because of them.
- */
-export class Problem extends Error {
-  constructor(status, detail, { pending = [] } = {}) {
-    super(detail);
-    this.status = status;
-    this.detail = detail;
-    this.pending = pending;
-    this.permanent = status !== UNREACHABLE && status < 500 && status !== 408 && status !== 429;
-  }
-
-  get isUnreachable() {
-    return this.status === UNREACHABLE;
-  }
-}
 
 /**
  * The token of this tab; `isSession` if a sign-in link was exchanged for it. A link may bring a second one, of an
@@ -64,50 +47,11 @@ let skew = 0; // milliseconds by which the server's clock is ahead of this one
 /** Milliseconds since 1970 by the server's clock. */
 export const serverNow = () => Date.now() + skew;
 
-async function attempt(path, init) {
-  try {
-    const response = await fetch(path, init);
-    onReach(true);
-    return response;
-  } catch (error) {
-    if (init.signal?.aborted && error.name !== "TimeoutError") throw error;
-    onReach(false);
-    throw new Problem(UNREACHABLE, "The server can't be reached.");
-  }
-}
+const client = new MAILClient("", { token: () => token.get(), onReach: (isReached) => onReach(isReached) });
 
-/**
- * Send a request, and return the response if its status is one of success; otherwise throw a `Problem`.
- *
- * Query parameters that are undefined, null or empty are left out. `body` is sent as JSON, `content` as it is.
- */
-export async function request(
-  method,
-  path,
-  { query = {}, body, content, headers = {}, signal, bearer = token.get() } = {},
-) {
-  const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "");
-  const search = new URLSearchParams(given).toString();
-  const response = await attempt(search ? `${path}?${search}` : path, {
-    method,
-    signal,
-    cache: "no-store",
-    credentials: "omit",
-    headers: {
-      ...(bearer ? { Authorization: `Bearer ${bearer}` } : {}),
-      ...(body ? { "Content-Type": "application/json" } : {}),
-      ...headers,
-    },
-    body: content ?? (body && JSON.stringify(body)),
-  });
-  if (!response.ok) {
-    const problem = await response.json().catch(() => ({}));
-    throw new Problem(response.status, problem.detail || `The server answered ${response.status}.`, {
-      pending: problem.pending_tool_calls,
-    });
-  }
-  return response;
-}
+/** Send a request as `MAILClient.request` does, with the token of this tab or another `bearer`. */
+export const request = (method, path, { bearer = token.get(), ...options } = {}) =>
+  client.request(method, path, { token: bearer, ...options });
 
 /** Return the JSON of a GET request. */
 export const read = async (path, query, options) => (await request("GET", path, { query, ...options })).json();
@@ -156,9 +100,6 @@ export async function health() {
 
 export const otherSwarms = async () => (await read("swarms")).swarms;
 
-/** Return an event of a record or stream, with its number and with its data parsed. */
-export const parseEvent = ({ event, id, data }) => ({ event, id, seq: Number(id), data: JSON.parse(data) });
-
 /**
  * Return `{record, events, items, isComplete}`: a task's record, and a page of the events after `after` with the
  * items of the conversation that they change. Unless `isComplete`, more events follow.
@@ -175,21 +116,25 @@ export async function taskAt(id, at) {
   return record;
 }
 
-/** Return a page of tasks, newest first, and the cursor of the next one. */
-export async function tasks({ cursor, status, limit = 20 } = {}) {
+/**
+ * Return a page of the tasks that have the words of `search`, the cursor of the next page, what was `searched`, and the
+ * time by which they are in `order`, the latest first: a server without an index has them as they began.
+ */
+export async function tasks({ cursor, status, search, limit = 20 } = {}) {
   const response = await request("GET", "tasks", {
-    query: { cursor, status, limit, fields: "summary" },
+    query: { cursor, status, limit, fields: "summary", q: search || " " }, // an empty parameter would be left out
     signal: AbortSignal.timeout(TIMEOUT),
   });
   // An object's members lose their order where ids look like numbers.
   const records = Object.values(await response.json());
-  records.sort((a, b) => Date.parse(b.start_time) - Date.parse(a.start_time));
-  return { records, cursor: response.headers.get("X-Next-Cursor") };
+  const searched = response.headers.get("X-Searched");
+  const order = searched === "titles" ? "start_time" : "updated";
+  records.sort(byLatest(order));
+  return { records, cursor: response.headers.get("X-Next-Cursor"), searched, order };
 }
 
-/** Return a new key for a request that may be sent again without being accepted twice. */
-export const newKey = () =>
-  Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(36)).join("-");
+/** Return what sorts records by a time, the latest first. */
+export const byLatest = (time) => (a, b) => Date.parse(b[time]) - Date.parse(a[time]);
 
 /** The key of a message that may have to be sent again: it stays as long as the message does. */
 export class RetryKey {
@@ -205,23 +150,19 @@ export class RetryKey {
 }
 
 /** Send a message without waiting for the answer; returns the task's id. */
-export async function send(message, { key } = {}) {
-  const headers = { Prefer: "respond-async", ...(key ? { "Idempotency-Key": key } : {}) };
-  const response = await request("POST", "message", { body: message, headers });
-  return (await response.json()).task_id ?? decodeURIComponent(response.headers.get("X-Task-ID"));
-}
+export const send = (message, options) => client.send(message, options);
+
+/** Resume a paused task with what its calls wait for: results, or `approvals`. */
+export const resume = (id, kwargs) => send({ body: "", task_id: id, resume_from: "breakpoint_tool_call", kwargs });
 
 /** Upload a `File` of the browser; returns the reference that messages have of it. */
-export async function upload(file) {
-  const headers = { "Content-Type": file.type || "application/octet-stream" };
-  return (await request("POST", "files", { query: { name: file.name }, content: file, headers })).json();
-}
+export const upload = (file) => client.upload(file);
 
 /** Return a file as a `Blob`. */
-export const file = async (id) => (await request("GET", `files/${encodeURIComponent(id)}`)).blob();
+export const file = (id) => client.file(id);
 
 /** Cancel a task, without waiting for what still runs to end. */
-export const cancel = (id) => request("POST", "task/cancel", { body: { task_id: id }, headers: { Prefer: "wait=0" } });
+export const cancel = (id) => client.cancel(id);
 
 /** Cancel a call or a timer of a task: a wait of the kind "call", "reminder" or "message", by its id. */
 export const cancelWait = (task, { kind, id }) =>
@@ -243,9 +184,4 @@ export const redrive = (id, seq) => post("dead-letters/redrive", { task_id: id, 
  * The stream of a task's events past `after`, with the items that they change, live events and the text that models
  * write between them.
  */
-export const stream = (id, after, signal) =>
-  request("GET", "task/stream", {
-    query: { task_id: id, live: true, deltas: true, items: true },
-    headers: { Accept: "text/event-stream", "Last-Event-ID": String(after) },
-    signal,
-  });
+export const stream = (id, options) => client.stream(id, { live: true, deltas: true, items: true, ...options });

@@ -1,7 +1,6 @@
 // The task that is open: its record, its events as they come, who works on it, and what a person can do with it.
 
 import * as api from "../api/api.js";
-import { follow } from "../api/sse.js";
 import { Items } from "../conversation/items.js";
 import { Live, isLive } from "./live.js";
 import { Store } from "./store.js";
@@ -70,30 +69,27 @@ export class Session extends Store {
     this.isFollowing = true;
     this.live.clear();
     let isCurrent = false; // whether the record shows all events
-    const open = (after, aborted) => api.stream(this.id, after, aborted);
     const onState = (state) => this.#set({ connection: state });
     try {
-      for await (const event of follow(open, { after: this.last, signal, onState })) {
+      for await (const event of api.stream(this.id, { after: this.last, signal, onState })) {
         if (signal.aborted) return;
-        if (event.event === "ping") continue;
         if (event.event === "item") {
-          this.items.add(JSON.parse(event.data));
+          this.items.add(event.data);
           continue;
         }
         if (event.event === "action_progress") {
-          this.#note(JSON.parse(event.data).extra_data);
+          this.#note(event.data.extra_data);
           continue;
         }
         if (isLive(event)) {
-          this.live.read(event.event, JSON.parse(event.data));
+          this.live.read(event.event, event.data);
           this.changed();
           continue;
         }
         isCurrent = false;
-        const parsed = api.parseEvent(event);
-        this.#add([parsed]);
+        this.#add([event]);
         if (event.event === "action_complete" || event.event === "action_error")
-          this.#forget(parsed.data.extra_data ?? {});
+          this.#forget(event.data.extra_data ?? {});
         const isTerminal = TERMINAL.has(event.event);
         if (isTerminal || Date.now() - this.#readAt > REFRESH) {
           await this.#read(signal);
@@ -199,7 +195,7 @@ export class Session extends Store {
 
   async #resume(kwargs) {
     try {
-      await api.send({ body: "", task_id: this.id, resume_from: "breakpoint_tool_call", kwargs });
+      await api.resume(this.id, kwargs);
     } catch (problem) {
       if (problem.permanent) await this.#read(); // somebody else may have been faster
       throw problem;

@@ -1,0 +1,440 @@
+"""Mail to agents is a submission, or a member's answer; what tasks say to their senders and to members is mail.
+
+A message to an agent belongs to a *thread*: that of the message which it answers, if its sender has sent or received
+that. A task belongs to a thread, an agent and a sender, whose names make its id. All ids derive from those of messages
+and events, so that work which is done twice after a crash changes nothing.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote, unquote
+from uuid import NAMESPACE_URL, UUID, uuid5
+
+from pydantic_core import from_json
+
+from mail.core.decisions.approvals import GivenApproval
+from mail.core.decisions.cancel import MAX_REASON
+from mail.core.decisions.members import MemberMail
+from mail.core.decisions.submit import ResumeFrom, Submission
+from mail.core.engine.runtime import Runtime
+from mail.core.protocol.message import MAILMessage
+from mail.core.protocol.values import value
+from mail.core.task.documents import PutIf
+from mail.core.task.events import EventKind
+from mail.core.task.files import files_in
+from mail.core.task.idempotency import REMEMBERED_SECONDS, IdempotencyKey
+from mail.core.task.members import member_address
+from mail.core.task.rows import Rows, Write
+from mail.core.task.task import Task, TaskKey, TaskStatus
+from mail.core.task.turn_state import PausedCall
+from mail.core.task.webhooks import Reply, Webhook
+from mail.errors import Conflict, MAILError, PeerRefused, PeerUnavailable, RateLimited
+from mail.mail2.addresses import Address
+from mail.mail2.agents import PEOPLE, Agents, owner_of
+from mail.mail2.delivery import Deliveries
+from mail.mail2.lists import Lists
+from mail.mail2.records import MESSAGES, Message, Row, format_utc
+
+THREADS, TASKS = "mail2:threads", "mail2:tasks"
+
+SCHEME = "mail2"
+"""The scheme of the webhook by which a task answers the mail that began it: `mail2://HOST/SENDER/AGENT`."""
+
+ANSWERS = (EventKind.TASK_COMPLETE, EventKind.TASK_ERROR)
+
+APPROVE, REJECT = "approve", "reject"
+"""Tags of mail that decides on calls which wait for approval."""
+
+HOUR = 3_600.0
+
+SUBMISSIONS_PER_HOUR = 20
+"""The number of submissions to a task in an hour, from a sender that is no person, unless it is configured."""
+
+MAX_SUBJECT, MAX_BODY = 256, 65_535
+
+LONGEST_THREAD = 64
+"""The number of messages between people that are followed to the beginning of a thread."""
+
+GONE = 410
+
+
+@value
+class Thread(Row):
+    """The thread of a message to or from an agent.
+
+    Attributes:
+        root: the id of its first message.
+        instance, task_id, agent, member, request_id: of mail to a member: its task, who has written to whom, and the
+            request that it is, or is about. Empty for others.
+    """
+
+    root: str
+    instance: str = ""
+    task_id: str = ""
+    agent: str = ""
+    member: str = ""
+    request_id: str = ""
+
+
+@value
+class MailTask(Row):
+    """The mail of a task that began by mail.
+
+    Attributes:
+        last: the last message of its sender.
+        asked: the last message to its sender.
+        has_begun: whether it exists, or was deleted.
+        recent: the messages of the last hour from a sender that is no person, each with its time.
+    """
+
+    last: str
+    asked: str = ""
+    has_begun: bool = False
+    recent: tuple[tuple[str, float], ...] = ()
+
+
+def asked_of(agent: str, member: str) -> str:
+    """Return the place of the requests of an agent to the address of a member; their names are those of messages."""
+    return f"mail2:asked:{agent} {member}"
+
+
+class Tasks:
+    """The tasks of a swarm that begin by mail, or send some.
+
+    Args:
+        begin: takes up work that was noted with a message.
+        per_hour: the number of submissions to a task in an hour from a sender that is no person; 0 for no limit.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        runtime: Runtime,
+        agents: Agents,
+        lists: Lists,
+        deliveries: Deliveries,
+        host: str,
+        begin: Callable[[str], Awaitable[None]],
+        per_hour: int = SUBMISSIONS_PER_HOUR,
+    ) -> None:
+        self._rows = rows
+        self._runtime = runtime
+        self._agents = agents
+        self._lists = lists
+        self._deliveries = deliveries
+        self._host = host
+        self._begin = begin
+        self._per_hour = per_hour
+
+    # ---------------------------------------------------------------------------------------------- mail to agents
+
+    async def take(self, message: Message, agent: str) -> str:
+        """Give a message to the agent with this local address; return why it can't have it, or an empty text.
+
+        Raises RateLimited and StoreUnavailable for what has to be tried again.
+        """
+        name, sender = self._agents.names().get(agent), Address.parse(message.sender)
+        if name is None:
+            return "this agent does not exist"
+        if sender.kind == "daemon" or (sender.host == self._host and sender.key in self._agents.names()):
+            return "agents take no mail of daemons, and none of each other"
+        try:
+            if (asked := await self._find_asked(message, agent)) is not None:
+                await self._hear(message, name, asked)
+            elif agent in self._agents.entrypoints():
+                await self._submit(message, agent, name)
+            else:
+                known = ", ".join(f"{key}@{self._host}" for key in self._agents.entrypoints())
+                return f"this agent takes only answers to what it has asked; write to {known}"
+        except MAILError as error:
+            if error.http_status >= 500 or isinstance(error, RateLimited):
+                raise
+            return error.detail
+        return ""
+
+    async def _find_asked(self, message: Message, agent: str) -> Thread | None:
+        """Return the mail to a member that a message answers; None if it answers none of this agent's.
+
+        Mail that answers nothing is the answer to the only request of the agent to its sender that is open.
+        """
+        if message.reply_to is not None:
+            thread = await self._thread_of(message.reply_to)
+            is_of_agent = thread is not None and thread.member and thread.agent == agent
+            return thread if is_of_agent and await self._may_answer(message) else None
+        place = asked_of(agent, message.sender)
+        found = {name: Thread.read(text) for name, text in await self._rows.find(place, "")}
+        is_open = {name: await self._is_open(thread) for name, thread in found.items()}
+        await self._delete(*((place, name) for name in found if not is_open[name]))
+        left = [found[name] for name in found if is_open[name]]
+        return left[0] if len(left) == 1 else None
+
+    async def _is_open(self, thread: Thread) -> bool:
+        task = await self._runtime.store.load(TaskKey(thread.instance, thread.task_id))
+        asked = (thread.request_id, member_address(thread.member))
+        return task is not None and any((each.request_id, each.recipient) == asked for each in task.requests)
+
+    async def _hear(self, message: Message, name: str, asked: Thread) -> None:
+        await self._put((THREADS, message.message_id), asked)  # what answers it is for the same task
+        mail = MemberMail(
+            id=message.message_id,
+            member=asked.member,
+            agent=name,
+            answers=asked.request_id,
+            subject=message.subject,
+            body=message.body,
+            sent=message.sent_at,
+        )
+        await self._runtime.hear(TaskKey(asked.instance, asked.task_id), mail)
+
+    async def _submit(self, message: Message, agent: str, name: str) -> None:
+        runtime, now = self._runtime, self._runtime.now()
+        owner = owner_of(message.sender, self._host, runtime.swarm.name)
+        thread = await self._root_of(message)
+        task_id = str(uuid5(UUID(thread), f"{agent} {message.sender}"))
+        known = await self._note(message, task_id, thread, now)
+        task = await runtime.store.load(TaskKey(str(owner), task_id))
+        if task is None and known.has_begun:
+            raise Conflict("the task of this thread was deleted; write a message that answers none")
+        if task is None or all(each.key != message.message_id for each in task.submitted):
+            submission = Submission(
+                task_id=task_id,
+                entrypoint=name,
+                subject=message.subject,
+                ceiling=runtime.ceiling(owner),
+                idempotency_key=IdempotencyKey(
+                    key=message.message_id, digest=message.message_id, until=now + REMEMBERED_SECONDS
+                ),
+                **_said(task, message, known.asked),
+            )
+            hook = Webhook(url=self._hook(message.sender, agent), events=ANSWERS)
+            await runtime.submit(owner, submission, (hook,))
+        if not known.has_begun:
+            await self._put((TASKS, task_id), replace(known, has_begun=True))
+
+    async def _note(self, message: Message, task_id: str, thread: str, now: float) -> MailTask:
+        """Note that a message is the last one of a task, and return the notes. Raises Conflict for too many."""
+        row, message_id = (TASKS, task_id), message.message_id
+        while True:
+            text = (await self._rows.read(row)).get(row)
+            before = MailTask(message_id) if text is None else MailTask.read(text)
+            recent: tuple[tuple[str, float], ...] = ()
+            if self._per_hour and Address.parse(message.sender).kind not in PEOPLE:
+                others = tuple(
+                    each for each in before.recent if each[1] > now - HOUR and each[0] != message_id
+                )
+                if len(others) >= self._per_hour:
+                    raise Conflict(
+                        f"a task takes {self._per_hour} messages an hour from senders that aren't people; write later"
+                    )
+                recent = (*others, (message_id, now))
+            after = replace(before, last=message_id, recent=recent)
+            writes = [
+                Write(row, after.text, PutIf.ABSENT if text is None else text),
+                Write((THREADS, message_id), Thread(thread).text),
+            ]
+            if await self._rows.write(writes):
+                return after
+
+    async def _root_of(self, message: Message) -> str:
+        """Return the id of the first message of a thread."""
+        for _ in range(LONGEST_THREAD):
+            if message.reply_to is None or not await self._may_answer(message):
+                break
+            if (thread := await self._thread_of(message.reply_to)) is not None:
+                return thread.root
+            row = (MESSAGES, message.reply_to)
+            message = Message.read((await self._rows.read(row))[row])
+        return message.message_id
+
+    async def _thread_of(self, message_id: str) -> Thread | None:
+        row = (THREADS, message_id)
+        text = (await self._rows.read(row)).get(row)
+        return None if text is None else Thread.read(text)
+
+    async def _may_answer(self, message: Message) -> bool:
+        """Return whether the sender of a message has sent or received the one that it answers."""
+        row = (MESSAGES, message.reply_to or "")
+        text = (await self._rows.read(row)).get(row)
+        if text is None:
+            return False
+        answered = Message.read(text)
+        if message.sender in (answered.sender, *answered.recipients):
+            return True
+        lists = [each for each in map(Address.parse, answered.recipients) if each.kind == "list"]
+        members = await self._lists.members(*(each.key for each in lists if each.host == self._host))
+        return any(message.sender in each for each in members.values())
+
+    # ---------------------------------------------------------------------------------------------- mail of agents
+
+    async def send(self, key: TaskKey, member: str, address: str, message: MAILMessage) -> None:
+        """Send what a task has for a member; see `mail.core.task.ports.Members`."""
+        payload, asks = message.message, message.msg_type == "request"
+        if payload.sender.address_type == "system":
+            await self._withdraw(key, payload.own_id)
+            return
+        agent = self._agents.address(payload.sender.address)
+        message_id = _id_of(key, payload.own_id if asks else message.id)
+        thread = Thread(message_id, key.instance, key.task_id, agent, member, payload.own_id)
+        notes = [Write((THREADS, message_id), thread.text)]
+        if asks:
+            notes.append(Write((asked_of(agent, address), message_id), thread.text))
+        names = [f"[the file {file.name} can't be sent by mail]" for file in files_in(payload.routing_info)]
+        body = self._cut("\n\n".join((payload.body, *names)), key.task_id)
+        sent = datetime.fromisoformat(message.timestamp)
+        await self._post(
+            message_id, agent, address, payload.subject, body, sent, None, ("request",) if asks else (), notes
+        )
+
+    async def _withdraw(self, key: TaskKey, request_id: str) -> None:
+        """Tell a member that a request needs no answer any more, if it was sent."""
+        asked = _id_of(key, request_id)
+        found = await self._rows.read((MESSAGES, asked), (THREADS, asked))
+        if len(found) < 2:
+            return
+        request, thread = Message.read(found[MESSAGES, asked]), Thread.read(found[THREADS, asked])
+        [address] = request.recipients
+        notes = [
+            Write((asked_of(thread.agent, address), asked), None),
+            Write((THREADS, message_id := _id_of(key, f"withdrawn:{request_id}")), thread.text),
+        ]
+        now, subject = self._runtime.clock.now(), f"Withdrawn: {request.subject}"
+        text = "No answer is needed any more: the task in which you were asked has ended."
+        await self._post(message_id, thread.agent, address, subject, text, now, asked, ("withdrawn",), notes)
+
+    async def answer(self, url: str, event_id: str, body: bytes) -> Reply:
+        """Send the sender of a task what an event of it says: its answer, its question, or why it has failed."""
+        event = from_json(body)
+        data, task_id = event["data"], event["task_id"]
+        sender, agent = map(unquote, url.rpartition(f"{SCHEME}://")[2].split("/")[1:])
+        row, message_id = (TASKS, task_id), str(uuid5(NAMESPACE_URL, f"{SCHEME}:{event_id}"))
+        text = (await self._rows.read(row)).get(row)
+        if text is None:
+            return Reply(GONE, "the thread of this task is no longer stored")
+        known = MailTask.read(text)
+        found = await self._rows.read((MESSAGES, known.last), (THREADS, known.last))
+        last, thread = Message.read(found[MESSAGES, known.last]), Thread.read(found[THREADS, known.last])
+        tag, said = "answer", data["response"]
+        if event["event"] == EventKind.TASK_ERROR:
+            tag = "failed"
+        elif (question := data.get("question")) is not None:
+            key = TaskKey(str(owner_of(sender, self._host, self._runtime.swarm.name)), task_id)
+            tag, said = self._question(question, await self._runtime.store.load(key), task_id)
+        subject = last.subject if last.subject[:3].lower() == "re:" else f"Re: {last.subject}"
+        notes = [
+            Write((THREADS, message_id), Thread(thread.root).text),
+            Write(row, replace(known, asked=message_id).text, text),
+        ]
+        sent = datetime.fromisoformat(data["timestamp"])
+        try:
+            await self._post(
+                message_id,
+                agent,
+                sender,
+                subject,
+                self._cut(said, task_id),
+                sent,
+                last.message_id,
+                (tag,),
+                notes,
+            )
+        except PeerRefused as error:
+            return Reply(GONE, error.detail)
+        except PeerUnavailable as error:
+            return Reply(None, error.detail)
+        return Reply(200)
+
+    def _question(self, question: str, task: Task | None, task_id: str) -> tuple[str, str]:
+        """Return the tag and the text of mail that asks a question."""
+        if not any(call.is_undecided for call in _waiting(task)):
+            return "question", question
+        link = self._link(task_id)
+        where = f", or decide at {link}" if link else ""
+        return "approval", f"{question}\n\nReply with the tag {APPROVE} or {REJECT}{where}."
+
+    def _cut(self, text: str, task_id: str) -> str:
+        if len(text) <= MAX_BODY:
+            return text or "(no text)"
+        link = self._link(task_id)
+        end = f"\n\n[{len(text)} characters in all{f': {link}' if link else ''}]"
+        return text[: MAX_BODY - len(end)] + end
+
+    def _link(self, task_id: str) -> str:
+        """Return the address of a task in the page; empty if this server doesn't know its own."""
+        return self._runtime.base_url and f"{self._runtime.base_url}/ui#task={task_id}"
+
+    def _hook(self, sender: str, agent: str) -> str:
+        return f"{SCHEME}://{self._host}/{quote(sender, safe='@:')}/{quote(agent, safe='@:')}"
+
+    async def _post(
+        self,
+        message_id: str,
+        agent: str,
+        to: str,
+        subject: str,
+        body: str,
+        sent: datetime,
+        reply_to: str | None,
+        tags: tuple[str, ...],
+        notes: list[Write],
+    ) -> None:
+        """Send mail of an agent, once. Raises PeerRefused if it reaches nobody, and PeerUnavailable."""
+        message = Message(
+            message_id=message_id,
+            sender=f"{agent}@{self._host}",
+            recipients=(to,),
+            subject=subject[:MAX_SUBJECT] or "(no subject)",
+            body=body,
+            sent_at=format_utc(sent),
+            reply_to=reply_to,
+            tags=tags,
+        )
+        try:
+            undelivered = await self._deliveries.post(message, notes)
+        except MAILError as error:
+            failure = PeerUnavailable if error.http_status >= 500 else PeerRefused
+            raise failure(error.detail) from error
+        if undelivered:
+            raise PeerRefused("; ".join(f"{each.recipient}: {each.reason}" for each in undelivered))
+        await self._begin(message_id)
+
+    async def _put(self, row: tuple[str, str], value: Row) -> None:
+        await self._rows.write([Write(row, value.text)])
+
+    async def _delete(self, *rows: tuple[str, str]) -> None:
+        if rows:
+            await self._rows.write([Write(row, None) for row in rows[: self._rows.write_limit]])
+
+
+def _id_of(key: TaskKey, text: str) -> str:
+    """Return the id of the mail that a task sends for one of its messages."""
+    return str(uuid5(NAMESPACE_URL, f"{SCHEME}:{key.instance}#{key.task_id}:{text}"))
+
+
+def _waiting(task: Task | None) -> tuple[PausedCall, ...]:
+    """Return the calls for which a paused task waits."""
+    reached = None if task is None or task.status is not TaskStatus.PAUSED else task.generation.breakpoint
+    return () if reached is None else reached.calls
+
+
+def _said(task: Task | None, message: Message, asked: str) -> dict[str, Any]:
+    """Return what a message says to its task: what to do, the answer to its question, or a decision.
+
+    `asked` is the id of the last message to its sender. Raises Conflict for an approval without one of its tags.
+    """
+    calls = _waiting(task)
+    if not calls:
+        return {"body": message.body}
+    if not any(call.is_undecided for call in calls):
+        results = [{"call_id": call.call_id, "content": message.body} for call in calls]
+        resume = ResumeFrom.BREAKPOINT_TOOL_CALL
+        return {"resume_from": resume, "breakpoint_tool_call_result": results}
+    decisions = {APPROVE, REJECT}.intersection(message.tags)
+    if len(decisions) != 1 or message.reply_to != asked:
+        raise Conflict(
+            f"calls wait for your approval: reply to the message that asks for it with the tag {APPROVE} or {REJECT}"
+        )
+    if APPROVE in decisions:
+        return {"approvals": (GivenApproval(decision="approve", all=True),)}
+    return {"approvals": (GivenApproval(decision="reject", all=True, reason=message.body[:MAX_REASON]),)}
