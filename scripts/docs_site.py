@@ -32,6 +32,12 @@ MERMAID_SHA256 = "74d7c46dabca328c2294733910a8aa1ed0c37451776e8d5295da38a2b758fb
 
 MERMAID_LICENSE = Path(__file__).with_name("mermaid.LICENSE.txt")
 
+FOUND_FIRST = (
+    *("agents.md", "drafts.md", "guards.md", "identity.md", "javascript.md", "models.md", "observability.md"),
+    *("openai.md", "production.md", "skills.md"),
+)
+"""The pages about what newcomers look for, which the search lists before others that mention it."""
+
 _SECTION = re.compile(r"^## (.+?)$(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 _STEP = re.compile(r"^\d+\. \[(.+?)\]\((\S+?)\): (.+)$", re.MULTILINE)
 _ROW = re.compile(r"^\| \[(.+?)\]\((\S+?)\) \| (.+?) \|$", re.MULTILINE)
@@ -113,6 +119,8 @@ def _mermaid() -> Path:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Point links at the places that files have in the site."""
     uri = page.file.src_uri
+    if uri in FOUND_FIRST:
+        page.meta["search"] = {"boost": 3}
     here = uri.removeprefix(f"{OUTSIDE}/") if uri.startswith(f"{OUTSIDE}/") else f"docs/{uri}"
 
     def point(link: re.Match[str]) -> str:

@@ -110,7 +110,7 @@ def test_a_reviewer_lists_shows_and_decides(bank: Bank) -> None:
         env = {"MAIL_SERVER": bank.url, "MAIL_API_KEY": bank.tokens[role]}
         return run_mail("approvals", *arguments, cwd=bank.folder, env=env)
 
-    (seen,) = json.loads(approvals("admin", "list", "--json").stdout)
+    (seen,) = json.loads(approvals("admin", "list", "--json").stdout)["approvals"]
     listed = approvals("user", "list").stdout
     assert seen["id"] in listed
     assert "admin, user:eve" in listed
@@ -131,4 +131,17 @@ def test_a_reviewer_lists_shows_and_decides(bank: Bank) -> None:
     watched = run_task(bank, "watch", "wired")
     assert "paid 2 to eve" in watched.stdout
     assert bank.paid[before:] == ["bob 5", "eve 2"]
-    assert json.loads(approvals("admin", "list", "--json").stdout or "[]") == []
+    assert json.loads(approvals("admin", "list", "--json").stdout)["approvals"] == []
+
+
+def test_the_list_has_the_tasks_that_need_their_owner_too(bank: Bank) -> None:
+    bank.post("wire 500", task_id="reviewed")
+    failed = bank.post("pay 1", task_id="late", kwargs={"timeout": 0.001})
+    assert failed.status_code == 200
+    env = {"MAIL_SERVER": bank.url, "MAIL_API_KEY": bank.tokens["user"]}
+    listed = run_mail("approvals", "list", cwd=bank.folder, env=env).stdout.splitlines()
+    rows = {cells[0]: cells[1:] for cells in (line.split("\t") for line in listed)}
+    assert rows["reviewed"][0] == "waits for others"
+    assert rows["late"][0] == "has failed"
+    assert "time" in rows["late"][2]
+    assert run_task(bank, "cancel", "reviewed").returncode == 0

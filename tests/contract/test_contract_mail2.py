@@ -138,8 +138,11 @@ async def test_what_can_t_be_delivered_is_not_called_delivered(ann: Person, bob:
 
 
 async def test_a_notice_can_t_be_answered(ann: Person) -> None:
+    """Nor is there a notice about the answer; the outbox says that it reached nobody."""
     await ann.send(f"daemon:mail@{HOST}")
-    assert await ann.subjects() == ["Undelivered: Tea"]
+    assert await ann.subjects() == []
+    (entry,) = await ann.box("outbox")
+    assert [each["recipient"] for each in entry["undelivered"]] == [f"daemon:mail@{HOST}"]
 
 
 async def test_hosts_are_compared_as_text(ann: Person) -> None:

@@ -1,10 +1,12 @@
 """Delivery of MAIL 2.0 in several writes: each message gets into each box once, also if processes die."""
 
+import asyncio
 import hmac
 import json
 from collections.abc import AsyncIterator, Sequence
 from hashlib import sha256
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from support.engines.adapters import StoreAdapter
@@ -12,7 +14,8 @@ from support.mail2 import HOST, NEW_LIST, Person, Stage
 
 from mail.core.task.rows import Rows, Write
 from mail.mail2 import WORK
-from mail.mail2.records import Call
+from mail.mail2.host import MailHost
+from mail.mail2.records import MESSAGES, Call, box
 
 MEMBERS = 7
 
@@ -207,3 +210,80 @@ async def test_the_calls_of_a_deleted_webhook_end(stage: Stage, root: Person) ->
     await stage.host.resume()
     assert len(stage.receiver.got) == 1
     assert await stage.rows.find(WORK, "") == []
+
+
+# ----------------------------------------------------------------------------------------------------------- deletion
+
+
+async def stored(stage: Stage, message_id: str) -> bool:
+    return bool(await stage.rows.read((MESSAGES, message_id)))
+
+
+async def discard(person: Person, message_id: str) -> None:
+    """Delete a message of the inbox for good."""
+    assert (await person.ask("DELETE", f"/inbox/{message_id}")).status_code == 200
+    assert (await person.ask("DELETE", f"/trash/{message_id}")).status_code == 200
+
+
+async def test_the_text_of_a_message_is_deleted_with_its_last_entry(
+    stage: Stage, people: list[Person], root: Person
+) -> None:
+    sender, *others = people[:4]
+    sent = (await sender.send(*(person.address for person in others)))["message_id"]
+    await asyncio.gather(*(discard(person, sent) for person in others))
+    assert await stored(stage, sent)
+    assert (await sender.get(f"/outbox/{sent}")).status_code == 200
+    assert (await root.ask("DELETE", "/admin/users/p0")).status_code == 200
+    assert not await stored(stage, sent)
+    assert await stage.rows.find(WORK, "") == []
+
+    failed = await others[0].send(f"user:nobody@{HOST}")
+    (notice,) = [entry["message_id"] for entry in await others[0].box("inbox")]
+    await others[0].ask("DELETE", f"/inbox/{notice}")
+    assert (await others[0].post("/trash/clear")).json()["entries"][0]["message_id"] == notice
+    assert not await stored(stage, notice)
+    assert await stored(stage, failed["message_id"])
+
+
+async def test_a_message_that_all_have_deleted_does_not_come_again(
+    stage: Stage, people: list[Person], root: Person
+) -> None:
+    await root.post("/admin/daemons", {"worker_name": "night", "daemon_password": "pw"})
+    daemon = await stage.log_in(f"daemon:night@{HOST}", "pw")
+    message = {
+        "mail_version": "2.0", "message_id": str(uuid4()), "sender": "user:eve@elsewhere.test",
+        "recipients": [people[0].address], "subject": "Tea", "body": "At four?", "tags": [],
+        "sent_at": "2026-01-01T00:00:00Z", "reply_to": None, "metadata": {},
+    }  # fmt: skip
+    for _ in range(2):
+        answer = await daemon.post("/daemon/deliver/remote", {"messages": [message]})
+        assert answer.status_code == 200
+        if await people[0].box("inbox"):
+            await discard(people[0], str(message["message_id"]))
+    assert await people[0].box("inbox") == []
+    assert not await stored(stage, str(message["message_id"]))
+
+
+async def test_a_caller_is_forgotten_with_boxes_and_memberships(stage: Stage, people: list[Person]) -> None:
+    await people[1].send(people[0].address)
+    account = (await stage.host.accounts.find("user:p0"))["user:p0"]
+    woken: list[str] = []
+
+    async def wake(name: str, _seconds: float) -> None:
+        woken.append(name)
+
+    given = (stage.rows, stage.server.records, stage.server.rig.clock, stage.receiver, HOST)
+    function = MailHost(*given, wake=wake)
+    assert not await function.forget("user:p0")  # another process has to empty the boxes
+    assert woken == [account.purge]
+    assert (
+        await people[0].get("/auth/whoami")
+    ).status_code == 200  # the key is still valid, for another account
+    assert await people[0].box("inbox") == []
+    await function.work(woken[0])
+    assert (await stage.rows.page(box("inbox", account.box), limit=1)).total == 0
+    assert await function.forget("user:p0") is False  # the other account
+    await function.work(woken[1])
+    assert await function.forget("user:p0")
+    members = (await people[1].get("/lists/tea@team")).json()["mail_list"]["members"]
+    assert members == [person.address for person in people[1:]]

@@ -13,7 +13,6 @@ import asyncio
 import json
 import logging
 import os
-import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -24,7 +23,6 @@ from crash_clients import ANN, Violation
 from crash_points import append_line, read_lines
 from crash_process import Life, _Runtime
 
-from mail.adapters.local.queue import LocalQueue
 from mail.adapters.local.workers import LocalWorkers
 from mail.core.decisions.approvals import GivenApproval
 from mail.core.decisions.submit import ResumeFrom, Submission
@@ -177,7 +175,6 @@ class GuardedLife(Life):
             webhooks=outside,
             peers=outside,
         )
-        assert isinstance(queue, LocalQueue)
         workers = LocalWorkers(self.runtime, queue)
         self.points.hit("before start")
         await workers.start()
@@ -366,9 +363,7 @@ class GuardedLife(Life):
             for task_id in TASKS:
                 await self._check_task(TaskKey(str(ANN), task_id))
         self._check_bytes()
-        with sqlite3.connect(self.folder / "mail.db") as database:
-            rows = "\n".join(database.iterdump())
-        self._must_not_have(rows, "a record")
+        self._must_not_have(self.world.text(), "a record")
         if problems := list(self.world.problems()):
             raise Violation("\n".join(problems))
 

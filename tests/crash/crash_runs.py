@@ -13,6 +13,9 @@ from types import TracebackType
 from typing import Any, Self
 
 import pytest
+from support.engines.aws import aws_environment, endpoint
+from support.engines.dynamodb import SERVERS
+from support.engines.postgres import has_postgres, postgres_server
 from support.plugins.tiers import sized
 
 HERE = Path(__file__).parent
@@ -31,6 +34,11 @@ BROKEN = re.compile(r"\A(Traceback|the suite)|ValidationException")
 """What is in a problem that is the suite's own, or a sabotage's."""
 
 Fate = dict[str, Any]
+
+
+ENGINES = [name for name in os.environ.get("MAIL_CRASH_ENGINES", "ministack").split(",") if name in SERVERS]
+
+WORLDS = ["sqlite", "postgres", *(f"dynamodb-{name}" for name in ENGINES)]
 
 
 class Zygote:
@@ -145,3 +153,14 @@ def random_strokes(chance: random.Random, last: int, latest: float) -> dict[str,
 def label_of(point: str) -> str:
     """Return the name of a point without its mailbox."""
     return point.partition(" [")[0]
+
+
+def zygote_of(name: str, life: str) -> Zygote:
+    """The zygote of one of `WORLDS`; the test is skipped if that isn't there."""
+    world, _, engine = name.partition("-")
+    environment = aws_environment(endpoint(engine)) if engine else {}
+    if world == "postgres":
+        if not has_postgres():
+            pytest.skip("PostgreSQL is not installed")
+        environment = {"MAIL_CRASH_POSTGRES": postgres_server().url()}
+    return Zygote(world, environment, life=life)

@@ -81,6 +81,10 @@ class World(Protocol):
         """What is wrong in a place that no store looks at."""
         ...
 
+    def text(self) -> str:
+        """All that is stored, as far as it can be read."""
+        ...
+
 
 class SQLiteWorld:
     """A file; every statement is a point."""
@@ -107,6 +111,10 @@ class SQLiteWorld:
             (state,) = database.connection.execute("PRAGMA integrity_check").fetchone()
         if state != "ok":
             yield f"the file is broken: {state}"
+
+    def text(self) -> str:
+        with SQLiteDatabase(self._path) as database:
+            return "\n".join(database.connection.iterdump())
 
 
 class DynamoDBWorld:
@@ -151,6 +159,13 @@ class DynamoDBWorld:
                 counted = sum(map(sum, task.pending.values()))
                 if found[item["PK"]["S"]] != counted:
                     yield f"{found[item['PK']['S']]} messages are in the mailboxes, {counted} are counted: {task}"
+
+    def text(self) -> str:
+        pages = self._client.botocore.get_paginator("scan").paginate(TableName=self._table)
+        texts = (value for page in pages for item in page["Items"] for value in item.values())
+        return "\n".join(
+            dynamodb_items.unpack(value) if "B" in value or "S" in value else str(value) for value in texts
+        )
 
 
 class PostgresWorld:
@@ -204,6 +219,12 @@ class PostgresWorld:
                 yield f"the messages in the mailboxes are not the {counted} that are counted: {state}"
         if mail:
             yield f"there is mail of no task: {mail}"
+
+    def text(self) -> str:
+        with psycopg.connect(self.url) as connection:
+            tables = ("tasks", "commits", "inbox", "waits", "asks", "contents")
+            rows = [connection.execute(f"SELECT * FROM mail.{table}").fetchall() for table in tables]
+        return str(rows)
 
 
 class Picture(AwsClient):

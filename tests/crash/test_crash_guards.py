@@ -10,15 +10,18 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from crash_runs import SEED, Zygote, label_of, random_point, some_lives
+from crash_runs import SEED, WORLDS, Zygote, label_of, random_point, some_lives, zygote_of
 from support.plugins.tiers import sized
 
 RUNS = int(os.environ.get("MAIL_GUARD_RUNS", sized(fast=4, full=4, soak=1000)))
 
 
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    with Zygote("sqlite", life="guards") as process:
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=[] if name == "sqlite" else [pytest.mark.soak]) for name in WORLDS],
+)
+def zygote(request: pytest.FixtureRequest) -> Iterator[Zygote]:
+    with zygote_of(request.param, "guards") as process:
         yield process
 
 

@@ -4,7 +4,6 @@ lost, none ends or is decided twice, and a request goes out under one id.
 `crash_later` and `crash_reviews` have the scenarios; MAIL_CRASH_ENGINES is as in `test_crash_stores`.
 """
 
-import os
 import random
 from collections.abc import Iterator
 
@@ -14,20 +13,15 @@ from crash_runs import (
     RUNS,
     SAMPLE,
     SEED,
+    WORLDS,
     Zygote,
     die_at_every_point,
     label_of,
     random_point,
     some_lives,
+    zygote_of,
 )
-from support.engines.aws import aws_environment, endpoint
-from support.engines.dynamodb import SERVERS
-from support.engines.postgres import has_postgres, postgres_server
 
-ENGINES = [name for name in os.environ.get("MAIL_CRASH_ENGINES", "ministack").split(",") if name in SERVERS]
-
-
-WORLDS = ["sqlite", "postgres", *(f"dynamodb-{name}" for name in ENGINES)]
 POINTS = {
     "later": ("action", "on_cancel", "store.put_wait", "store.claim", "store.list_waits"),
     "reviews": ("request", "decision", "store.find_asks", "store.claim", "store.commit"),
@@ -41,13 +35,7 @@ def life(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module", params=WORLDS)
 def zygote(request: pytest.FixtureRequest, life: str) -> Iterator[Zygote]:
-    world, _, engine = request.param.partition("-")
-    environment = aws_environment(endpoint(engine)) if engine else {}
-    if world == "postgres":
-        if not has_postgres():
-            pytest.skip("PostgreSQL is not installed")
-        environment = {"MAIL_CRASH_POSTGRES": postgres_server().url()}
-    with Zygote(world, environment, life=life) as process:
+    with zygote_of(request.param, life) as process:
         yield process
 
 

@@ -74,6 +74,36 @@ def test_each_step_of_the_path_leads_to_the_next() -> None:
         assert after.name in last
 
 
+SEARCHES = {
+    "structured output": "agents.md",
+    "logging": "observability.md",
+    "rate limits": "api.md",
+    "stream tokens browser": "javascript.md",
+    "azure": "models.md",
+    "bedrock": "models.md",
+    "systemd": "production.md",
+    "evals": "drafts.md",
+    "guardrail": "guards.md",
+    "typescript": "javascript.md",
+    "agent skills": "skills.md",
+    "nginx": "production.md",
+}
+"""What newcomers look for, in the words of the field, and where it is."""
+
+
+@pytest.mark.parametrize(("query", "page"), SEARCHES.items(), ids=SEARCHES)
+def test_the_search_finds_the_words_of_the_field(query: str, page: str) -> None:
+    """It finds the sections that have all words; those in titles count more."""
+    sections = re.split(r"^#+ ", (DOCS / page).read_text(encoding="utf-8"), flags=re.MULTILINE)
+    stems = [re.escape(word.removesuffix("s")) for word in query.split()]
+    assert any(all(re.search(rf"\b{stem}", section, re.IGNORECASE) for stem in stems) for section in sections)
+
+
+def test_the_sections_of_the_index() -> None:
+    titles = re.findall(r"^## (.+)$", INDEX.read_text(encoding="utf-8"), re.MULTILINE)
+    assert titles == ["Start", "Build", "Run", "AWS", "Protocols", "Reference", "Libraries"]
+
+
 def test_llms_txt_follows_from_the_index() -> None:
     assert (
         forkserver.run([sys.executable, "scripts/docs_site.py", "--check"], cwd=ROOT, env={}).returncode == 0

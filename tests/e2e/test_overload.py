@@ -5,6 +5,7 @@ Another process asks for `/health` and posts a message of another caller all the
 """
 
 import asyncio
+import hmac
 import json
 import resource
 import subprocess
@@ -40,6 +41,7 @@ HEALTH_SECONDS, POST_SECONDS = 1.0, 1.0
 SLACK = 4.0
 """Times that others take are only looked at for what is out of all proportion: this machine does other things, too."""
 
+SECRET = "of reviews"
 AT_ONCE = 30
 MANY = 200
 LOAD_SECONDS = 20.0
@@ -59,6 +61,8 @@ def factory(view):
     begin = str(view.history[0]["content"])
     if "keep waiting" in begin:
         return [call("hold")]
+    if "approve" in begin:
+        return [call("pay", text=view.mail.body)]
     if "break" in begin:
         raise RuntimeError("broken")
     if "finish later" in begin:
@@ -71,6 +75,9 @@ def factory(view):
 async def note(arguments):
     return arguments["text"]
 
+async def pay(arguments):
+    return "paid"
+
 async def hold(arguments):
     await asyncio.Event().wait()
 
@@ -81,12 +88,24 @@ async def begin(ctx: ActionContext):
 
 SWARM = entry(
     "example-no-proxy",
-    supervisor("worker", "busy_swarm:factory", actions=["note", "hold", "begin"], tool_format="completions"),
+    supervisor(
+        "worker", "busy_swarm:factory", actions=["note", "hold", "begin", "pay"], tool_format="completions"
+    ),
     actions=[
         {
             "name": "note",
             "function": "python::busy_swarm:note",
             "parameters": {"type": "object", "properties": {"text": {"type": "string"}}},
+        },
+        {
+            "name": "pay",
+            "function": "python::busy_swarm:pay",
+            "parameters": {"type": "object", "properties": {"text": {"type": "string"}}},
+            "needs_approval": {
+                "by": ["user"],
+                "webhook": "https://hooks.example/reviews",
+                "secret": "${WEBHOOK_SECRET_REVIEWS}",
+            },
         },
         {
             "name": "hold",
@@ -232,7 +251,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     )
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
-    env = {"PYTHONPATH": str(folder), "SWARM_AUTH_TOKEN_AGENT": "a token"}
+    env = {"PYTHONPATH": str(folder), "SWARM_AUTH_TOKEN_AGENT": "a token", "WEBHOOK_SECRET_REVIEWS": SECRET}
+    env["BASE_URL"] = "https://mail.example"
     with ServerProcess(folder, env=env) as process, process.client("user") as user:
         server = Server(process)
         make_large(server, user)
@@ -379,6 +399,21 @@ async def callbacks(server: Server) -> Counter[int]:
     await until(server, f"/task?task_id={task_id}", lambda task: task.get("calls"))
     token = (server.process.folder / "callback.txt").read_text()
     return await server.at_once(server.request("POST", f"/callbacks/{token}", filled({"result": ""})))
+
+
+def approvals(method: str, path: str, body: bytes = b"") -> Load:
+    """About calls with the longest arguments: all that wait, or one of them."""
+
+    async def load(server: Server) -> Counter[int]:
+        for n in range(4):
+            given = {"task_id": f"approve-{n}", "body": f"approve {WIDE[4096:]}"}
+            await server.ask(server.request("POST", "/message", json.dumps(given).encode()))
+        [one] = (await server.read(server.request("GET", "/approvals?limit=1")))["approvals"]
+        key = hmac.digest(SECRET.encode(), b"link of an approval", "sha256")
+        link = f"{one['id']}/{hmac.digest(key, one['id'].encode(), 'sha256').hex()}"
+        return await server.at_once(server.request(method, path.format(id=one["id"], link=link), body))
+
+    return load
 
 
 def dead_letters(verb: str) -> Load:
@@ -535,7 +570,9 @@ LOADS: dict[str, Load] = {
     "GET /threads": reads("/threads"),
     "GET /threads/{thread_id:path}": reads("/threads/{thread}"),
     "GET /usage": reads("/usage"),
-    "GET /approvals": reads("/approvals"),
+    "GET /approvals": approvals("GET", "/approvals?limit=50"),
+    "GET /approvals/{approval_id}": approvals("GET", "/approvals/{id}"),
+    "GET /approvals/{approval_id}/{token}": approvals("GET", "/approvals/{link}"),
     "GET /dead-letters": reads("/dead-letters"),
     "GET /files/{file_id}": reads("/files/{file}"),
     "GET /v1/files/{file_id}/content": reads("/v1/files/{file}/content"),
@@ -602,8 +639,12 @@ LOADS: dict[str, Load] = {
         {"threadId": "large", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "more"}]},
     ),
     "POST /interswarm/message": long_posts("/interswarm/message", body="", targets=["worker"]),
-    "POST /approvals/{approval_id}": long_posts("/approvals/none"),
-    "POST /approvals/{approval_id}/{token}": long_posts("/approvals/none/none"),
+    "POST /approvals/{approval_id}": approvals(
+        "POST", "/approvals/{id}", filled({"decision": "edit", "arguments": {"text": ""}})
+    ),
+    "POST /approvals/{approval_id}/{token}": approvals(
+        "POST", "/approvals/{link}", b"decision=approve&reason=" + b"y" * 15_000
+    ),
     "POST /callbacks/{token}": callbacks,
     "POST /dead-letters/discard": dead_letters("discard"),
     "POST /dead-letters/redrive": dead_letters("redrive"),
@@ -641,7 +682,6 @@ SMALL = {
         *("DELETE /schedules/{name}", "DELETE /swarms/{name:path}", "DELETE /task/calls/{call_id}"),
         *("DELETE /task/timers/{timer_id}", "DELETE /tokens/{number}", "DELETE /webhooks/{webhook_id}"),
         *("GET /schedules", "GET /schedules/{name}", "GET /webhooks"),
-        *("GET /approvals/{approval_id}", "GET /approvals/{approval_id}/{token}"),
     ),
     "it is for admins": (
         *("GET /drafts", "GET /drafts/{name}", "DELETE /drafts/{name}", "POST /drafts/{name}/publish"),

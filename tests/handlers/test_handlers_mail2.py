@@ -144,6 +144,33 @@ def test_mail_reaches_more_people_than_fit_into_the_transaction_of_its_sender(st
     deliver(stage, *stage.deliveries())
     assert asyncio.run(rows_of(stage).find(WORK, "")) == []
 
+    # and those of a deleted caller, before the deletion counts as ended
+    request = stage.request(
+        "tasks", path="/callers/user:p1", authorization=f"Bearer {stage.key('admin', 'root')}"
+    )
+    request["requestContext"]["http"]["method"] = "DELETE"
+    assert stage.invoke("tasks", request)["statusCode"] == 202
+    request["requestContext"]["http"]["method"] = "GET"
+    stage.invoke("sweeper", stage.event("sweeper"))
+    assert answer(stage.invoke("tasks", request))["deletion"]["ended"] is None
+    deliver(stage, *stage.deliveries())
+    with stage.start("sweeper") as another:  # as one looks for deletions every five seconds at most
+        another.invoke(stage.event("sweeper"))
+    assert answer(stage.invoke("tasks", request))["deletion"]["ended"] is not None
+    assert "p1" not in ask(stage, "GET", "/admin/users", admin)["users"]
+
+
+def test_mail_to_an_agent_is_answered(stage: Stage) -> None:
+    """The function of deliveries submits it, turns run, and it sends what they say."""
+    user = log_in(stage, f"user:alice@{DOMAIN}", stage.key("user", "alice"))
+    sent = send(stage, user, f"supervisor@example-no-proxy@{DOMAIN}")
+    deliver(stage, *stage.deliveries())
+    assert entry_of(stage, user, sent["message_id"])["delivered_at"] is not None
+    stage.work_off()
+    deliver(stage, *stage.deliveries())
+    (entry,) = ask(stage, "GET", "/inbox", user)["entries"]
+    assert (entry["sender"], entry["subject"]) == (f"supervisor@example-no-proxy@{DOMAIN}", "Re: Tea")
+
 
 def test_the_inbox_is_a_stream_of_the_function_that_streams(stage: Stage, tmp_path: Path) -> None:
     """It ends before its invocation does, and its client resumes it."""

@@ -194,3 +194,31 @@ async def test_swarms(ann: Person, root: Person) -> None:
     assert (await root.ask("DELETE", "/admin/swarms/team")).json()["swarm"]["name"] == "team"
     for path in ("/swarms/team", "/swarms/team/health"):
         assert (await ann.get(path)).status_code == 404
+
+
+async def test_what_is_done_to_accounts_is_audited(stage: Stage) -> None:
+    """Of the logins, those that fail, once an hour for each account and address."""
+    root = await stage.person("root", "admin")
+    body = {"user_id": "eve", "user_password": "first"}
+    assert (await root.post("/admin/users", body)).status_code == 200
+    assert (await root.post("/admin/users", body)).status_code == 409
+    eve = f"user:eve@{HOST}"
+    for password in ("wrong", "wrong", "other"):
+        assert (await stage.token(eve, password)).status_code == 401
+    assert (await stage.token(f"user:nobody@{HOST}", "wrong")).status_code == 401
+    assert (await stage.token("nonsense", "wrong")).status_code == 401
+    guest = await stage.log_in(eve, "first")
+    new = {"current_password": "first", "new_password": "second"}
+    assert (await guest.post("/auth/password/reset", new)).status_code == 200
+    assert (await root.ask("DELETE", "/admin/users/eve")).status_code == 200
+    acts = [
+        (each.act, each.by.rpartition("@")[0], each.on, each.outcome)
+        for each in await stage.server.records.acts(limit=20)
+    ]
+    assert acts[::-1] == [
+        ("create account", "admin:root", "user:eve", "done"),
+        ("create account", "admin:root", "user:eve", "refused"),
+        ("log in", "user:eve", "user:eve", "refused"),
+        ("change password", "user:eve", "user:eve", "done"),
+        ("delete account", "admin:root", "user:eve", "done"),
+    ]

@@ -172,6 +172,7 @@ class System[Q: TurnQueue]:
             versions=Versions(backend.documents, clock, retention=retention),
             documents=self.documents,
             retention=retention,
+            forget=self._forget_mail,
             keeps_latest=config.storage.keep == "latest",
         )
         self.entry = entry
@@ -223,6 +224,17 @@ class System[Q: TurnQueue]:
             assert self._rows is not None
             self._mail_name = await settle_name(self._rows, self._mail_name, domain)
         return self.mail_host
+
+    async def _forget_mail(self, caller: str) -> bool:
+        """Delete the account of a caller in MAIL 2.0; return whether nothing of it is left."""
+        from mail.mail2.records import ACCOUNTS, purges_of
+
+        key, rows = caller.rpartition("@")[0], self._rows
+        if rows is None or not (
+            await rows.read((ACCOUNTS, key)) or await rows.find(WORK, purges_of(key), limit=1)
+        ):
+            return True
+        return await (await self.open_mail()).forget(key)
 
     async def _wake_mail(self, name: str, seconds: float) -> None:
         at = self.clock.now().timestamp() + seconds if seconds else 0.0

@@ -4,9 +4,34 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from mail.cli.command import Command, Handler, Namespace, option, positional
-from mail.cli.output import Output
+from mail.cli.output import Output, one_line
 from mail.cli.session import Session
 from mail.cli.values import JSON, json_object
+
+
+async def list_needs(session: Session, _: Namespace) -> None:
+    """Print a line for each call that waits, and for each task that needs its owner."""
+    needs = await session.client.get_needs()
+    for each in needs["tasks"]:
+        session.memory.add_task(each["task"]["task_id"])
+    session.output.result(needs, lambda: show_needs(needs, session.output))
+
+
+def show_needs(needs: Mapping[str, Any], output: Output) -> None:
+    """Print calls and tasks as tables."""
+    tasks = [
+        (
+            each["task"]["task_id"],
+            _NEEDS[each["need"]],
+            output.time(each["task"]["updated"]),
+            one_line(each["task"]["question"] or each["reason"] or each["task"]["title"] or ""),
+        )
+        for each in needs["tasks"]
+    ]
+    if needs["approvals"] or not tasks:
+        show_approvals(needs["approvals"], output)
+    if tasks:
+        output.table(("task", "needs you", "since", "what"), tasks, none="")
 
 
 def show_approvals(answer: list[Mapping[str, Any]], output: Output) -> None:
@@ -55,6 +80,13 @@ def _decide(decision: Literal["approve", "reject"]) -> Handler:
     return decide
 
 
+_NEEDS = {
+    "question": "asks you",
+    "dead_letters": "has dead letters",
+    "failure": "has failed",
+    "others": "waits for others",
+}
+
 _ID = positional("approval_id", "The id of the approval.", metavar="ID")
 _SHA256 = option(
     "--sha256", help="The SHA-256 of the arguments that you have seen; for others, nothing is decided."
@@ -64,9 +96,8 @@ COMMANDS = (
     Command(
         name="approvals",
         shell_name="approvals list",
-        summary="List the calls that wait for a decision, and who decides.",
-        operation="get_approvals",
-        view=show_approvals,
+        summary="List what waits for you: calls for a decision, questions, failures, dead letters.",
+        handler=list_needs,
     ),
     Command(
         name="approval",

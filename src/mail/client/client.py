@@ -82,6 +82,14 @@ class MAILClient(Messaging):
         """Set the health that the swarm reports. For admins."""
         return await self._ask("update_health", status=status)
 
+    async def _list(
+        self, operation: str, name: str, most: int | None = None, /, **parameters: Any
+    ) -> list[JSONObject]:
+        """Return the first `most` entries of what an operation lists under a name, page by page; None for all."""
+        none: list[JSONObject] = []
+        pages = self._ask_pages(operation, none, lambda found, page: found + page[name], most, **parameters)
+        return (await pages)[:most]
+
     # ----------------------------------------------------------------------------------------------- tokens
 
     async def create_sign_in_link(self) -> JSONObject:
@@ -109,8 +117,7 @@ class MAILClient(Messaging):
 
     async def get_tokens(self) -> list[JSONObject]:
         """Return all tokens that the server has issued, without their texts. For admins."""
-        found: list[JSONObject] = (await self._ask("get_tokens"))["tokens"]
-        return found
+        return await self._list("get_tokens", "tokens")
 
     async def create_token(self, role: str, id: str, *, expires_in: int | None = None) -> JSONObject:  # noqa: A002
         """Create a token for a caller, which expires after some seconds; its text is `token`. For admins."""
@@ -134,19 +141,9 @@ class MAILClient(Messaging):
         Of all entries, or of what a `caller` (`admin:root`) did, of one `act` (`create token`), since a time and before
         another. Reads page after page until there are `limit` entries; None reads all of them.
         """
-        none: list[JSONObject] = []
-        found = await self._ask_pages(
-            "get_audit",
-            none,
-            lambda found, page: found + page["entries"],
-            limit,
-            caller=caller,
-            act=act,
-            since=_time(since),
-            until=_time(until),
-            limit=PAGE if limit is None else min(limit, PAGE),
-        )
-        return found[:limit]
+        size = PAGE if limit is None else min(limit, PAGE)
+        whose = {"caller": caller, "act": act, "since": _time(since), "until": _time(until)}
+        return await self._list("get_audit", "entries", limit, limit=size, **whose)
 
     # ------------------------------------------------------------------------------------------------ tasks
 
@@ -239,10 +236,7 @@ class MAILClient(Messaging):
 
         Admins can name another `caller`, the owner of the task (`user:ann`).
         """
-        none: list[JSONObject] = []
-        return await self._ask_pages(
-            "get_turns", none, lambda found, page: found + page["turns"], task_id=task_id, caller=caller
-        )
+        return await self._list("get_turns", "turns", task_id=task_id, caller=caller)
 
     async def fork_task(
         self,
@@ -389,10 +383,14 @@ class MAILClient(Messaging):
 
     async def get_approvals(self) -> list[JSONObject]:
         """Return the calls that wait for a decision, of the caller's tasks, and those that it may review."""
-        none: list[JSONObject] = []
-        return await self._ask_pages(
-            "get_approvals", none, lambda found, page: found + page["approvals"], None
-        )
+        return await self._list("get_approvals", "approvals")
+
+    async def get_needs(self) -> JSONObject:
+        """Return what needs the caller: up to 50 `approvals`, and `tasks` with questions, failures or dead letters.
+
+        Tasks that wait for others are there, too. Each of the `tasks` has its `need`, and the summary of the `task`.
+        """
+        return await self._ask("get_approvals", limit=50)
 
     async def get_approval(self, approval_id: str) -> JSONObject:
         """Return a call that waits for a decision."""
@@ -430,17 +428,8 @@ class MAILClient(Messaging):
         `limit` dead letters; None reads all of them.
         """
         size = None if limit is None else min(limit, PAGE)
-        none: list[JSONObject] = []
-        found = await self._ask_pages(
-            "get_dead_letters",
-            none,
-            lambda found, page: found + page["dead_letters"],
-            limit,
-            task_id=task_id,
-            caller=caller,
-            limit=size,
-        )
-        return found[:limit]
+        whose = {"task_id": task_id, "caller": caller}
+        return await self._list("get_dead_letters", "dead_letters", limit, limit=size, **whose)
 
     async def redrive_dead_letters(
         self,
@@ -550,8 +539,7 @@ class MAILClient(Messaging):
 
     async def get_schedules(self) -> list[JSONObject]:
         """Return the caller's schedules with their last runs; for admins, those of all callers."""
-        found: list[JSONObject] = (await self._ask("get_schedules"))["schedules"]
-        return found
+        return await self._list("get_schedules", "schedules")
 
     async def get_schedule(self, name: str) -> JSONObject:
         """Return a schedule with its last runs."""
@@ -621,8 +609,7 @@ class MAILClient(Messaging):
 
     async def get_holds(self) -> list[JSONObject]:
         """Return what nobody may delete, the oldest hold first. For admins."""
-        found: list[JSONObject] = (await self._ask("get_holds"))["holds"]
-        return found
+        return await self._list("get_holds", "holds")
 
     async def set_hold(self, caller: str, reason: str, *, task_id: str | None = None) -> JSONObject:
         """Keep a caller's task, or everything of the caller, from being deleted. For admins."""
@@ -680,8 +667,7 @@ class MAILClient(Messaging):
 
     async def get_swarm_drafts(self) -> list[JSONObject]:
         """Return the drafts of the swarm by name. For admins."""
-        found: list[JSONObject] = (await self._ask("get_swarm_drafts"))["drafts"]
-        return found
+        return await self._list("get_swarm_drafts", "drafts")
 
     async def get_swarm_draft(self, name: str) -> JSONObject:
         """Return a draft of the swarm: its changes, how they differ from what runs, and its revisions. For admins."""

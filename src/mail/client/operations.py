@@ -79,7 +79,9 @@ class Operation:
         return Request(self.method, path, query, body or None, headers, content)
 
     def next_cursor(self, headers: Mapping[str, str], page: Mapping[str, Any]) -> str | None:
-        """Return the cursor of the next page; None after the last one."""
+        """Return the cursor of the next page; None after the last one, and if pages are not joined."""
+        if not self.cursor:
+            return None
         return headers.get(self.cursor) if self.cursor.startswith("x-") else page[self.cursor]
 
 

@@ -45,10 +45,13 @@ _OF_OTHERS = frozenset(
 _READS = frozenset(
     {
         *(Act.DUMP_SWARM, Act.READ_TURNS, Act.LIST_TASKS, Act.LIST_DEAD_LETTERS, Act.READ_AUDIT),
-        *(Act.OPEN_TASK, Act.REQUEST),
+        *(Act.OPEN_TASK, Act.REQUEST, Act.LOG_IN),
     }
 )
-"""Acts that change nothing: one entry is enough, and the same one again within `SAME_SECONDS` needs none."""
+"""Acts that change nothing: one entry is enough, and the same one again within `SAME_SECONDS` needs none.
+
+Of logins, only those that fail are audited.
+"""
 
 SAME_SECONDS = 3600.0
 

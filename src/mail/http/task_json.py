@@ -275,16 +275,20 @@ class TaskRecord(TaskSummary):
     )
 
 
-class AnyTask(RootModel[TaskRecord | TaskSummary]):
+class AnyTask(RootModel[Any]):  # with its type as parameter, pydantic would build a schema for that at once
     """A task, with or without its events and waiting messages."""
 
     model_config = ConfigDict(defer_build=True)
 
+    root: TaskRecord | TaskSummary
 
-class AnyTasks(RootModel[dict[str, TaskRecord] | dict[str, TaskSummary]]):
+
+class AnyTasks(RootModel[Any]):
     """Tasks by their ids."""
 
     model_config = ConfigDict(defer_build=True)
+
+    root: dict[str, TaskRecord] | dict[str, TaskSummary]
 
 
 async def load_task(service: Service, caller: Caller, task_id: str, whose: str | None = None) -> Task:

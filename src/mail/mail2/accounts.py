@@ -161,7 +161,7 @@ class Accounts:
         """Delete an account, which ends its sessions, and note that its boxes have to be emptied. Raises NotFound."""
         while True:
             account = await self.get(key)
-            purge = Write((WORK, account.box), Purge(self._now(), account.box).text, PutIf.ABSENT)
+            purge = Write((WORK, account.purge), Purge(self._now(), account.box).text, PutIf.ABSENT)
             if await self._rows.write([Write(account_row(key), None, account.text), purge]):
                 return account
 

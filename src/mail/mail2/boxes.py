@@ -1,6 +1,6 @@
 """The boxes of an account: their pages and entries, as JSON."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Protocol, Self
 from uuid import uuid4
@@ -12,6 +12,7 @@ from mail.errors import Conflict, NotFound
 from mail.mail2 import WORK
 from mail.mail2.records import (
     MESSAGES,
+    REFERENCES,
     Account,
     BoxName,
     DraftRow,
@@ -86,7 +87,7 @@ class Boxes:
         """Return an entry with its message, or a draft. An entry of an inbox is read from now on. Raises NotFound."""
         place = (box(name, account.box), entry)
         found = await self._rows.read(place, (MESSAGES, entry))
-        if place not in found:
+        if place not in found or (name != "drafts" and (MESSAGES, entry) not in found):
             raise NotFound(f"there is no {entry[:64]!r} in this box")
         if name == "drafts":
             return _draft(entry, DraftRow.read(found[place]))
@@ -118,34 +119,50 @@ class Boxes:
 
     async def delete(self, account: Account, name: BoxName, entry: str) -> dict[str, Any]:
         """Delete an entry for good; return it as `open` does. Raises NotFound."""
-        shown = await self.open(account, name, entry)
-        row, text = await self._read(account, name, entry, _ROWS[name])
-        if not await self._rows.write([Write((box(name, account.box), entry), None, text, row.times)]):
-            raise Conflict("the entry is being changed by other requests; try again")
-        return shown
+        for _ in range(TRIES):
+            shown = await self.open(account, name, entry)
+            _, text = await self._read(account, name, entry, _ROWS[name])
+            if await self._remove(name, account.box, [(entry, text)]):
+                return shown
+        raise Conflict("the entry is being changed by other requests; try again")
 
     async def clear(self, account: Account, name: BoxName) -> list[dict[str, Any]]:
         """Empty a box; return the summaries of what it had."""
         gone: list[dict[str, Any]] = []
-        place, read = box(name, account.box), _ROWS[name].read
-        while found := (await self._rows.page(place, limit=self._rows.write_limit)).rows:
-            writes = [Write((place, entry), None, text, read(text).times) for entry, text in found]
-            if await self._rows.write(writes):
-                gone += [summary(name, entry, text) for entry, text in found]
+        async for found in self._emptied(name, account.box):
+            gone += [summary(name, entry, text) for entry, text in found]
         return gone
 
-    async def purge(self, purge: Purge) -> None:
-        """Empty the boxes of a deleted account."""
-        for name, kind in _ROWS.items():
-            place = box(name, purge.box)
-            while found := (await self._rows.page(place, limit=self._rows.write_limit)).rows:
-                await self._rows.write(
-                    [Write((place, entry), None, text, kind.read(text).times) for entry, text in found]
-                )
+    async def _emptied(self, name: BoxName, of: str) -> AsyncGenerator[list[tuple[str, str]]]:
+        """Empty a box; yield what it had."""
+        at_once = (
+            self._rows.write_limit // 2
+        )  # their messages and the counts of references are changed with them
+        while found := (await self._rows.page(box(name, of), limit=at_once)).rows:
+            if await self._remove(name, of, found):
+                yield found
+
+    async def _remove(self, name: BoxName, of: str, entries: Sequence[tuple[str, str]]) -> bool:
+        """Delete entries, with messages that no other refers to; return False if some are changed meanwhile."""
+        place, read = box(name, of), _ROWS[name].read
+        writes = [Write((place, entry), None, text, read(text).times) for entry, text in entries]
+        if name != "drafts":
+            counts = await self._rows.read(*((REFERENCES, entry) for entry, _ in entries))
+            for row, count in counts.items():
+                writes.append(Write(row, str(int(count) - 1), count))
+                if count == "1":
+                    writes.append(Write((MESSAGES, row[1]), None))
+        return await self._rows.write(writes)
+
+    async def purge(self, row: str, purge: Purge) -> None:
+        """Empty the boxes of a deleted account, and delete the row of `WORK` that says so."""
+        for name in _ROWS:
+            async for _ in self._emptied(name, purge.box):
+                pass
         place = sessions(purge.box)
         while rest := await self._rows.find(place, "", limit=self._rows.write_limit):
             await self._rows.write([Write((place, name), None) for name, _ in rest])
-        await self._rows.write([Write((WORK, purge.box), None)])
+        await self._rows.write([Write((WORK, row), None)])
 
     # ---------------------------------------------------------------------------------------------------- drafts
 

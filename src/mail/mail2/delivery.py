@@ -26,6 +26,7 @@ from mail.mail2.lists import Lists
 from mail.mail2.records import (
     LEASE_SECONDS,
     MESSAGES,
+    REFERENCES,
     Account,
     Delivery,
     DraftRow,
@@ -158,6 +159,9 @@ class Deliveries:
             found = await self._rows.read(row, (MESSAGES, message_id))
             if row not in found:
                 return called
+            if (MESSAGES, message_id) not in found:  # all have deleted it
+                await self._rows.write([Write(row, None)])
+                return called
             work = Delivery.read(found[row])
             message = Message.read(found[MESSAGES, message_id])
             if not work.left and work.tasks:
@@ -223,7 +227,12 @@ class Deliveries:
     ) -> bool:
         """Store a message with what it brings about, and notes; return False if there is one of its id."""
         message_id = message.message_id
-        writes = [Write((MESSAGES, message_id), message.text, PutIf.ABSENT), *notes]
+        references = len(to.boxes) + len(to.tasks) + bool(outbox)
+        writes = [
+            Write((MESSAGES, message_id), message.text, PutIf.ABSENT),
+            Write((REFERENCES, message_id), str(references), PutIf.ABSENT),
+            *notes,
+        ]
         taken = 0
         if outbox:
             notified = self._notify(message, outbox, to.undelivered)
@@ -279,7 +288,8 @@ class Deliveries:
             reply_to=message.message_id,
         )
         filed = Write((MESSAGES, notice.message_id), notice.text, PutIf.ABSENT)
-        return [filed, *self._entries(notice, notice.sent_at, (outbox,))]
+        counted = Write((REFERENCES, notice.message_id), "1", PutIf.ABSENT)
+        return [filed, counted, *self._entries(notice, notice.sent_at, (outbox,))]
 
     async def _resolve(self, recipients: tuple[str, ...]) -> _Recipients:
         """Return where a message goes: once into each box, however often its owner is addressed."""

@@ -18,7 +18,7 @@ from mail.mail2.arrivals import Cursor, Reader
 from mail.mail2.boxes import Boxes
 from mail.mail2.delivery import Deliveries, no_agents
 from mail.mail2.lists import Lists
-from mail.mail2.records import Account, Purge, Stamps, Work
+from mail.mail2.records import Account, Purge, Stamps, Work, purges_of
 from mail.mail2.swarms import Swarms
 from mail.mail2.tasks import SUBMISSIONS_PER_HOUR, Tasks
 from mail.mail2.webhooks import Sender, Webhooks
@@ -91,6 +91,17 @@ class MailHost:
         self._in_background = in_background and wake is None
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweeping: asyncio.Task[None] | None = None
+
+    async def forget(self, key: str) -> bool:
+        """Delete an account, if there is one, with its boxes and memberships of lists; return whether all is gone."""
+        for account in (await self.accounts.find(key)).values():
+            await self.accounts.delete(key)
+            await self.begin(account.purge)
+        address = f"{key}@{self.host}"
+        for each in await self.lists.all():
+            if address in each["members"]:
+                await self.lists.remove(f"list:{each['name']}@{each['swarm']}", address)
+        return not await self._rows.find(WORK, purges_of(key), limit=1)
 
     async def follow(self, account: Account, cursor: str | None) -> Reader:
         """Return a reader of what comes to an inbox after a cursor, or from now on. Raises BadRequest."""
@@ -167,7 +178,7 @@ class MailHost:
                 ):
                     await self.begin(event_id)
             case "purge":
-                await self.boxes.purge(Purge.read(text))
+                await self.boxes.purge(name, Purge.read(text))
             case "call":
                 seconds = await self.webhooks.call(name)
                 if seconds is None or seconds > SOON_SECONDS:

@@ -16,6 +16,12 @@ from mail.core.task.rows import Times
 from mail.mail2.addresses import AccountKind, Address, AddressText, Slug
 
 ACCOUNTS, MESSAGES = "mail2:accounts", "mail2:messages"
+REFERENCES = "mail2:references"
+"""How many entries refer to each message, or will once it is delivered: with the last one, its text is deleted.
+
+The row stays, so that a message that is filed again isn't delivered again.
+"""
+
 SWARMS, LISTS, WEBHOOKS = "mail2:swarms", "mail2:lists", "mail2:webhooks"
 
 BoxName = Literal["inbox", "outbox", "drafts", "trash"]
@@ -100,6 +106,16 @@ class Account(Row):
     def key(self) -> str:
         """The local address."""
         return Address(self.kind, self.name, self.swarm).key
+
+    @property
+    def purge(self) -> str:
+        """The name of the row of `WORK` by which its boxes are emptied."""
+        return f"{purges_of(self.key)}{self.box}"
+
+
+def purges_of(key: str) -> str:
+    """Return the beginning of the names of rows of `WORK` by which the boxes of deleted accounts are emptied."""
+    return f"purge {key} "
 
 
 @value

@@ -127,7 +127,7 @@ class Webhooks:
             return None  # another process makes it
         hook_row, message_row = (WEBHOOKS, call.webhook_id), (MESSAGES, call.message_id)
         found = await self._rows.read(hook_row, message_row)
-        if hook_row not in found:
+        if len(found) < 2:  # the webhook is deleted, or everybody has deleted the message
             await self._rows.write([Write(row, None)])
             return None
         hook = Hook.read(found[hook_row])

@@ -7,8 +7,8 @@ import { TaskList } from "./ui/tasks/task-list.js";
 globalThis.removeEventListener = () => {};
 globalThis.sessionStorage = { getItem: () => "token" };
 
-const record = (n, seq = 1) => ({ task_id: `t${n}`, start_time: new Date(n * 1000).toISOString(), status: "running", seq });
-const page = (records, cursor) => new Response(JSON.stringify(Object.fromEntries(records.map((each) => [each.task_id, each]))), { headers: cursor ? { "X-Next-Cursor": cursor } : {} });
+const record = (n, seq = 1) => ({ task_id: `t${n}`, updated: new Date(n * 1000).toISOString(), status: "running", seq });
+const page = (records, cursor) => new Response(JSON.stringify(Object.fromEntries(records.map((each) => [each.task_id, each]))), { headers: { "X-Searched": "texts", ...(cursor ? { "X-Next-Cursor": cursor } : {}) } });
 
 /** A list whose server answers with these pages, one after the other. */
 function serve(...pages) {

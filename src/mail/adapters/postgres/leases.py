@@ -51,36 +51,31 @@ PARK_IS_OVER: LiteralString = """
 """
 """Whether mail that came later has ended a park; NULL for the lease of a worker, and a park that only time ends."""
 
-# The condition on the token is for a repeated statement, which finds its own lease.
-TAKE_LEASE: LiteralString = f"""
+_LEASE: LiteralString = f"""
 WITH replaced AS (
     SELECT token, expires, park FROM mail.leases
     WHERE task = %(task)s AND mailbox = %(mailbox)s AND token <> %(token)s
 )
 INSERT INTO mail.leases AS held (task, mailbox, token, expires, owner)
-SELECT id, %(mailbox)s, %(token)s, {NOW} + %(expires)s, %(owner)s FROM mail.tasks
-WHERE id = %(task)s AND (status = 'running' OR %(is_delivery)s)
-    AND EXISTS (SELECT FROM mail.inbox WHERE task = %(task)s AND mailbox = %(mailbox)s)
+SELECT id, %(mailbox)s, %(token)s, {NOW} + %(expires)s, %(owner)s FROM mail.tasks WHERE id = %(task)s AND
+"""
+
+# The condition on the token is for a repeated statement, which finds its own lease.
+_UNLESS_HELD: LiteralString = f"""
 ON CONFLICT (task, mailbox) DO UPDATE
 SET token = excluded.token, expires = excluded.expires, owner = excluded.owner, park = NULL
-WHERE held.expires <= {NOW} + %(now)s OR held.token = excluded.token OR {PARK_IS_OVER}
+WHERE held.expires <= {NOW} + %(now)s OR held.token = excluded.token"""
+
+_REPLACED: LiteralString = """
 RETURNING (SELECT token FROM replaced), (SELECT expires FROM replaced), (SELECT park FROM replaced)
 """
 
+TAKE_LEASE: LiteralString = f"""{_LEASE} (status = 'running' OR %(is_delivery)s)
+    AND EXISTS (SELECT FROM mail.inbox WHERE task = %(task)s AND mailbox = %(mailbox)s)
+{_UNLESS_HELD} OR {PARK_IS_OVER} {_REPLACED}"""
+
 # The mail of such a mailbox is in the state of the task, where it is checked after the claim.
-CLAIM: LiteralString = f"""
-WITH replaced AS (
-    SELECT token, expires, park FROM mail.leases
-    WHERE task = %(task)s AND mailbox = %(mailbox)s AND token <> %(token)s
-)
-INSERT INTO mail.leases AS held (task, mailbox, token, expires, owner)
-SELECT id, %(mailbox)s, %(token)s, {NOW} + %(expires)s, %(owner)s FROM mail.tasks
-WHERE id = %(task)s AND (status = 'running' OR delivering)
-ON CONFLICT (task, mailbox) DO UPDATE
-SET token = excluded.token, expires = excluded.expires, owner = excluded.owner, park = NULL
-WHERE held.expires <= {NOW} + %(now)s OR held.token = excluded.token
-RETURNING (SELECT token FROM replaced), (SELECT expires FROM replaced), (SELECT park FROM replaced)
-"""
+CLAIM: LiteralString = f"{_LEASE} (status = 'running' OR delivering) {_UNLESS_HELD} {_REPLACED}"
 
 LOOK_AT_CLAIM: LiteralString = f"""
 SELECT tasks.state, lease.token, lease.expires > {NOW} + %(now)s FROM mail.tasks

@@ -119,12 +119,13 @@ CREATE TABLE mail.searched (
     instance text COLLATE "C" NOT NULL,
     born bigint NOT NULL,
     seq integer NOT NULL,
-    parts integer NOT NULL,
+    last_part integer NOT NULL,
     updated text COLLATE "C" NOT NULL,
     status text NOT NULL,
     cost double precision NOT NULL
 );
 CREATE INDEX searched_as_updated ON mail.searched (instance, updated, born);
+CREATE INDEX searched_by_status ON mail.searched (instance, status, updated, born);
 CREATE TABLE mail.texts (
     task uuid NOT NULL,
     part integer NOT NULL,

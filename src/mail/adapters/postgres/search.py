@@ -41,8 +41,8 @@ FEW = 5_000
 """Up to so many places of a word, its tasks are looked at; otherwise the tasks as they are listed."""
 
 _FIND: LiteralString = """
-SELECT state, tasks.born, searched.seq, searched.parts, (
-    SELECT text FROM mail.texts WHERE texts.task = id AND part = greatest(searched.parts, 1)
+SELECT state, tasks.born, searched.seq, searched.last_part, (
+    SELECT text FROM mail.texts WHERE texts.task = id AND part = greatest(searched.last_part, 1)
 ) FROM mail.tasks LEFT JOIN mail.searched ON searched.task = id WHERE id = %s
 """
 
@@ -50,9 +50,9 @@ _WRITE: LiteralString = """
 WITH present AS (
     SELECT id FROM mail.tasks WHERE id = %(task)s FOR KEY SHARE
 ), known AS (
-    INSERT INTO mail.searched (task, instance, born, seq, parts, updated, status, cost)
-    SELECT id, %(instance)s, %(born)s, %(seq)s, %(parts)s, %(updated)s, %(status)s, %(cost)s FROM present
-    ON CONFLICT (task) DO UPDATE SET born = excluded.born, seq = excluded.seq, parts = excluded.parts,
+    INSERT INTO mail.searched (task, instance, born, seq, last_part, updated, status, cost)
+    SELECT id, %(instance)s, %(born)s, %(seq)s, %(last_part)s, %(updated)s, %(status)s, %(cost)s FROM present
+    ON CONFLICT (task) DO UPDATE SET born = excluded.born, seq = excluded.seq, last_part = excluded.last_part,
         updated = excluded.updated, status = excluded.status, cost = excluded.cost
         WHERE searched.seq = %(before)s::integer
     RETURNING task
@@ -101,7 +101,7 @@ class SearchIndex:
         found = await self._sql.fetch(_FIND, (number,))
         if not found:
             return True
-        ((state, born, before, parts, begun),) = found
+        ((state, born, before, last_part, begun),) = found
         try:
             task = read_task(state)
         except WrittenLater:  # by a newer version, which writes the index, too
@@ -114,7 +114,7 @@ class SearchIndex:
         texts: list[str] = []
         for seq, events in upto_bytes(commits, lambda commit: len(commit[1]), WRITTEN_AT_ONCE):  # noqa: B007
             texts += texts_of(events)
-        first = max(parts or 0, 1)
+        first = max(last_part or 0, 1)
         written = [head_of(task), *parts_of(begun or "", texts)][: MOST_PARTS - first]
         numbers = [0, *range(first, first + len(written) - 1)]
         values = {
@@ -123,7 +123,7 @@ class SearchIndex:
             "born": born,
             "before": before,
             "seq": seq,
-            "parts": numbers[-1],
+            "last_part": numbers[-1],
             "updated": task.updated,
             "status": task.listed_as,
             "cost": cost_of(task),

@@ -439,9 +439,9 @@ class PostgresStore:
         states: list[tuple[int, str]] = [(born, state) for born, _, state in rows[:limit]]
         tasks = [each async for each in read_tasks(states, self._pacer)]
         following = make_place(rows[limit - 1][1], rows[limit - 1][0]) if len(rows) > limit else None
-        places = tuple(make_place(changed[born], born) for born, _ in tasks)
+        cursors = tuple(make_place(changed[born], born) for born, _ in tasks)
         searched = Searched.TEXTS if is_complete else Searched.SOME_TEXTS
-        return TaskPage([task for _, task in tasks], following, cursors=places, searched=searched)
+        return TaskPage([task for _, task in tasks], following, cursors=cursors, searched=searched)
 
     async def list_dead(
         self, instance: str | None, *, limit: int = 100, cursor: str | None = None

@@ -71,12 +71,13 @@ CREATE TABLE tasks (
     instance TEXT NOT NULL,
     task_id TEXT NOT NULL,
     seq INTEGER NOT NULL,
-    parts INTEGER NOT NULL,
+    last_part INTEGER NOT NULL,
     updated TEXT NOT NULL,
     status TEXT NOT NULL,
     cost REAL NOT NULL
 );
 CREATE INDEX tasks_as_updated ON tasks (instance, updated, id);
+CREATE INDEX tasks_by_status ON tasks (instance, status, updated, id);
 CREATE VIRTUAL TABLE texts USING fts5(text, tokenize = 'trigram case_sensitive 1', detail = none);
 CREATE VIRTUAL TABLE grams USING fts5vocab(texts, row);
 CREATE TABLE unscrubbed (id INTEGER PRIMARY KEY);
@@ -84,7 +85,7 @@ PRAGMA user_version = {VERSION};
 """
 
 _HAS_WORD = (
-    " AND EXISTS (SELECT 1 FROM texts WHERE texts.rowid BETWEEN tasks.id * {parts} AND tasks.id * {parts} + {parts} - 1"
+    " AND EXISTS (SELECT 1 FROM texts WHERE texts.rowid BETWEEN tasks.id * {most} AND tasks.id * {most} + {most} - 1"
     " AND instr(texts.text, ?))"
 )
 
@@ -134,23 +135,27 @@ class Files:
         if self._owns:
             self.database.close()
 
-    def compare(self, after: int) -> tuple[list[int], int]:
-        """Return which of the next tasks behind a row differ in both files, and the last of those compared."""
+    def compare(self, before: int) -> tuple[list[int], int]:
+        """Return which of the last tasks before a row differ in both files, and the first of those compared; 0 for all.
+
+        So the newest are written first.
+        """
         stored = self.database.execute(
             "SELECT id, instance, task_id, (SELECT c.id FROM commits AS c WHERE c.id > (tasks.id << 32)"
             " AND c.id < ((tasks.id + 1) << 32) - 2147483648 ORDER BY c.id DESC LIMIT 1) FROM tasks"
-            " WHERE id > ? ORDER BY id LIMIT ?",
-            (after, COMPARED_AT_ONCE),
+            " WHERE id < ? ORDER BY id DESC LIMIT ?",
+            (before, COMPARED_AT_ONCE),
         ).fetchall()
-        last = stored[-1][0] if len(stored) == COMPARED_AT_ONCE else LAST_ROW
+        first = stored[-1][0] if len(stored) == COMPARED_AT_ONCE else 0
         present = {row: key_and_commit for row, *key_and_commit in stored}
         known = {
             row: [instance, task_id, commit_id(row, seq)]
             for row, instance, task_id, seq in self.index.execute(
-                "SELECT id, instance, task_id, seq FROM tasks WHERE id > ? AND id <= ?", (after, last)
+                "SELECT id, instance, task_id, seq FROM tasks WHERE id < ? AND id >= ?", (before, first)
             )
         }
-        return [row for row in present.keys() | known.keys() if present.get(row) != known.get(row)], last
+        rows = sorted(present.keys() | known.keys(), reverse=True)
+        return [row for row in rows if present.get(row) != known.get(row)], first
 
     def write(self, rows: Sequence[int], *, seconds: float = WORK_SECONDS) -> int:
         """Write what is new in tasks, or gone, until so many seconds have passed; return in how many."""
@@ -175,7 +180,7 @@ class Files:
             (*ids_of(row), row),
         ).fetchone()
         known = self.index.execute(
-            "SELECT instance, task_id, seq, parts FROM tasks WHERE id = ?", (row,)
+            "SELECT instance, task_id, seq, last_part FROM tasks WHERE id = ?", (row,)
         ).fetchone()
         if known is not None and (found is None or known[:2] != found[:2]):
             self.forget([row])
@@ -189,9 +194,9 @@ class Files:
         if known is not None and known[2] > task.seq:  # the database is an older copy
             self.forget([row])
             known = None
-        seq, parts = (0, 0) if known is None else known[2:]
+        seq, last_part = (0, 0) if known is None else known[2:]
         self._put(row * MOST_PARTS, head_of(task), is_new=known is None)
-        place = row * MOST_PARTS + max(parts, 1)
+        place = row * MOST_PARTS + max(last_part, 1)
         ((begun,),) = self.index.execute("SELECT text FROM texts WHERE rowid = ?", (place,)).fetchall() or [
             ("",)
         ]
@@ -205,14 +210,15 @@ class Files:
             texts += texts_of(events)
         written = 0
         for part in parts_of(begun, texts):
-            if parts + written < MOST_PARTS - 2:
-                self._put(place + written, part, is_new=written > 0 or not parts)
+            if last_part + written < MOST_PARTS - 2:
+                self._put(place + written, part, is_new=written > 0 or not last_part)
                 written += 1
-        values = (seq, max(parts, 1) + written - 1, task.updated, task.status, cost_of(task))
+        values = (seq, max(last_part, 1) + written - 1, task.updated, task.status, cost_of(task))
         self.index.execute(
-            "INSERT INTO tasks (id, instance, task_id, seq, parts, updated, status, cost)"
+            "INSERT INTO tasks (id, instance, task_id, seq, last_part, updated, status, cost)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET seq = excluded.seq,"
-            " parts = excluded.parts, updated = excluded.updated, status = excluded.status, cost = excluded.cost",
+            " last_part = excluded.last_part, updated = excluded.updated, status = excluded.status,"
+            " cost = excluded.cost",
             (row, *task.key, *values),
         )
         return seq >= task.seq
@@ -238,6 +244,16 @@ class Files:
             self.index.execute("DELETE FROM tasks WHERE id = ?", (row,))
         self.index.execute("INSERT OR IGNORE INTO unscrubbed (id) VALUES (1)")
 
+    def forget_together(self, rows: Iterable[int]) -> None:
+        """Delete what is here of tasks in one transaction, as FTS5 writes a segment for each."""
+        self.index.execute("BEGIN IMMEDIATE")
+        try:
+            self.forget(rows)
+            self.index.execute("COMMIT")
+        except BaseException:
+            self.index.execute("ROLLBACK")
+            raise
+
     def find(self, instance: str, search: Search, limit: int, cursor: str | None) -> list[tuple[int, str]]:
         """Return the rows of the tasks found and when they have changed, the last changed first."""
         statement, values = self.statement(instance, search, limit, cursor)
@@ -253,7 +269,7 @@ class Files:
             asked += " AND status = ?"
             values.append(search.status)
         for word in search.words:
-            asked += _HAS_WORD.format(parts=MOST_PARTS)
+            asked += _HAS_WORD.format(most=MOST_PARTS)
             values.append(word)
         source, few = "tasks", self._rarest(search.words)
         if few is not None:
@@ -314,7 +330,7 @@ class SearchIndex:
         self._memory = database.connection if database.path == IN_MEMORY else None
         self._files: Files | None = None
         self._thread: ThreadPoolExecutor | None = None
-        self._compared = 0  # the last row that was compared
+        self._compared = LAST_ROW  # the first row that was compared
         self._behind = Behind(self._write, self._compare, is_lazy=self._memory is not None)
         self.note = self._behind.note
         self._is_scrubbed = False  # an earlier process may have left something
@@ -324,7 +340,7 @@ class SearchIndex:
 
     async def _compare(self) -> tuple[list[int], bool]:
         differing, self._compared = await self._call(lambda files: files.compare(self._compared))
-        return differing, self._compared < LAST_ROW
+        return differing, self._compared > 0
 
     async def find(
         self, instance: str, search: Search, *, limit: int, cursor: str | None
@@ -339,7 +355,7 @@ class SearchIndex:
         for row in rows:
             self.note(row)
         with suppress(StoreUnavailable):  # it is tried again, as for what is new
-            await self._call(lambda files: files.forget(rows))
+            await self._call(lambda files: files.forget_together(rows))
 
     async def scrub(self, *, is_quiet: bool) -> None:
         """Overwrite what deletions have left in the file (`Store.scrub`)."""
@@ -381,9 +397,9 @@ def rebuild(path: str) -> int:
     """Make the index of a database again; return the number of its tasks."""
     with closing(Files(path)) as files:
         files.clear()
-        after = 0
-        while after < LAST_ROW:
-            rows, after = files.compare(after)
+        before = LAST_ROW
+        while before > 0:
+            rows, before = files.compare(before)
             while rows:
                 rows = rows[files.write(rows, seconds=1.0) :]
         ((count,),) = files.index.execute("SELECT count(*) FROM tasks")

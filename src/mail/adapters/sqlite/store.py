@@ -630,9 +630,9 @@ class SQLiteStore:
         tasks = [each async for each in self._tasks([(row,) for row in changed])]
         own = [(row, task) for row, task in tasks if task.instance == instance]
         following = make_place(*rows[limit - 1][::-1]) if len(rows) > limit else None
-        places = tuple(make_place(changed[row], row) for row, _ in own)
+        cursors = tuple(make_place(changed[row], row) for row, _ in own)
         searched = Searched.TEXTS if is_complete else Searched.SOME_TEXTS
-        return TaskPage([task for _, task in own], following, cursors=places, searched=searched)
+        return TaskPage([task for _, task in own], following, cursors=cursors, searched=searched)
 
     async def list_dead(
         self, instance: str | None, *, limit: int = 100, cursor: str | None = None

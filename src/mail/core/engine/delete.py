@@ -143,6 +143,8 @@ class Deletions:
             is_first = cursor is None
             page = await wiring.store.list_tasks(caller, limit=AT_ONCE, cursor=cursor)
             if is_first and not page.tasks:
+                if wiring.forget is not None and not await wiring.forget(caller):
+                    break
                 await wiring.caller_files.drop_unused(caller)
                 await self._documents.forget(caller)
                 await self._note(claimed, ended=format_time(wiring.now()), claimed=0.0)

@@ -4,9 +4,8 @@ The index has the task of each; what waits there, and for whom, the task itself 
 nobody anything.
 """
 
-import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from hmac import compare_digest
 
 from mail.core.decisions.approvals import GivenApproval, is_too_late, review
@@ -42,17 +41,20 @@ class Reviews:
         self._wiring = wiring
         self._admission = admission
 
-    async def page(
+    async def waiting(
         self, caller: Principal, *, limit: int, cursor: str | None = None
-    ) -> tuple[list[Review], str | None]:
-        """Return the calls of `limit` tasks that wait for a caller, oldest first, and where the next page begins."""
+    ) -> AsyncGenerator[tuple[str, list[Review]]]:
+        """Yield the calls of `limit` tasks that wait for a caller, oldest first, each with the cursor that leads to it.
+
+        The tasks are loaded one after the other, as the arguments of their calls may be long.
+        """
         start = "" if cursor is None else _breakpoint_in(f"{cursor}{APPROVAL_MARK}0")
         store = self._wiring.store
-        lists = [await store.find_asks(who, start=start, limit=limit + 1) for who in whos(caller)]
+        lists = [await store.find_asks(who, start=start, limit=limit) for who in whos(caller)]
         found = sorted({ask_id: key for each in lists for ask_id, key in each}.items())
-        tasks = await asyncio.gather(*(store.load(key) for _, key in found[:limit]))
-        calls = [each for task in tasks if task is not None for each in self._calls(task, caller)]
-        return calls, found[limit][0] if len(found) > limit else None
+        for ask_id, key in found[:limit]:
+            task = await store.load(key)
+            yield ask_id, [] if task is None else self._calls(task, caller)
 
     async def find(self, who: Principal | LinkHolder, approval_id: str) -> Review:
         """Return a call that waits for somebody. Raises ApprovalNotFound."""

@@ -8,6 +8,7 @@ wait, watch ◄── read_events, read_response        callers follow a task (`
 
 from collections.abc import Coroutine
 from dataclasses import dataclass
+from functools import partial
 
 from mail.core.decisions.cancel import StillRunning, still_running
 from mail.core.engine.admission import Admission
@@ -17,6 +18,7 @@ from mail.core.engine.dead_letters import DeadLetters
 from mail.core.engine.delete import Deletions
 from mail.core.engine.heartbeat import OnRenewal
 from mail.core.engine.leased_turn import TurnReport
+from mail.core.engine.needs import tasks_in_need
 from mail.core.engine.recovery import Recovery
 from mail.core.engine.reviews import Reviews
 from mail.core.engine.schedules import Schedules
@@ -43,6 +45,7 @@ class Runtime(Wiring):
         schedules: begins runs at the times of schedules.
         cancel_wait: cancels calls and timers that wait.
         reviews: finds calls that wait for a decision, and takes the decisions of others than their tasks' owners.
+        needs: returns the tasks of an instance that need their owner.
         deletions: deletes callers and old tasks, and keeps what is on hold from it.
     """
 
@@ -54,6 +57,7 @@ class Runtime(Wiring):
         self.callbacks = Callbacks(self, self.admission, self.turns.live)
         self.cancel_wait = CancelWaits(self, self.admission)
         self.reviews = Reviews(self, self.admission)
+        self.needs = partial(tasks_in_need, self)
         watch = Watch(self.store, self.clock, self.pacer, self.turns.live)
         self.schedules = Schedules(self, self.admission)
         self.deletions = Deletions(self, self.admission, self.turns, self.schedules)

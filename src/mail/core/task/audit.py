@@ -51,6 +51,10 @@ class Act(StrEnum):
     CHANGE_SCHEDULE = "change schedule"
     DELETE_SCHEDULE = "delete schedule"
     RUN_SCHEDULE = "run schedule"
+    CREATE_ACCOUNT = "create account"
+    DELETE_ACCOUNT = "delete account"
+    CHANGE_PASSWORD = "change password"  # noqa: S105
+    LOG_IN = "log in"
     READ_AUDIT = "read audit"
     OPEN_TASK = "open task"
     REQUEST = "request"

@@ -229,41 +229,28 @@ def _call(stored: dict[str, Any], replies: list[Any]) -> AgentToolCall:
 # ----------------------------------------------------------------------- parks, waits, permits
 
 
-def write_park(lease: Lease) -> str:
-    """Return the stored JSON of a lease with a park; other leases are stored by their attributes."""
-    return _LEASE.dump_json(lease, exclude_defaults=True).decode()
+def _in_json[Stored](
+    adapter: TypeAdapter[Stored],
+) -> tuple[Callable[[Stored], str], Callable[[str | bytes], Stored]]:
+    """Return what writes values as JSON, without defaults, and what reads them, which raises WrittenLater."""
 
+    def write(given: Stored) -> str:
+        return adapter.dump_json(given, exclude_defaults=True).decode()
 
-def read_park(text: str | bytes) -> Lease:
-    """Return the lease that stored JSON describes. Raises WrittenLater if this version can't read it."""
-    return read(_LEASE, text)
+    def read_back(text: str | bytes) -> Stored:
+        return read(adapter, text)
+
+    return write, read_back
 
 
 type _StoredWait = Wait
-
-_WAIT: TypeAdapter[Wait] = TypeAdapter(_StoredWait, config=_CONFIG)  # most processes have none
-
-
-def write_wait(wait: Wait) -> str:
-    """Return the stored JSON of a call that finishes later, or of a timer."""
-    return _WAIT.dump_json(wait, exclude_defaults=True).decode()
-
-
-def read_wait(text: str) -> Wait:
-    """Return the call or timer that stored JSON describes. Raises WrittenLater if this version can't read it."""
-    return read(_WAIT, text)
-
-
 type _StoredPermits = Permits
 
-_PERMITS: TypeAdapter[Permits] = TypeAdapter(_StoredPermits, config=_CONFIG)  # most processes have none
+_WAIT: TypeAdapter[Wait] = TypeAdapter(_StoredWait, config=_CONFIG)  # most processes have none of these
+_PERMITS: TypeAdapter[Permits] = TypeAdapter(_StoredPermits, config=_CONFIG)
 
+write_park, read_park = _in_json(_LEASE)
+"""Leases with a park; other leases are stored by their attributes."""
 
-def write_permits(permits: Permits) -> str:
-    """Return the stored JSON of permits."""
-    return _PERMITS.dump_json(permits, exclude_defaults=True).decode()
-
-
-def read_permits(text: str) -> Permits:
-    """Return the permits that stored JSON describes. Raises WrittenLater if this version can't read it."""
-    return read(_PERMITS, text)
+write_wait, read_wait = _in_json(_WAIT)
+write_permits, read_permits = _in_json(_PERMITS)

@@ -93,6 +93,13 @@ def make_routers() -> tuple[APIRouter, APIRouter, APIRouter, APIRouter]:
     return APIRouter(prefix="/v2", route_class=_Route), account, admin, daemon
 
 
+def caller_of(account: Account) -> Caller:
+    """Return the caller that an account is to the rest of the server."""
+    if account.kind in PEOPLE:
+        return Caller(account.kind, account.name)  # type: ignore[arg-type]
+    return Caller("agent", account.key.replace("@", "/").replace(":", "/"))
+
+
 async def find_account(request: Request) -> Account:
     """Return the account of a request, by the token of a login or an API key. Raises Unauthenticated."""
     accounts = (await host_of(request)).accounts
@@ -105,11 +112,7 @@ async def find_account(request: Request) -> Account:
 async def _admit(request: Request, kinds: tuple[AccountKind, ...]) -> None:
     """Let a request in that an account of these kinds makes. Raises Unauthenticated and RateLimited."""
     account = await find_account(request)
-    caller = (
-        Caller(account.kind, account.name)  # type: ignore[arg-type]
-        if account.kind in PEOPLE
-        else Caller("agent", account.key.replace("@", "/").replace(":", "/"))
-    )
+    caller = caller_of(account)
     request.scope[CALLER], request.scope[ACCOUNT] = caller, account
     if (rates := service_of(request).rates) is not None:
         rates.admit(caller)

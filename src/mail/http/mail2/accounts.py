@@ -1,6 +1,7 @@
 """The server itself, logins, and the management of accounts."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from operator import attrgetter
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
@@ -10,9 +11,11 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, StringConstraints
 
 from mail.auth.keys import find_bearer
+from mail.core.task.audit import Act
 from mail.errors import BadRequest, Conflict, Unauthenticated
+from mail.http.audit import audited
 from mail.http.bodies import JSON
-from mail.http.mail2.access import Host, Own, make_routers
+from mail.http.mail2.access import Host, Own, caller_of, make_routers
 from mail.http.service import address_of, service_of
 from mail.mail2.accounts import ACCESS_SECONDS, FAMILY_SECONDS, WRONG_REFRESH, Tokens
 from mail.mail2.addresses import AccountKind, Address, Kind, Slug
@@ -117,9 +120,22 @@ async def post_token(request: Request, host: Host) -> JSON:
         problems.append({"type": "string_pattern_mismatch", "msg": message, **pattern})
     if problems:
         raise RequestValidationError(problems)
-    return _tokens(
-        request, await host.accounts.log_in(form["username"], form["password"], address_of(request))
-    )
+    try:
+        tokens = await host.accounts.log_in(form["username"], form["password"], address_of(request))
+    except Unauthenticated as error:
+        await _audit_failure(request, host, form["username"], error)
+        raise
+    return _tokens(request, tokens)
+
+
+async def _audit_failure(request: Request, host: MailHost, username: str, error: Unauthenticated) -> None:
+    """Audit a failed login to an account that exists, by who its caller would have been."""
+    with suppress(ValueError):
+        key = Address.parse(username).key
+        for account in (await host.accounts.find(key)).values():
+            with suppress(Unauthenticated):
+                async with audited(request, caller_of(account), Act.LOG_IN, key):
+                    raise error
 
 
 @public.post("/auth/refresh", tags=["auth"])
@@ -153,7 +169,8 @@ async def get_whoami(host: Host, account: Own) -> JSON:
 @own.post("/auth/password/reset", tags=["auth"])
 async def post_password(request: Request, host: Host, account: Own, body: NewPassword) -> JSON:
     """Change the password, which ends all sessions."""
-    await host.accounts.reset(account, body.current_password, body.new_password, address_of(request))
+    async with audited(request, caller_of(account), Act.CHANGE_PASSWORD, account.key):
+        await host.accounts.reset(account, body.current_password, body.new_password, address_of(request))
     return JSON({"status": "success"})
 
 
@@ -171,18 +188,23 @@ def _manage(
     async def list_all(host: Host) -> JSON:
         return JSON({f"{kind}s": [listed(each) for each in await host.accounts.all(kind)], "metadata": {}})
 
-    async def create(host: Host, body: new) -> JSON:  # type: ignore[valid-type]
+    async def create(request: Request, host: Host, own: Own, body: new) -> JSON:  # type: ignore[valid-type]
         name, *swarm, password = body.model_dump().values()  # type: ignore[attr-defined]
-        if (key := Address(kind, name, "".join(swarm)).key) in host.agents.names():
-            raise Conflict(f"{key} is an agent of the swarm that runs on this server")
-        return _account(host, kind, await host.accounts.create(kind, name, "".join(swarm), password))
+        key = Address(kind, name, "".join(swarm)).key
+        async with audited(request, caller_of(own), Act.CREATE_ACCOUNT, key):
+            if key in host.agents.names():
+                raise Conflict(f"{key} is an agent of the swarm that runs on this server")
+            account = await host.accounts.create(kind, name, "".join(swarm), password)
+        return _account(host, kind, account)
 
     async def get(host: Host, name: Named) -> JSON:
         return _account(host, kind, await host.accounts.get(_named(host, kind, name)))
 
-    async def delete(host: Host, name: Named) -> JSON:
-        account = await host.accounts.delete(_named(host, kind, name))
-        await host.begin(account.box)
+    async def delete(request: Request, host: Host, own: Own, name: Named) -> JSON:
+        key = _named(host, kind, name)
+        async with audited(request, caller_of(own), Act.DELETE_ACCOUNT, key):
+            account = await host.accounts.delete(key)
+        await host.begin(account.purge)
         return _account(host, kind, account)
 
     every, one = f"/admin/{kind}s", f"/admin/{kind}s/{{{parameter}}}"

@@ -1,5 +1,6 @@
-"""Approvals: the calls that wait for the caller's decision, and a page without sign-in for who has the link of one."""
+"""Approvals: the calls that wait for the caller's decision, its tasks that need it, and the page of a link."""
 
+from contextlib import aclosing
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs
 
@@ -8,16 +9,21 @@ from fastapi.responses import HTMLResponse
 from pydantic import Field
 
 from mail.core.decisions.approvals import GivenApproval
+from mail.core.decisions.needs import Need
 from mail.core.decisions.reviewers import show_call
+from mail.core.engine.pacing import PIECE_BYTES
 from mail.core.engine.reviews import Review
 from mail.core.task.approvals import LinkHolder
 from mail.core.task.audit import Act
+from mail.core.task.size import json_size
 from mail.errors import ApprovalNotFound, BadRequest, MAILError
 from mail.http.access import AdminOrUser, NextCursor
+from mail.http.account import PIECE_FACTOR
 from mail.http.audit import audited
 from mail.http.bodies import JSON, Answered, CallDecision, JSONBody, read_body
 from mail.http.openapi import answers, make_router
 from mail.http.service import Service, address_of, service_of
+from mail.http.task_json import EVENT_PAGE_BYTES, TaskSummary, task_summary
 
 MAX_PAGE = 50
 """The most tasks on a page."""
@@ -48,10 +54,26 @@ class WaitingApproval(Answered):
     can_decide: bool = Field(description="Whether you may decide.")
 
 
+class NeedyTask(Answered):
+    """A task of yours that needs you, or waits for others."""
+
+    need: Need = Field(
+        description="`question`: it waits for your answer; `dead_letters`: messages could not be processed; "
+        "`failure`: it has failed in the last 7 days; `others`: it waits for swarms, reviewers, or calls that finish "
+        "later."
+    )
+    reason: str = Field(description="The answer of a task that has failed; empty for others.")
+    task: TaskSummary
+
+
 class Approvals(Answered):
     """A page of calls that wait for a decision, oldest first."""
 
     approvals: list[WaitingApproval]
+    tasks: list[NeedyTask] = Field(
+        description="On the first page: your tasks that need you or wait for others, the last changed first, at most "
+        "20 of each kind."
+    )
     next_cursor: str | None = Field(description="Leads to the next page; null on the last one.")
 
 
@@ -76,6 +98,18 @@ def _shown(found: Review, own: str) -> dict[str, Any]:
     }
 
 
+async def _take_room(request: Request, found: Review, size: int = 0) -> int:
+    """Hold what showing a call takes beside others of some `size`, and wait for it; return their size together.
+
+    Raises RateLimited and Overloaded.
+    """
+    holding, more = service_of(request).holding(request), json_size(found.call.arguments)
+    if size + more > PIECE_BYTES:
+        holding.hold_to_read((size + more) * PIECE_FACTOR)
+    await holding.pause(more)
+    return size + more
+
+
 @router.get("/approvals", summary="List approvals", **answers(Approvals, 400))
 async def get_approvals(
     request: Request,
@@ -83,14 +117,25 @@ async def get_approvals(
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="The most tasks on a page.")] = 20,
     cursor: NextCursor = None,
 ) -> JSON:
-    """List the calls that wait for a decision, oldest first: those of your tasks, and those that you may review."""
+    """List what waits for you: calls of your tasks and those that you may review, oldest first, and your tasks."""
     service = service_of(request)
     own = caller.principal(service.runtime.swarm.name)
+    shown, size, read, following = list[dict[str, Any]](), 0, 0, None
     try:
-        found, following = await service.runtime.reviews.page(own, limit=limit, cursor=cursor)
+        async with aclosing(service.runtime.reviews.waiting(own, limit=limit + 1, cursor=cursor)) as waiting:
+            async for at, calls in waiting:
+                if read == limit or size > EVENT_PAGE_BYTES:
+                    following = at
+                    break
+                read += 1
+                for each in calls:
+                    size = await _take_room(request, each, size)
+                    shown.append(_shown(each, str(own)))
     except ApprovalNotFound:
         raise BadRequest("cursor must be the next_cursor of a page") from None
-    return JSON({"approvals": [_shown(each, str(own)) for each in found], "next_cursor": following})
+    needy = [] if cursor else await service.runtime.needs(str(own))
+    tasks = [{"need": each.need, "reason": each.reason, "task": task_summary(each.task)} for each in needy]
+    return JSON({"approvals": shown, "tasks": tasks, "next_cursor": following})
 
 
 @router.get("/approvals/{approval_id}", summary="Show an approval", **answers(WaitingApproval, 404))
@@ -98,7 +143,9 @@ async def get_approval(request: Request, caller: AdminOrUser, approval_id: _Id) 
     """Show a call that waits for a decision, of your tasks, or that you may review."""
     service = service_of(request)
     own = caller.principal(service.runtime.swarm.name)
-    return JSON(_shown(await service.runtime.reviews.find(own, approval_id), str(own)))
+    found = await service.runtime.reviews.find(own, approval_id)
+    await _take_room(request, found)
+    return JSON(_shown(found, str(own)))
 
 
 @router.post("/approvals/{approval_id}", summary="Decide on a call", **answers(Decided, 404, 409))
@@ -146,6 +193,7 @@ async def _answer_link(
         holder = await _known_link(request, service, approval_id, token)
         if form is None:
             found = await service.runtime.reviews.find(holder, approval_id)
+            await _take_room(request, found)
             page = form_of(show_call(found.task, found.paused_at, found.call))
         else:
             await service.refresh()

@@ -55,6 +55,10 @@ class ActionInfo(Answered):
 
     name: str
     description: str
+    parameters: dict[str, Any] | None = Field(
+        description="The JSON Schema of its arguments, without what looks like a secret, if its calls may need "
+        "approval; else null."
+    )
     breakpoint: bool = Field(
         description="Whether the task pauses at it until the caller provides its result."
     )
@@ -160,6 +164,9 @@ def _describe(swarm: SwarmCore, *, system_prompts: bool) -> dict[str, object]:
             {
                 "name": action.name,
                 "description": action.description,
+                "parameters": None
+                if action.needs_approval is False
+                else without_secrets({"parameters": action.parameters})["parameters"],
                 "breakpoint": action.name in swarm.breakpoint_tools,
                 "needs_approval": action.needs_approval is not False,
             }

@@ -116,17 +116,25 @@ export async function taskAt(id, at) {
   return record;
 }
 
-/** Return a page of tasks, newest first, and the cursor of the next one. */
-export async function tasks({ cursor, status, limit = 20 } = {}) {
+/**
+ * Return a page of the tasks that have the words of `search`, the cursor of the next page, what was `searched`, and the
+ * time by which they are in `order`, the latest first: a server without an index has them as they began.
+ */
+export async function tasks({ cursor, status, search, limit = 20 } = {}) {
   const response = await request("GET", "tasks", {
-    query: { cursor, status, limit, fields: "summary" },
+    query: { cursor, status, limit, fields: "summary", q: search || " " }, // an empty parameter would be left out
     signal: AbortSignal.timeout(TIMEOUT),
   });
   // An object's members lose their order where ids look like numbers.
   const records = Object.values(await response.json());
-  records.sort((a, b) => Date.parse(b.start_time) - Date.parse(a.start_time));
-  return { records, cursor: response.headers.get("X-Next-Cursor") };
+  const searched = response.headers.get("X-Searched");
+  const order = searched === "titles" ? "start_time" : "updated";
+  records.sort(byLatest(order));
+  return { records, cursor: response.headers.get("X-Next-Cursor"), searched, order };
 }
+
+/** Return what sorts records by a time, the latest first. */
+export const byLatest = (time) => (a, b) => Date.parse(b[time]) - Date.parse(a[time]);
 
 /** The key of a message that may have to be sent again: it stays as long as the message does. */
 export class RetryKey {
@@ -143,6 +151,9 @@ export class RetryKey {
 
 /** Send a message without waiting for the answer; returns the task's id. */
 export const send = (message, options) => client.send(message, options);
+
+/** Resume a paused task with what its calls wait for: results, or `approvals`. */
+export const resume = (id, kwargs) => send({ body: "", task_id: id, resume_from: "breakpoint_tool_call", kwargs });
 
 /** Upload a `File` of the browser; returns the reference that messages have of it. */
 export const upload = (file) => client.upload(file);

@@ -3,7 +3,8 @@
 import { Admin } from "../admin/admin.js";
 import * as api from "../api/api.js";
 import * as oidc from "../api/oidc.js";
-import { Approvals, Waiting } from "../approvals/approvals.js";
+import { Needs } from "../approvals/needs.js";
+import { mark, Waiting } from "../approvals/waiting.js";
 import { assignHues } from "../components/agent.js";
 import { Guard, Loading } from "../components/notice.js";
 import { visible } from "../components/visible.js";
@@ -14,6 +15,7 @@ import { TaskList } from "../tasks/task-list.js";
 import { TasksView } from "../tasks/tasks-view.js";
 import { Connection } from "./connection.js";
 import { Header } from "./header.js";
+import { Finder } from "./palette.js";
 import { formatRoute, parseRoute, stepRoute } from "./router.js";
 import { Session } from "./session.js";
 import { SignIn } from "./sign-in.js";
@@ -79,17 +81,17 @@ function Workspace({ connection, caller, swarm, route, navigate, onSignOut }) {
       disconnect();
     };
   }, []);
-  useEffect(
-    () => void (document.title = visible(`${session?.record?.title ?? swarm.name} · MAIL`)),
-    [session?.record?.title, swarm],
-  );
+  const { count } = useStore(waiting);
+  const title = visible(`${session?.record?.title ?? swarm.name} · MAIL`);
+  useEffect(() => mark(title, count), [title, count]);
+  useEffect(() => () => mark("MAIL", ""), []);
   useEffect(() => {
     if (session) void session.lookAt(route.at).catch((problem) => Object.assign(session, { problem }).changed());
   }, [session, route.at]);
   const shared = { session, swarm, caller, navigate };
   const views = {
     tasks: () => html`<${TasksView} ...${shared} list=${list} route=${route} />`,
-    approvals: () => html`<${Approvals} waiting=${waiting} />`,
+    approvals: () => html`<${Needs} waiting=${waiting} swarm=${swarm} />`,
     swarm: () => html`<${SwarmView} ...${shared} agent=${route.agent} />`,
     admin: () => html`<${Admin} ...${shared} page=${route.page} />`,
   };
@@ -104,6 +106,7 @@ function Workspace({ connection, caller, swarm, route, navigate, onSignOut }) {
     <main id="main" tabindex="-1">
       <${Guard} key=${route.view} what="This view">${(views[route.view] ?? views.tasks)()}</${Guard}>
     </main>
+    <${Finder} swarm=${swarm} caller=${caller} navigate=${navigate} onSignOut=${() => onSignOut()} />
   `;
 }
 

@@ -10,7 +10,7 @@ import { ThemeButton } from "./theme.js";
 
 const VIEWS = [
   { view: "tasks", name: "Tasks" },
-  { view: "approvals", name: "Approvals" },
+  { view: "approvals", name: "Needs you" },
   { view: "swarm", name: "Swarm" },
   { view: "admin", name: "Admin", isForAdmins: true },
 ];

@@ -10,10 +10,10 @@ export const pauseAfter = (failures, pause) => Math.max(pause, Math.min(LONGEST,
 
 /**
  * Call `work` now, and again `pause(failures)` milliseconds after each call; it returns (a promise of) whether it has
- * succeeded. While the page is hidden there are no calls, and one as soon as it is visible again. Returns the
- * function that ends it.
+ * succeeded. While the page is hidden there are no calls, or one a minute if `evenHidden()`, and one as soon as it is
+ * visible again. Returns the function that ends it.
  */
-export function repeat(work, pause) {
+export function repeat(work, pause, { evenHidden = () => false } = {}) {
   let timer = null;
   let failures = 0;
   let isOver = false;
@@ -24,9 +24,14 @@ export function repeat(work, pause) {
     isWorking = true;
     failures = (await work()) ? 0 : failures + 1;
     isWorking = false;
-    if (!isOver && isVisible()) timer = setTimeout(run, pause(failures));
+    wait();
   };
-  const onShow = () => (isVisible() ? void run() : clearTimeout(timer));
+  const wait = () => {
+    clearTimeout(timer);
+    if (isOver || !(isVisible() || evenHidden())) return;
+    timer = setTimeout(run, isVisible() ? pause(failures) : LONGEST);
+  };
+  const onShow = () => (isVisible() ? void run() : wait());
   document.addEventListener("visibilitychange", onShow);
   void run();
   return () => {

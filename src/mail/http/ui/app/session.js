@@ -195,7 +195,7 @@ export class Session extends Store {
 
   async #resume(kwargs) {
     try {
-      await api.send({ body: "", task_id: this.id, resume_from: "breakpoint_tool_call", kwargs });
+      await api.resume(this.id, kwargs);
     } catch (problem) {
       if (problem.permanent) await this.#read(); // somebody else may have been faster
       throw problem;

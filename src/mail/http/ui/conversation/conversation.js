@@ -306,7 +306,9 @@ function Talk({ session, swarm, caller, navigate }) {
           )}
           ${approvals.map(
             ({ item, call }) => html`
-              <${Guard} key=${item.call_id}><${Approval} item=${item} call=${call} session=${session} /></${Guard}>
+              <${Guard} key=${item.call_id}>
+                <${Approval} item=${item} call=${call} session=${session} swarm=${swarm} />
+              </${Guard}>
             `,
           )}
           ${

@@ -10,6 +10,7 @@ import { Markdown } from "../components/markdown.js";
 import { Notice } from "../components/notice.js";
 import { visible } from "../components/visible.js";
 import { html, useEffect, useId, useRef, useState } from "../html.js";
+import { ArgumentsForm, Changes, changesOf, fieldsOf, readForm, shownAs } from "./arguments-form.js";
 import { GrowingField, onEnter } from "./composer.js";
 
 const isEmpty = (value) => !Object.keys(value).length;
@@ -161,17 +162,32 @@ function Arguments({ args }) {
   `;
 }
 
+/** Return the arguments that are typed, or null while they are none. */
+function readOrNull(read) {
+  try {
+    return exactJson(read());
+  } catch {
+    return null;
+  }
+}
+
 /**
  * A call of an action that needs approval; what is decided is bound to the arguments that are shown, which `call` has
- * as text.
+ * as text. They are changed in a form by their schema, which the action of the `swarm` has, or as JSON.
  */
-export function Approval({ item, call, session }) {
+export function Approval({ item, call, session, swarm }) {
   const [mode, setMode] = useState(null); // null, "edit" or "reject"
   const served = call.arguments_text;
   const args = served ? exactJson(served) : item.arguments;
   const { approve_by: approveBy, decide_by: decideBy } = call;
   const mayDecide = call.can_decide ?? !call.reviewers; // of a task, those who may are in Approvals
   const [text, setText] = useState(() => pretty(args));
+  const [isRaw, setRaw] = useState(false);
+  const parameters = swarm?.actions.find(({ name }) => name === item.name)?.parameters;
+  const fields = fieldsOf(parameters, args);
+  const typedOf = (values) => Object.fromEntries(fields.map(({ name, kind }) => [name, shownAs(kind, values[name])]));
+  const [typed, setTyped] = useState(() => typedOf(args));
+  const readTyped = () => (isRaw ? text : readForm(fields, typed, args));
   const [reason, setReason] = useState("");
   const [perform, isBusy, problem] = useWork();
   const id = useId();
@@ -180,22 +196,31 @@ export function Approval({ item, call, session }) {
   const decide = (decision, facts) => perform(() => send(decision, facts));
   const approveEdited = () =>
     perform(() => {
+      const written = readTyped();
       let edited;
       try {
-        edited = JSON.parse(text);
+        edited = JSON.parse(written);
       } catch {
         throw new Problem(400, "The arguments are not valid JSON.");
       }
-      if (pretty(exactJson(text)) === pretty(args)) return send("approve");
-      if (pretty(exactJson(text)) !== pretty(edited))
+      if (!changesOf(args, exactJson(written)).length) return send("approve");
+      if (pretty(exactJson(written)) !== pretty(edited))
         throw new Problem(400, "The page can't send a number with so many digits. Use mail task approve.");
       return send("edit", { arguments: edited });
     });
+  const shown = mode === "edit" ? readOrNull(readTyped) : null;
+  const isObject = shown && typeof shown === "object" && !Array.isArray(shown);
+  /** Change between form and JSON, with what is typed if it can be read. */
+  const switchForm = () => {
+    if (isRaw && isObject) setTyped(typedOf(shown));
+    if (!isRaw && isObject) setText(pretty(shown));
+    setRaw(!isRaw);
+  };
   const busy = isBusy ? "true" : null;
   const card = useRef();
   const former = useRef(null);
   useEffect(() => {
-    if (mode) card.current.querySelector("textarea, input").focus();
+    if (mode) card.current.querySelector("textarea, input, select")?.focus();
     else if (former.current) card.current.querySelector(`[data-mode="${former.current}"]`)?.focus();
     former.current = mode;
   }, [mode]);
@@ -218,8 +243,9 @@ export function Approval({ item, call, session }) {
         <code>${item.name}</code>
         <${Chip} tone="warn">needs approval</${Chip}>
       </p>
+      ${mode === "edit" && !isRaw && html`<${ArgumentsForm} fields=${fields} typed=${typed} onType=${setTyped} />`}
       ${
-        mode === "edit"
+        mode === "edit" && isRaw
           ? html`
               <div class="field">
                 <label for=${id}>Arguments</label>
@@ -232,8 +258,10 @@ export function Approval({ item, call, session }) {
                   onInput=${(event) => setText(event.currentTarget.value)}></textarea>
               </div>
             `
-          : html`<${Arguments} args=${args} />`
+          : mode !== "edit" &&
+            (isRaw ? html`<pre class="raw-arguments">${pretty(args)}</pre>` : html`<${Arguments} args=${args} />`)
       }
+      ${mode === "edit" && isObject && html`<${Changes} before=${args} after=${shown} />`}
       ${
         mode === "reject" &&
         html`
@@ -288,6 +316,14 @@ export function Approval({ item, call, session }) {
           `
         }
         ${mode && html`<button type="button" class="button" onClick=${() => setMode(null)}>Back</button>`}
+        ${
+          mode !== "reject" &&
+          html`
+            <button type="button" class="button small" aria-pressed=${isRaw ? "true" : "false"} onClick=${switchForm}>
+              JSON
+            </button>
+          `
+        }
       </div>
     </div>
   `;

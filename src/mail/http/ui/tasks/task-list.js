@@ -1,4 +1,5 @@
-// The caller's tasks, newest first, kept up to date while the page is visible; after failures, it is read less often.
+// The caller's tasks, the last changed first, kept up to date while the page is visible; after failures, it is read
+// less often.
 
 import * as api from "../api/api.js";
 import { isVisible, pauseAfter } from "../app/poll.js";
@@ -14,6 +15,9 @@ const ABSENCE = 300_000;
 export class TaskList extends Store {
   records = [];
   status = ""; // only tasks of this status
+  search = ""; // only tasks with these words
+  searched = "texts"; // what the server has searched
+  #order = "updated"; // the time that they are sorted by
   cursor = null; // of the page after the last one that is here
   isLoading = true;
   problem = null;
@@ -58,12 +62,15 @@ export class TaskList extends Store {
     const at = this.records.findIndex(({ task_id }) => task_id === record.task_id);
     if (
       at < 0 &&
-      (this.isLoading || this.status || (this.cursor && record.start_time < this.records.at(-1)?.start_time))
+      (this.isLoading ||
+        this.status ||
+        this.search ||
+        (this.cursor && record[this.#order] < this.records.at(-1)?.[this.#order]))
     )
       return;
     if (at >= 0 && this.records[at].seq === record.seq && this.records[at].status === record.status) return;
     const others = this.records.filter(({ task_id }) => task_id !== record.task_id);
-    this.records = [...others, record].sort((a, b) => Date.parse(b.start_time) - Date.parse(a.start_time));
+    this.records = [...others, record].sort(api.byLatest(this.#order));
     this.changed();
   }
 
@@ -73,21 +80,26 @@ export class TaskList extends Store {
     this.changed();
   }
 
-  /** Show only tasks of a status; "" for all. */
-  filter(status) {
-    Object.assign(this, { status, records: [], cursor: null, isLoading: true });
+  /** Show only tasks of a status and with the words of a search; "" for all. */
+  filter({ status = this.status, search = this.search }) {
+    Object.assign(this, { status, search, records: [], cursor: null, isLoading: true });
     this.changed();
     return this.refresh();
   }
 
-  /** Read the newest tasks again; those of older pages stay as they are. */
+  /** Read the latest tasks again; those of older pages stay as they are. */
   async refresh() {
     await this.#read(async () => {
-      const { records, cursor } = await api.tasks({ status: this.status });
+      const { records, cursor, searched, order } = await api.tasks({ status: this.status, search: this.search });
       return () => {
-        const oldest = records.at(-1)?.start_time ?? "";
+        Object.assign(this, { searched });
+        this.#order = order;
+        const oldest = records.at(-1)?.[order] ?? "";
         const isFirstPage = !cursor || this.records.length <= records.length;
-        const older = isFirstPage ? [] : this.records.filter(({ start_time }) => start_time < oldest);
+        const here = new Set(records.map(({ task_id }) => task_id));
+        const older = isFirstPage
+          ? []
+          : this.records.filter((record) => record[order] < oldest && !here.has(record.task_id));
         this.records = [...records, ...older];
         if (isFirstPage) this.cursor = cursor;
       };
@@ -97,7 +109,7 @@ export class TaskList extends Store {
   /** Read the next page of older tasks. */
   async readOlder() {
     await this.#read(async () => {
-      const { records, cursor } = await api.tasks({ status: this.status, cursor: this.cursor });
+      const { records, cursor } = await api.tasks({ status: this.status, search: this.search, cursor: this.cursor });
       return () => {
         const here = new Set(this.records.map(({ task_id }) => task_id));
         this.records = [...this.records, ...records.filter(({ task_id }) => !here.has(task_id))];

@@ -7,17 +7,17 @@ import { Ago } from "../components/duration.js";
 import { Icon } from "../components/icons.js";
 import { Empty, Loading, Notice } from "../components/notice.js";
 import { formatCost } from "../components/usage.js";
-import { html, useRef, useState } from "../html.js";
+import { html, useEffect, useRef, useState } from "../html.js";
 
 const STATUSES = ["running", "paused", "completed", "failed", "cancelled"];
 
-/** Whether a task's title or id has all words that are searched for. */
-export const matches = (record, search) => {
-  const text = `${record.title} ${record.task_id}`.toLowerCase();
-  return search
-    .toLowerCase()
-    .split(/\s+/)
-    .every((word) => text.includes(word));
+/** Milliseconds after the last key before what was typed is searched for. */
+const PAUSE = 200;
+
+/** What is left out of a search, by what the server has searched. */
+const LIMITS = {
+  titles: "This server searches titles and ids only.",
+  "some texts": "The server is still reading older tasks: some may be missing.",
 };
 
 /** Return what a task waits for its caller for or, if it doesn't, what it has cost. */
@@ -46,7 +46,7 @@ function TaskItem({ record, isOpen, isStop }) {
         <span class="facts">
           <${StatusChip} status=${record.status} />
           <span class="fact-note">${noteOf(record)}</span>
-          <${Ago} time=${record.start_time} />
+          <${Ago} time=${record.updated} />
         </span>
       </a>
     </li>
@@ -55,8 +55,14 @@ function TaskItem({ record, isOpen, isStop }) {
 
 export function TaskPane({ list, open, caller }) {
   useStore(list);
-  const [search, setSearch] = useState("");
-  const shown = list.records.filter((record) => matches(record, search));
+  const [search, setSearch] = useState(list.search);
+  useEffect(() => {
+    if (search.trim() === list.search) return undefined;
+    const timer = setTimeout(() => void list.filter({ search: search.trim() }), PAUSE);
+    return () => clearTimeout(timer);
+  }, [search]);
+  const shown = list.records;
+  const limits = LIMITS[list.searched];
   const isFiltered = Boolean(search || list.status);
   const [focused, setFocused] = useState(null);
   const stop = [focused, open].find((id) => shown.some(({ task_id }) => task_id === id)) ?? shown[0]?.task_id;
@@ -64,7 +70,7 @@ export function TaskPane({ list, open, caller }) {
   const field = useRef();
   const clear = () => {
     setSearch("");
-    if (list.status) list.filter("");
+    if (isFiltered) void list.filter({ status: "", search: "" });
     field.current.focus(); // the button disappears
   };
   const onKeyDown = (event) => {
@@ -95,7 +101,10 @@ export function TaskPane({ list, open, caller }) {
             value=${search}
             onInput=${(event) => setSearch(event.currentTarget.value)} />
         </div>
-        <select aria-label="Status" value=${list.status} onChange=${(event) => list.filter(event.currentTarget.value)}>
+        <select
+          aria-label="Status"
+          value=${list.status}
+          onChange=${(event) => list.filter({ status: event.currentTarget.value })}>
           <option value="">All</option>
           ${STATUSES.map(
             (status) => html`
@@ -105,6 +114,11 @@ export function TaskPane({ list, open, caller }) {
         </select>
       </div>
       ${list.problem && !list.problem.isUnreachable && html`<${Notice} tone="bad">${list.problem.message}</${Notice}>`}
+      ${
+        (search || list.searched === "some texts") &&
+        limits &&
+        html`<p class="quiet small-text search-limits">${limits}</p>`
+      }
       <ul
         class="task-items"
         ref=${items}

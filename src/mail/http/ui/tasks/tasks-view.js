@@ -71,7 +71,8 @@ function NewTask({ list, hasBack, ...shared }) {
 function useIsFirst(list) {
   const [isFirst, setFirst] = useState(false);
   useEffect(() => {
-    const look = () => setFirst(!list.isLoading && !list.problem && !list.status && !list.records.length);
+    const look = () =>
+      setFirst(!list.isLoading && !list.problem && !list.status && !list.search && !list.records.length);
     look();
     return list.subscribe(look);
   }, [list]);
