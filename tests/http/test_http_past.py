@@ -59,7 +59,7 @@ async def test_a_run_before_is_not_found_and_the_others_keep_their_numbers() -> 
         async def numbers() -> list[int]:
             task = await server.rig.task(key)
             events = await server.rig.store.read_events(key)
-            found = []
+            found: list[int] = []
             for number in (1, 2, 3):
                 progress = Runs.progress(task, number=number)
                 for event in events:
