@@ -274,7 +274,7 @@ def test_axe_finds_nothing(page: "Page", studio: StudioServer, inspect: Callable
             expect(status_of(page)).to_be_visible()
             expect(status_of(page)).not_to_have_text("running")
         if name == "approvals":
-            page.get_by_role("button", name="Edit").first.click()
+            page.get_by_role("button", name="Edit", exact=True).first.click()
             page.get_by_role("button", name="Reject").last.click()
         inspect(name)
     page.goto(f"{studio.url}/ui#")

@@ -11,19 +11,20 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mail.core.decisions.swarm_drafts import change_swarm
 from mail.core.engine.documents import ServerDocuments
 from mail.core.engine.runtime import Runtime
 from mail.core.task.documents import LoadedSwarm
 from mail.core.task.swarm import SwarmCore
-from mail.core.task.swarm_drafts import Published, Revision
 from mail.errors import BadRequest, ConfigurationError, DraftOutdated, SwarmInvalid
 from mail.swarms_json.load import load_swarm_json
 from mail.swarms_json.secrets import HIDDEN, hidden_in, with_secrets, without_secrets
 from mail.swarms_json.specs import SwarmSpec
 from mail.swarms_json.validation import validate_swarm_from_swarms_json
+
+if TYPE_CHECKING:
+    from mail.core.task.swarm_drafts import Published, Revision
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ class CurrentSwarm:
         return self._core
 
     @property
-    def published(self) -> Published | None:
+    def published(self) -> "Published | None":
         """The published draft, which may be of another version of the swarm (`is_applied`)."""
         return self._published
 
@@ -99,11 +100,14 @@ class CurrentSwarm:
         logger.warning("an admin has loaded another version of swarm %s: %s", entry.name, entry.version)
         return entry
 
-    async def publish(self, name: str, revision: Revision, by: str) -> None:
+    async def publish(self, name: str, revision: "Revision", by: str) -> None:
         """Let new tasks use a draft, in every process of the server; running ones follow the rule of the swarm.
 
         Raises DraftOutdated if it was saved for another version, and BadRequest if this one can't take it.
         """
+        from mail.core.decisions.swarm_drafts import change_swarm
+        from mail.core.task.swarm_drafts import Published
+
         if revision.base != self._core.digest:
             raise DraftOutdated(
                 f"draft {name!r} was saved for version {revision.base}, and {self._core.digest} runs; look at its "
@@ -194,6 +198,8 @@ class CurrentSwarm:
         self._entry, self._core, self._record = entry, core, record
         self._published = None
         if record is not None and record.draft:
+            from mail.core.task.swarm_drafts import Published
+
             self._published = Published.model_validate_json(record.draft)
         if self._runtime.versions is not None:
             self._runtime.versions.note(self._runtime.swarm)
@@ -205,6 +211,8 @@ class CurrentSwarm:
         if published is None:
             return core
         if published.revision.base == core.digest:
+            from mail.core.decisions.swarm_drafts import change_swarm
+
             try:
                 return change_swarm(core, published.revision.agents)
             except BadRequest as error:

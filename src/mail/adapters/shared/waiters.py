@@ -44,9 +44,9 @@ class Watches:
     def __init__(self) -> None:
         self._watched: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
 
-    def notify(self, places: Iterable[str]) -> None:
-        """Wake everything that watches one of these places."""
-        for place in places:
+    def notify(self, changed: Iterable[str]) -> None:
+        """Wake everything that watches one of the places that have changed."""
+        for place in changed:
             for event in self._watched.get(place, ()):
                 event.set()
 

@@ -4,7 +4,7 @@ Fields that a later version has stored are ignored, as in tasks.
 """
 
 import dataclasses
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from pydantic_core import from_json, to_json
 
@@ -23,7 +23,6 @@ from mail.core.task.documents import (
 from mail.core.task.idempotency import REMEMBERED_SECONDS
 from mail.core.task.interswarm import PeerHealth, PeerRecord
 from mail.core.task.ports import Documents
-from mail.core.task.swarm_drafts import MAX_REVISIONS, Revision, SwarmDraft
 from mail.core.task.task import TaskKey
 from mail.core.task.versions import pack, unpack
 from mail.core.task.webhooks import WebhookRecord, in_order
@@ -31,6 +30,9 @@ from mail.errors import DraftNotFound
 
 FORGET_SECONDS = 60.0
 """Seconds between two deletions of what is remembered of deleted tasks no longer."""
+
+if TYPE_CHECKING:
+    from mail.core.task.swarm_drafts import Revision, SwarmDraft  # which take 7 ms, and are rare
 
 ENDED_SECONDS = 30 * 86_400.0
 """How long the end of a caller's deletion is remembered."""
@@ -119,20 +121,22 @@ class ServerDocuments:
         """Store a loaded swarm in place of the one before it. Raises PayloadTooLarge."""
         await self._documents.put(Kind.LOADED_SWARM, Document((), dataclasses.asdict(swarm)))
 
-    async def swarm_drafts(self) -> list[SwarmDraft]:
+    async def swarm_drafts(self) -> "list[SwarmDraft]":
         """Return the drafts of the swarm, by name."""
         found = await self._documents.find(Kind.SWARM_DRAFT)
         return sorted(map(_draft, found), key=lambda draft: draft.name)
 
-    async def swarm_draft(self, name: str) -> SwarmDraft:
+    async def swarm_draft(self, name: str) -> "SwarmDraft":
         """Return a draft of the swarm. Raises DraftNotFound."""
         document = await self._documents.get(Kind.SWARM_DRAFT, name)
         if document is None:
             raise DraftNotFound(f"there is no draft {name[:64]!r} of the swarm")
         return _draft(document)
 
-    async def add_revision(self, name: str, revision: Revision) -> SwarmDraft:
+    async def add_revision(self, name: str, revision: "Revision") -> "SwarmDraft":
         """Add a revision to a draft, or begin one with it. Raises PayloadTooLarge."""
+        from mail.core.task.swarm_drafts import MAX_REVISIONS, SwarmDraft
+
         while True:
             document = await self._documents.get(Kind.SWARM_DRAFT, name)
             known = () if document is None else _draft(document).revisions
@@ -384,5 +388,7 @@ def _webhook(document: Document) -> WebhookRecord:
     return WebhookRecord.model_validate_json(document.fields["record"], extra="ignore")
 
 
-def _draft(document: Document) -> SwarmDraft:
+def _draft(document: Document) -> "SwarmDraft":
+    from mail.core.task.swarm_drafts import SwarmDraft
+
     return SwarmDraft.model_validate_json(unpack(document.fields["record"]))

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from math import inf
 
-from mail.core.decisions.swarm_drafts import rebuild
 from mail.core.decisions.versions import version_to_finish
 from mail.core.protocol.clock import Clock
 from mail.core.task.callbacks import LONGEST_WAIT
@@ -167,6 +166,8 @@ class Versions:
 
     async def _make_draft(self, version: SwarmCore, present: SwarmCore) -> SwarmCore:
         """Build a draft on its base. Raises ConfigurationError or BadRequest."""
+        from mail.core.decisions.swarm_drafts import rebuild
+
         assert version.draft is not None
         digest = version.draft["base"]
         base = present if digest == present.digest else self._built.get(digest)

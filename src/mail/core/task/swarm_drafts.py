@@ -40,8 +40,8 @@ class AgentChanges(Value):
     llm: str | None = Field(
         default=None, min_length=1, description="The model, by its name in litellm. It has no fallback then."
     )
-    options: DraftOptions = Field(
-        default=DraftOptions(), description="Options of its model calls; the others stay."
+    options: DraftOptions | None = Field(
+        default=None, description="Options of its model calls; the others stay."
     )
     actions: tuple[str, ...] | None = Field(
         default=None, description="Those of the swarm's actions that it may call."
@@ -50,7 +50,7 @@ class AgentChanges(Value):
     @property
     def set_options(self) -> dict[str, object]:
         """The options that it sets."""
-        return self.options.model_dump(exclude_none=True)
+        return {} if self.options is None else self.options.model_dump(exclude_none=True)
 
 
 class Revision(Value):
