@@ -77,6 +77,7 @@ class TestDefaults:
                     "file_bytes": 20 * 1024 * 1024,
                     "streams": None,
                     "memory": 128 * 1024 * 1024,
+                    "mail_submissions": 20,
                 },
                 "connections": {
                     "total": 8192,
@@ -97,6 +98,7 @@ class TestDefaults:
                     "database": "auto",
                     "synchronous": "normal",
                     "retention_days": 0,
+                    "keep": "nothing",
                     "audit_days": 400,
                 },
                 "webhooks": {"allow_private_addresses": False, "retry_seconds": list(RETRY_SECONDS)},

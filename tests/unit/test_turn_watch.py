@@ -5,13 +5,14 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, cast
 
+from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.engine.runtime import Runtime
 from mail.core.task.events import Event, EventKind
 from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.ports import Store
 from mail.core.task.task import Task, TaskKey
 from mail.testing.agents import build_swarm, complete, turns, wait
-from mail.testing.rig import Rig
+from mail.testing.rig import TIMEOUT, Rig
 
 
 class Overtaken:
@@ -78,7 +79,10 @@ async def test_watchers_of_one_event_read_it_one_after_the_other() -> None:
                 read.append(iterations)
 
         watches = [asyncio.create_task(watch()) for _ in range(20)]
-        await asyncio.sleep(0.01)
+        assert isinstance(rig.store, SQLiteStore)
+        async with asyncio.timeout(TIMEOUT):
+            while len(rig.store._changes._waiting[submitted.key]) < len(watches):  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
         count()
         await rig.submit("another", task_id=submitted.key.task_id)
         await asyncio.gather(*watches)

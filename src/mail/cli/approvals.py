@@ -96,7 +96,7 @@ COMMANDS = (
     Command(
         name="approvals",
         shell_name="approvals list",
-        summary="List what waits for you: calls for a decision, questions, failures, dead letters.",
+        summary="List the approvals, questions and failures that wait for you.",
         handler=list_needs,
     ),
     Command(
