@@ -11,7 +11,7 @@ from mail.core.task.events import Event, EventKind
 from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.ports import Store
 from mail.core.task.task import Task, TaskKey
-from mail.testing.agents import build_swarm, complete, turns, wait
+from mail.testing.agents import Call, View, build_swarm, complete, turns
 from mail.testing.rig import TIMEOUT, Rig
 
 
@@ -68,9 +68,14 @@ async def test_watchers_of_one_event_read_it_one_after_the_other() -> None:
         iterations += 1
         loop.call_soon(count)
 
-    async with Rig(build_swarm({"supervisor": turns([wait()])})) as rig:
+    go = asyncio.Event()
+
+    async def supervisor(view: View) -> list[Call]:
+        await go.wait()
+        return [complete("hi")]
+
+    async with Rig(build_swarm({"supervisor": supervisor})) as rig:
         submitted = await rig.submit()
-        await rig.step()
         task = await rig.task(submitted.key)
 
         async def watch() -> None:
@@ -84,6 +89,6 @@ async def test_watchers_of_one_event_read_it_one_after_the_other() -> None:
             while len(rig.store._changes._waiting[submitted.key]) < len(watches):  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
         count()
-        await rig.submit("another", task_id=submitted.key.task_id)
+        go.set()
         await asyncio.gather(*watches)
     assert len(set(read)) == len(watches)
