@@ -123,7 +123,7 @@ class Swarms:
 
     def _action(self, name: str, result: Callable[[dict[str, Any]], Any]) -> ActionCore:
         async def function(args: dict[str, Any]) -> str:
-            call_id = TURN.get().call_id
+            call_id = TURN.get().call.id
             chance = Random(f"{self._seed} {name} {call_id}")
             pass_point(f"before {name}")
             await asyncio.sleep(chance.choice((0, chance.uniform(0, 3))))

@@ -24,7 +24,7 @@ from chaos.loop import LeapingLoop
 from chaos.process import PROCESS, Process
 from mail.adapters.aws import index as dynamodb_index
 from mail.adapters.aws import items as dynamodb_items
-from mail.adapters.aws import store as dynamodb
+from mail.adapters.aws import waits as dynamodb_waits
 from mail.adapters.aws.schema import create_table
 from mail.adapters.aws.store import DynamoDBStore
 from mail.adapters.local import workers as local
@@ -242,7 +242,7 @@ async def open_world(store: str, folder: Path) -> AsyncGenerator[World]:
                 stack.enter_context(patch.object(dynamodb_index, "SHARDS", "0"))
                 stack.enter_context(patch.object(dynamodb_items, "SHARDS", "0"))
                 stack.enter_context(patch.object(local, "SWEEP_SECONDS", LOOK_SECONDS))
-                stack.enter_context(patch.object(dynamodb, "LONGEST_POLL", LOOK_SECONDS))
+                stack.enter_context(patch.object(dynamodb_waits, "LONGEST_POLL", LOOK_SECONDS))
                 client = await asyncio.to_thread(
                     make_client, os.environ.get("MAIL_CHAOS_ENGINE", "ministack"), "dynamodb"
                 )

@@ -24,7 +24,7 @@ def test_each_method_has_an_operation() -> None:
         name for name, _ in inspect.getmembers(MAILClient, inspect.isfunction) if not name.startswith("_")
     }
     assert methods - OPERATIONS.keys() == {
-        "post_message_stream", "approve", "reject", "login", "aclose",
+        "post_message_stream", "approve", "reject", "login", "aclose", "get_needs",
     }  # fmt: skip
 
 

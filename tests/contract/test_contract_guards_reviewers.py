@@ -63,7 +63,7 @@ class Server(MortalServer):
         return ALLOW
 
     async def waiting(self, who: Principal = BOB) -> list[str]:
-        found, _ = await self.runtime.reviews.page(who, limit=10)
+        found = [each async for _, calls in self.runtime.reviews.waiting(who, limit=10) for each in calls]
         return [each.paused_at.approval_id(each.call) for each in found]
 
     async def decide(self, given: GivenApproval, who: Principal = BOB) -> None:

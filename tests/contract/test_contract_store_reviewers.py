@@ -57,7 +57,7 @@ class Server(MortalServer):
 
     async def waiting(self, who: Principal = BOB) -> list[str]:
         """The ids of what waits for somebody's decision."""
-        found, _ = await self.runtime.reviews.page(who, limit=10)
+        found = [each async for _, calls in self.runtime.reviews.waiting(who, limit=10) for each in calls]
         return [each.paused_at.approval_id(each.call) for each in found]
 
     async def events(self, kind: EventKind) -> list[Any]:

@@ -273,7 +273,7 @@ class Life:
             if name in LATER and name not in read_lines(self.logs.later):
                 append_line(self.logs.later, name)
                 raise _shortly(RetryLater(1))
-            append_line(self.logs.actions, f"{TURN.get().call_id} {name}")
+            append_line(self.logs.actions, f"{TURN.get().call.id} {name}")
             self.points.hit(f"inside action {name}")
             await self.points.pause(0, 5, 60)  # in 60 rounds all that the others do can come between
             self.points.hit(f"after action {name}")

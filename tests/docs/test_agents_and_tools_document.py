@@ -31,7 +31,7 @@ def test_every_tool_with_its_arguments(name: str) -> None:
 
 def test_every_setting_and_limit() -> None:
     for field in fields(AgentCore):
-        if field.name not in (
+        if field.init and field.name not in (
             "function",
             "tool_format",
             "mcp_servers",

@@ -38,6 +38,7 @@ EXPOSED = {
     "www-authenticate",
     "x-last-event-id",
     "x-next-cursor",
+    "x-searched",
     "x-task-id",
     "x-warnings",
 }

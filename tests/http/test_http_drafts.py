@@ -82,7 +82,10 @@ class Desk:
 @asynccontextmanager
 async def desk(database: Path, name: str = "swarm") -> AsyncIterator[Desk]:
     config = ServerConfig().with_overrides(
-        swarm_name="desk", swarm_source=f"python::{__name__}:{name}", database=str(database)
+        swarm_name="desk",
+        swarm_source=f"python::{__name__}:{name}",
+        swarm_registry=str(database.with_name("registry.json")),
+        database=str(database),
     )
     system = local(config)
     async with serving(system) as url:

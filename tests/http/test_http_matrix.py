@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -229,13 +230,14 @@ class Stage:
 
 
 @pytest.fixture
-async def stage() -> AsyncIterator[Stage]:
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
     async def pay(_arguments: dict[str, Any]) -> str:
         return "paid"
 
     action = ActionCore("pay", pay, needs_approval=True, reviewers=Approval(by=("user:rev",)))
     swarm = build_swarm({"supervisor": work}, actions={"pay": action})
     given = {
+        "swarm": {"registry": str(tmp_path / "registry.json")},
         "auth": {"break_glass": True},
         "webhooks": {"allow_private_addresses": True},
         "storage": {"database": ":memory:"},

@@ -74,7 +74,11 @@ class AdminServer(PageServer):
         self._clock = FakeClock(start=datetime.now(UTC) - timedelta(days=DAYS))
         config = ServerConfig.model_validate(
             {"auth": {"break_glass": True}}, context=AS_GIVEN
-        ).with_overrides(database=str(self._folder / "mail.db"), swarm_source=str(PACKAGED_SOURCE))
+        ).with_overrides(
+            database=str(self._folder / "mail.db"),
+            swarm_source=str(PACKAGED_SOURCE),
+            swarm_registry=str(self._folder / "registry.json"),
+        )
         self._system = system = local(config, clock=self._clock, environ={})
         self.tokens = {
             "user": await issue_token(system.documents, Caller("user", "ann"), self._clock),

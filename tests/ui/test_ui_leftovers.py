@@ -90,7 +90,7 @@ def test_an_approval_by_keyboard(page: "Page", studio: StudioServer) -> None:
     expect(page.get_by_role("button", name="Approve")).to_be_visible()
     page.get_by_role("button", name="Approve").focus()
     press(page, "Tab", "button Edit")
-    press(page, "Enter", "textarea Arguments")
+    press(page, "Enter", "input to")
     press(page, "Escape", "button Edit")  # back, where it was
     press(page, "Tab", "button Reject")
     press(page, "Enter", "input Reason, for the agent to read")

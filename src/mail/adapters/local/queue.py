@@ -1,7 +1,7 @@
 """The queue in this process: what SQS is on AWS."""
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import inf
 from time import time
 
@@ -101,13 +101,13 @@ class LocalQueue:
             del self._delayed[wake_up]
         self.put(wake_up)
 
-    def take(self, excluded: Collection[str] = ()) -> Coroutine[None, None, tuple[TaskKey, str]]:
+    async def take(self, excluded: Collection[str] = ()) -> tuple[TaskKey, str]:
         """Return the most urgent wake-up of an agent, for a caller that is not excluded; for one taker at a time."""
-        return self.turns.take(excluded)
+        return await self.turns.take(excluded)
 
-    def take_outbound(self) -> Coroutine[None, None, tuple[TaskKey, str]]:
+    async def take_outbound(self) -> tuple[TaskKey, str]:
         """Return the most urgent wake-up for outbound mail, when there is one; for one taker at a time."""
-        return self.outbound.take()
+        return await self.outbound.take()
 
     def __len__(self) -> int:
         """Return the number of wake-ups, delayed ones included."""

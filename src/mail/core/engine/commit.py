@@ -30,7 +30,7 @@ class Committer:
     def __init__(self, store: Store, write: Callable[[TaskChange], Awaitable[None]] | None = None) -> None:
         """Let `write` commit a change; by default the store does, once."""
         self._store = store
-        self._write = write or store.commit
+        self._write = write
         self.conflicts = 0
 
     async def commit[T: Task | None, C: TaskChange | None](
@@ -48,16 +48,17 @@ class Committer:
         `decide` and `guard` raise; then nothing is stored.
         """
         current: T | Task = task
+        write = self._write or self._store.commit
         while True:
             change = decide(current)
             if change is None:
                 return change
             try:
                 if guard is None:
-                    await self._write(change)
+                    await write(change)
                 else:
                     async with guard(current, change):
-                        await self._write(change)
+                        await write(change)
             except VersionConflict as conflict:
                 self.conflicts += 1
                 if reload is not None:

@@ -92,12 +92,19 @@ class Wiring:
     histories: HistoryCache = field(default_factory=HistoryCache, init=False)
     pacer: Pacer = field(default_factory=Pacer, init=False)
     caller_files: CallerFiles = field(init=False)
-    services: Services = field(init=False)
+    _services: Services | None = field(init=False)
 
     def __post_init__(self) -> None:
         self.caller_files = CallerFiles(self.files, self.clock, self.max_file_bytes)
-        tracer = None if self.tracer is NO_TRACER else self.tracer
-        self.services = Services(tracer, self.permits, self.caller_tokens)
+        self._services = None
+
+    @property
+    def services(self) -> Services:
+        """What the process lends to each of its turns, from the first one on."""
+        if self._services is None:
+            tracer = None if self.tracer is NO_TRACER else self.tracer
+            self._services = Services(tracer, self.permits, self.caller_tokens)
+        return self._services
 
     def serves(self, key: TaskKey) -> bool:
         """Return whether the task belongs to this swarm; a store may contain tasks of other swarms."""

@@ -1,7 +1,8 @@
 // A modal dialog: the browser's own, which keeps the focus inside and closes with Escape.
 
-import { html, useEffect, useId, useRef } from "../html.js";
+import { html, useEffect, useId, useRef, useState } from "../html.js";
 import { IconButton } from "./button.js";
+import { Notice } from "./notice.js";
 
 /** Open while it is rendered; `onClose` is called when the reader closes it. */
 export function Dialog({ title, onClose, isWide = false, children }) {
@@ -28,6 +29,42 @@ export function Dialog({ title, onClose, isWide = false, children }) {
       </div>
       ${children}
     </dialog>
+  `;
+}
+
+/**
+ * A dialog whose form is sent once at a time: `submit()` returns a promise, whose value `onDone` gets. The form shows
+ * what it was rejected with.
+ */
+export function FormDialog({ title, action, submit, onDone, onClose, isWide = false, isReady = true, children }) {
+  const [problem, setProblem] = useState(null);
+  const [isBusy, setBusy] = useState(false);
+  const onSubmit = async (event) => {
+    event.preventDefault();
+    if (isBusy) return;
+    setBusy(true);
+    setProblem(null);
+    try {
+      onDone(await submit());
+    } catch (error) {
+      setProblem(error);
+      setBusy(false);
+    }
+  };
+  return html`
+    <${Dialog} title=${title} onClose=${onClose} isWide=${isWide}>
+      <form onSubmit=${onSubmit}>
+        <div class="dialog-body">
+          ${children} ${problem && html`<${Notice} tone="bad">${problem.message}</${Notice}>`}
+        </div>
+        <div class="dialog-actions">
+          <button type="button" class="button" onClick=${onClose}>Back</button>
+          <button type="submit" class="button primary" disabled=${!isReady} aria-busy=${isBusy ? "true" : null}>
+            ${action}
+          </button>
+        </div>
+      </form>
+    </${Dialog}>
   `;
 }
 

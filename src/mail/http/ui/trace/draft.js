@@ -1,7 +1,7 @@
 // Trying another prompt: a draft of the swarm, and a fork of the task that runs on it.
 
 import * as api from "../api/api.js";
-import { Dialog } from "../components/dialog.js";
+import { FormDialog } from "../components/dialog.js";
 import { Notice } from "../components/notice.js";
 import { html, useEffect, useState } from "../html.js";
 import { indexOf, messageOf, snapshotsOf } from "./snapshots.js";
@@ -45,7 +45,6 @@ export function DraftDialog({ session, caller, agent, first, onFork, onClose }) 
   const [options, setOptions] = useState("");
   const [actions, setActions] = useState(new Set());
   const [problem, setProblem] = useState(null);
-  const [isBusy, setBusy] = useState(false);
   useEffect(() => {
     api
       .read("swarm", { prompts: true }, asAdmin())
@@ -78,18 +77,6 @@ export function DraftDialog({ session, caller, agent, first, onFork, onClose }) 
     await api.post(path, { agents: { [agent]: changes }, testers }, asAdmin());
     return api.fork(session.id, places[place], { actions: "ask", run: true, draft: name });
   };
-  const onSubmit = async (event) => {
-    event.preventDefault();
-    if (isBusy) return;
-    setBusy(true);
-    setProblem(null);
-    try {
-      onFork(await tryIt());
-    } catch (error) {
-      setProblem(error);
-      setBusy(false);
-    }
-  };
   const choice = (value, label) => html`
     <div class="choice">
       <input
@@ -108,66 +95,61 @@ export function DraftDialog({ session, caller, agent, first, onFork, onClose }) 
     </div>
   `;
   return html`
-    <${Dialog} title=${`Try another prompt for ${agent}`} onClose=${onClose} isWide>
-      <form onSubmit=${onSubmit}>
-        <div class="dialog-body">
-          <p class="quiet small-text">
-            It is saved as a draft of the swarm, which only the fork of this task uses. Actions that are not read-only
-            wait for your approval there.
-          </p>
-          <div class="field">
-            <label for="draft-system">System prompt</label>
-            <textarea
-              id="draft-system"
-              class="mono"
-              rows="10"
-              required
-              value=${system}
-              onInput=${(event) => setSystem(event.currentTarget.value)}></textarea>
-          </div>
-          ${field("draft-llm", "Model", llm, setLlm, { required: true })}
-          ${field("draft-options", "Options to set, as JSON", options, setOptions, {
-            placeholder: '{"verbosity": "low"}',
-          })}
-          ${
-            now?.known.length > 0 &&
-            html`
-              <fieldset class="choices">
-                <legend>Actions</legend>
-                ${now.known.map(
-                  (action) => html`
-                    <div key=${action} class="choice">
-                      <input
-                        type="checkbox"
-                        id=${`draft-action-${action}`}
-                        checked=${actions.has(action)}
-                        onChange=${toggle(action)} />
-                      <label for=${`draft-action-${action}`}><code>${action}</code></label>
-                    </div>
-                  `,
-                )}
-              </fieldset>
-            `
-          }
+    <${FormDialog}
+      title=${`Try another prompt for ${agent}`}
+      action="Run with this draft"
+      submit=${tryIt}
+      onDone=${onFork}
+      onClose=${onClose}
+      isReady=${now !== null}
+      isWide>
+      <p class="quiet small-text">
+        It is saved as a draft of the swarm, which only the fork of this task uses. Actions that are not read-only wait
+        for your approval there.
+      </p>
+      <div class="field">
+        <label for="draft-system">System prompt</label>
+        <textarea
+          id="draft-system"
+          class="mono"
+          rows="10"
+          required
+          value=${system}
+          onInput=${(event) => setSystem(event.currentTarget.value)}></textarea>
+      </div>
+      ${field("draft-llm", "Model", llm, setLlm, { required: true })}
+      ${field("draft-options", "Options to set, as JSON", options, setOptions, { placeholder: '{"verbosity": "low"}' })}
+      ${
+        now?.known.length > 0 &&
+        html`
           <fieldset class="choices">
-            <legend>Run again</legend>
-            ${choice("turn", "This turn, and what comes after it")}
-            ${places.run < places.turn && choice("run", "Everything since the message that it works on")}
+            <legend>Actions</legend>
+            ${now.known.map(
+              (action) => html`
+                <div key=${action} class="choice">
+                  <input
+                    type="checkbox"
+                    id=${`draft-action-${action}`}
+                    checked=${actions.has(action)}
+                    onChange=${toggle(action)} />
+                  <label for=${`draft-action-${action}`}><code>${action}</code></label>
+                </div>
+              `,
+            )}
           </fieldset>
-          ${field("draft-name", "Name of the draft", name, setName, {
-            required: true,
-            pattern: "[a-z0-9][a-z0-9_\\-]*",
-            maxlength: 63,
-          })}
-          ${problem && html`<${Notice} tone="bad">${problem.message}</${Notice}>`}
-        </div>
-        <div class="dialog-actions">
-          <button type="button" class="button" onClick=${onClose}>Back</button>
-          <button type="submit" class="button primary" disabled=${!now} aria-busy=${isBusy ? "true" : null}>
-            Run with this draft
-          </button>
-        </div>
-      </form>
-    </${Dialog}>
+        `
+      }
+      <fieldset class="choices">
+        <legend>Run again</legend>
+        ${choice("turn", "This turn, and what comes after it")}
+        ${places.run < places.turn && choice("run", "Everything since the message that it works on")}
+      </fieldset>
+      ${field("draft-name", "Name of the draft", name, setName, {
+        required: true,
+        pattern: "[a-z0-9][a-z0-9_\\-]*",
+        maxlength: 63,
+      })}
+      ${problem && html`<${Notice} tone="bad">${problem.message}</${Notice}>`}
+    </${FormDialog}>
   `;
 }

@@ -1,8 +1,7 @@
 // Forking a task: from which entry, and with what message.
 
 import * as api from "../api/api.js";
-import { Dialog } from "../components/dialog.js";
-import { Notice } from "../components/notice.js";
+import { FormDialog } from "../components/dialog.js";
 import { html, useMemo, useRef, useState } from "../html.js";
 import { indexOf, messageOf, snapshotsOf } from "./snapshots.js";
 
@@ -49,8 +48,6 @@ export function ForkDialog({ session, seq, onFork, onClose }) {
   const [how, setHow] = useState(plan.message ? "edit" : "message");
   const [body, setBody] = useState(plan.message?.body ?? "");
   const [actions, setActions] = useState("ask");
-  const [problem, setProblem] = useState(null);
-  const [isBusy, setBusy] = useState(false);
   const key = useRef(new api.RetryKey());
   const choose = (value) => () => {
     setHow(value);
@@ -65,18 +62,6 @@ export function ForkDialog({ session, seq, onFork, onClose }) {
     const id = await api.send(message, { key: key.current.of(message) });
     originals.set(id, { task_id: session.id, at: 0 });
     return id;
-  };
-  const onSubmit = async (event) => {
-    event.preventDefault();
-    if (isBusy) return;
-    setBusy(true);
-    setProblem(null);
-    try {
-      onFork(await make());
-    } catch (error) {
-      setProblem(error);
-      setBusy(false);
-    }
   };
   const choice = (value, label, note) => html`
     <div class="choice">
@@ -96,62 +81,53 @@ export function ForkDialog({ session, seq, onFork, onClose }) {
   const needsBody = how === "edit" || how === "message";
   const isNew = how === "edit" && plan.before === null;
   return html`
-    <${Dialog} title=${`Fork from entry ${plan.at}`} onClose=${onClose}>
-      <form onSubmit=${onSubmit}>
-        <div class="dialog-body">
-          <p class="quiet small-text">
-            A fork is a new task, with the histories of the agents and the mail that waited at that moment. This task
-            stays as it is.
-          </p>
-          <fieldset class="choices">
-            <legend class="hidden-label">How to continue</legend>
-            ${plan.message && choice(...WAYS.edit)}
-            ${choice(...WAYS.message)}
-            ${choice(...WAYS.run)}
-            ${choice(...WAYS.pause)}
-          </fieldset>
-          ${
-            needsBody &&
-            html`
+    <${FormDialog}
+      title=${`Fork from entry ${plan.at}`}
+      action="Create fork"
+      submit=${make}
+      onDone=${onFork}
+      onClose=${onClose}>
+      <p class="quiet small-text">
+        A fork is a new task, with the histories of the agents and the mail that waited at that moment. This task stays
+        as it is.
+      </p>
+      <fieldset class="choices">
+        <legend class="hidden-label">How to continue</legend>
+        ${plan.message && choice(...WAYS.edit)}
+        ${choice(...WAYS.message)}
+        ${choice(...WAYS.run)}
+        ${choice(...WAYS.pause)}
+      </fieldset>
+      ${
+        needsBody &&
+        html`
+          <div class="field">
+            <label for="fork-body">Message</label>
+            <textarea
+              id="fork-body"
+              rows="4"
+              required
+              value=${body}
+              onInput=${(event) => setBody(event.currentTarget.value)}></textarea>
+          </div>
+        `
+      }
+      ${
+        isNew
+          ? html`
+              <p class="quiet small-text">The first message begins a new task, in which actions run as they do here.</p>
+            `
+          : html`
               <div class="field">
-                <label for="fork-body">Message</label>
-                <textarea
-                  id="fork-body"
-                  rows="4"
-                  required
-                  value=${body}
-                  onInput=${(event) => setBody(event.currentTarget.value)}></textarea>
+                <label for="fork-actions">Actions that are not read-only</label>
+                <select id="fork-actions" value=${actions} onChange=${(event) => setActions(event.currentTarget.value)}>
+                  ${Object.entries(ACTIONS).map(
+                    ([value, label]) => html`<option key=${value} value=${value}>${label}</option>`,
+                  )}
+                </select>
               </div>
             `
-          }
-          ${
-            isNew
-              ? html`
-                  <p class="quiet small-text">
-                    The first message begins a new task, in which actions run as they do here.
-                  </p>
-                `
-              : html`
-                  <div class="field">
-                    <label for="fork-actions">Actions that are not read-only</label>
-                    <select
-                      id="fork-actions"
-                      value=${actions}
-                      onChange=${(event) => setActions(event.currentTarget.value)}>
-                      ${Object.entries(ACTIONS).map(
-                        ([value, label]) => html`<option key=${value} value=${value}>${label}</option>`,
-                      )}
-                    </select>
-                  </div>
-                `
-          }
-          ${problem && html`<${Notice} tone="bad">${problem.message}</${Notice}>`}
-        </div>
-        <div class="dialog-actions">
-          <button type="button" class="button" onClick=${onClose}>Back</button>
-          <button type="submit" class="button primary" aria-busy=${isBusy ? "true" : null}>Create fork</button>
-        </div>
-      </form>
-    </${Dialog}>
+      }
+    </${FormDialog}>
   `;
 }
