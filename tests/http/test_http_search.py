@@ -1,6 +1,6 @@
 """`GET /tasks?q=…`."""
 
-from httpx import Response
+from httpx2 import Response
 from support.processes.http_server import HTTPServer
 
 from mail.core.task.search import Searched
