@@ -114,6 +114,7 @@ async def test_a_page_may_read_every_header(door: Any) -> None:
         "message": accepted,
         "warned": warned,
         "task": await client.get("/task", params={"task_id": "t-1", "limit": 1}),
+        "search": await client.get("/tasks", params={"q": "hello", "fields": "summary"}),
         "no key": await client.get("/tasks", headers={"Authorization": ""}),
     }
     returned = {name for response in answers.values() for name in map(str.lower, response.headers)}
