@@ -26,7 +26,7 @@ STATEMENTS = 8
 """SQL statements per turn, BEGIN and COMMIT among them: no more than the floor."""
 
 BYTECODES = 6_100
-"""Instructions of Python per turn, of CPython 3.12: 1.1 times the 5,458 of 1123abe (DESIGN, Budgets), and 1.6 % slack."""
+"""Instructions of Python per turn, of CPython 3.12: 1.1 times the 5,458 of 1123abe (DESIGN, Budgets), and 1.6 %."""
 
 GROWTH = 1.1
 """Bytes of late turns by those of early ones: the trees of the database file grow, if only by a level."""

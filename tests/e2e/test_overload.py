@@ -663,9 +663,6 @@ LOADS: dict[str, Load] = {
     "POST /swarms/load, long": long_posts(
         "/swarms/load", by="admin", json=json.dumps({**SWARM, "description": WIDE[4096:]})
     ),
-    "POST /drafts/{name}": long_posts(
-        "/drafts/long", by="admin", agents={"worker": {"system": WIDE}}, more=""
-    ),
     "POST /tokens": long_posts("/tokens", by="admin", role="user", id="x", more=""),
     "POST /webhooks": long_posts("/webhooks", url="https://hooks.example/mail", more=""),
     "POST /v1/conversations": long_posts("/v1/conversations"),
@@ -684,8 +681,8 @@ SMALL = {
         *("GET /schedules", "GET /schedules/{name}", "GET /webhooks"),
     ),
     "it is for admins": (
-        *("GET /drafts", "GET /drafts/{name}", "DELETE /drafts/{name}", "POST /drafts/{name}/publish"),
-        *("DELETE /drafts/{name}/publish",),
+        *("GET /drafts", "GET /drafts/{name}", "DELETE /drafts/{name}", "POST /drafts/{name}"),
+        *("DELETE /drafts/{name}/publish", "POST /drafts/{name}/publish"),
         *("DELETE /callers/{caller}", "DELETE /holds", "GET /audit", "GET /callers/{caller}", "GET /holds"),
         *("GET /swarms/dump", "GET /swarms/versions", "GET /tokens", "POST /holds"),
     ),

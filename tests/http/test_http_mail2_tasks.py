@@ -12,6 +12,7 @@ from mail.core.protocol.address import Principal
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.task import TaskStatus
 from mail.errors import TaskBusy
+from mail.mail2.records import MESSAGES, Message
 from mail.testing.clock import FakeClock
 
 
@@ -227,6 +228,40 @@ async def test_a_reply_of_a_member_is_the_response(stage: Stage, ann: Person, bo
     assert await tasks_of(stage, "user:bob") == []
     await reply(bob, asked, "one more thing")
     assert "has ended, and waits for no answer" in (await got(bob, 2))["body"]
+
+
+async def test_an_answer_that_was_heard_is_no_submission_when_it_is_given_again(
+    stage: Stage, ann: Person, claude: Person
+) -> None:
+    """A process may die after the task has heard it, before the delivery is noted."""
+    await ann.send(DESK, body="ask claude")
+    await got(claude)
+    sent = await claude.send(DESK, body="fine")
+    await got(ann)
+    assert stage.host.tasks is not None
+    row = (MESSAGES, sent["message_id"])
+    message = Message.read((await stage.rows.read(row))[row])
+    assert await stage.host.tasks.take(message, DESK.rpartition("@")[0]) == ""
+    assert await tasks_of(stage, f"user:claude/team/{HOST}") == []
+
+
+async def test_another_person_does_not_speak_for_a_member(stage: Stage, ann: Person, bob: Person) -> None:
+    eve = await stage.person("eve")
+    await ann.send(DESK, body="ask bob")
+    asked = await got(bob)
+    await bob.send(DESK, eve.address, body="all is well", reply_to=asked["message_id"])
+    assert (await got(ann))["body"] == "all is well"
+    seen = await got(eve)
+    await reply(eve, {**seen, "sender": DESK}, "mine")
+    assert (await got(eve, 2))["body"] == "eve said mine"
+    assert len(await tasks_of(stage, "user:eve")) == 1
+
+
+async def test_a_list_without_members_is_no_delivery(stage: Stage, ann: Person) -> None:
+    root = await stage.person("root", "admin")
+    await root.post("/admin/lists", {**NEW_LIST, "members": []})
+    await ann.send(DESK, body="ask review")
+    assert "it reaches nobody" in (await got(ann))["body"]
 
 
 async def test_mail_that_answers_nothing_is_the_response_to_the_only_request(

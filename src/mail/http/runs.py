@@ -49,6 +49,9 @@ ENDS = 1_000
 RUN_BYTES = 4 * 1024 * 1024
 """The size of the events of which a run keeps items: the last ones, if it has more. Open questions are always kept."""
 
+ROOMY_BYTES = 3 * 1024 * 1024
+"""The size to which they are then dropped, so that not each event has to look at all of them."""
+
 
 class RunId(NamedTuple):
     """The id of a run, which A2A and MCP know as a task: the id of its own task, and its number there."""
@@ -164,7 +167,7 @@ class Progress:
             if item not in changes and not (isinstance(item, Question) and item.is_open):
                 del self._items[key]
                 self.size -= self._sizes.pop(key, 0)
-                if self.size <= RUN_BYTES:
+                if self.size <= ROOMY_BYTES:
                     return
 
     @property

@@ -42,6 +42,7 @@ from mail.mail2.webhooks import Webhooks
 logger = logging.getLogger(__name__)
 
 OTHER_HOST = "mail to other hosts can't be sent from here"
+NOBODY = "it reaches nobody: a list without members, or another agent of this swarm"
 NESTED = "a list that is a member of a list gets no mail"
 
 Take = Callable[[Message, str], Awaitable[str]]
@@ -140,8 +141,8 @@ class Deliveries:
         made now.
         """
         to = await self._resolve(message.recipients)
-        if not (to.boxes or to.tasks):
-            return to.undelivered
+        if not to.boxes:
+            return to.undelivered or tuple(Undelivered(each, NOBODY) for each in message.recipients)
         if not await self._file(message, "", to, self._stamps.now(), notes=notes):
             row = (MESSAGES, message.message_id)
             if row not in await self._rows.read(row):

@@ -157,18 +157,38 @@ class Tasks:
     async def _find_asked(self, message: Message, agent: str) -> Thread | None:
         """Return the mail to a member that a message answers; None if it answers none of this agent's.
 
-        Mail that answers nothing is the answer to the only request of the agent to its sender that is open.
+        Mail that answers nothing is the answer to the only request of the agent to its sender that is open. What was
+        taken for an answer before, by a process that died then, is one.
         """
+        for message_id in filter(None, (message.message_id, message.reply_to)):
+            thread = await self._thread_of(message_id)
+            if thread is not None and thread.member and thread.agent == agent:
+                is_own = message_id == message.message_id
+                may_answer = is_own or (
+                    await self._may_answer(message) and await self._speaks(message, thread)
+                )
+                return thread if may_answer else None
         if message.reply_to is not None:
-            thread = await self._thread_of(message.reply_to)
-            is_of_agent = thread is not None and thread.member and thread.agent == agent
-            return thread if is_of_agent and await self._may_answer(message) else None
-        place = asked_of(agent, message.sender)
-        found = {name: Thread.read(text) for name, text in await self._rows.find(place, "")}
-        is_open = {name: await self._is_open(thread) for name, thread in found.items()}
-        await self._delete(*((place, name) for name in found if not is_open[name]))
-        left = [found[name] for name in found if is_open[name]]
-        return left[0] if len(left) == 1 else None
+            return None
+        place, left = asked_of(agent, message.sender), list[Thread]()
+        for name, text in await self._rows.find(place, ""):
+            thread = Thread.read(text)
+            if await self._is_open(thread):
+                left.append(thread)
+                if len(left) > 1:
+                    return None
+            else:
+                await self._delete((place, name))
+        return left[0] if left else None
+
+    async def _speaks(self, message: Message, thread: Thread) -> bool:
+        """Return whether the sender of a message is the member of a thread, or of the list which that is."""
+        address = self._runtime.swarm.members.get(thread.member)
+        if address is None or address == message.sender:
+            return address is not None
+        member = Address.parse(address)
+        is_list = member.kind == "list" and member.host == self._host
+        return is_list and message.sender in (await self._lists.members(member.key)).get(member.key, ())
 
     async def _is_open(self, thread: Thread) -> bool:
         task = await self._runtime.store.load(TaskKey(thread.instance, thread.task_id))
@@ -187,6 +207,8 @@ class Tasks:
             sent=message.sent_at,
         )
         await self._runtime.hear(TaskKey(asked.instance, asked.task_id), mail)
+        if (address := self._runtime.swarm.members.get(asked.member)) is not None:
+            await self._delete((asked_of(asked.agent, address), asked.root))
 
     async def _submit(self, message: Message, agent: str, name: str) -> None:
         runtime, now = self._runtime, self._runtime.now()
@@ -379,7 +401,13 @@ class Tasks:
         tags: tuple[str, ...],
         notes: list[Write],
     ) -> None:
-        """Send mail of an agent, once. Raises PeerRefused if it reaches nobody, and PeerUnavailable."""
+        """Send mail of an agent, once, even if its reader has deleted it. Raises PeerRefused and PeerUnavailable.
+
+        The former is for mail that reaches nobody.
+        """
+        if await self._thread_of(message_id) is not None:
+            await self._begin(message_id)
+            return
         message = Message(
             message_id=message_id,
             sender=f"{agent}@{self._host}",
@@ -402,9 +430,8 @@ class Tasks:
     async def _put(self, row: tuple[str, str], value: Row) -> None:
         await self._rows.write([Write(row, value.text)])
 
-    async def _delete(self, *rows: tuple[str, str]) -> None:
-        if rows:
-            await self._rows.write([Write(row, None) for row in rows[: self._rows.write_limit]])
+    async def _delete(self, row: tuple[str, str]) -> None:
+        await self._rows.write([Write(row, None)])
 
 
 def _id_of(key: TaskKey, text: str) -> str:

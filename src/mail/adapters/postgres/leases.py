@@ -39,6 +39,9 @@ NOW: LiteralString = "extract(epoch FROM clock_timestamp())::double precision"
 
 LOCK_TASK: LiteralString = "SELECT FROM mail.tasks WHERE id = %(task)s FOR NO KEY UPDATE"
 
+LOCK_TEXTS: LiteralString = "SELECT FROM mail.tasks WHERE id = %(task)s FOR UPDATE"
+"""The same, for what deletes texts: it waits for the index for searches, which may be writing them."""
+
 # A lease need not be on disk: if PostgreSQL loses it in a crash, its turn is run again.
 LOCK_TASK_LIGHTLY: LiteralString = (
     "SELECT set_config('synchronous_commit', 'off', true) FROM mail.tasks WHERE id = "

@@ -4,12 +4,13 @@ Texts are found by trigrams, the lexemes of a `tsvector`: `pg_trgm` would be an 
 create, and PostgreSQL's own parser knows the words of few languages, and no signs.
 """
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from time import monotonic
 from typing import Any, LiteralString
 from uuid import UUID
 
-from mail.adapters.postgres.pool import Postgres, Row
+from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
 from mail.adapters.shared.codec import upto_bytes
 from mail.adapters.shared.search import (
     GRAM,
@@ -46,23 +47,27 @@ SELECT state, tasks.born, searched.seq, searched.last_part, (
 ) FROM mail.tasks LEFT JOIN mail.searched ON searched.task = id WHERE id = %s
 """
 
+_LOCK: LiteralString = "SELECT FROM mail.tasks WHERE id = %s FOR KEY SHARE"
+"""Keeps a task from being deleted, and its past from being dropped, until it is written; turns don't wait for it."""
+
 _WRITE: LiteralString = """
-WITH present AS (
-    SELECT id FROM mail.tasks WHERE id = %(task)s FOR KEY SHARE
-), known AS (
+WITH known AS (
     INSERT INTO mail.searched (task, instance, born, seq, last_part, updated, status, cost)
-    SELECT id, %(instance)s, %(born)s, %(seq)s, %(last_part)s, %(updated)s, %(status)s, %(cost)s FROM present
+    VALUES (%(task)s, %(instance)s, %(born)s, %(seq)s, %(last_part)s, %(updated)s, %(status)s, %(cost)s)
     ON CONFLICT (task) DO UPDATE SET born = excluded.born, seq = excluded.seq, last_part = excluded.last_part,
         updated = excluded.updated, status = excluded.status, cost = excluded.cost
         WHERE searched.seq = %(before)s::integer
     RETURNING task
+), written AS (
+    INSERT INTO mail.texts (task, part, text, grams)
+    SELECT known.task, found.part, found.text, found.grams::tsvector
+    FROM known, unnest(%(numbers)s::integer[], %(texts)s::text[], %(grams)s::text[]) AS found (part, text, grams)
+    ON CONFLICT (task, part) DO UPDATE SET text = excluded.text, grams = excluded.grams
+        WHERE texts.text <> excluded.text
 )
-INSERT INTO mail.texts (task, part, text, grams)
-SELECT known.task, found.part, found.text, found.grams::tsvector
-FROM known, unnest(%(numbers)s::integer[], %(texts)s::text[], %(grams)s::text[]) AS found (part, text, grams)
-ON CONFLICT (task, part) DO UPDATE SET text = excluded.text, grams = excluded.grams WHERE texts.text <> excluded.text
+SELECT FROM known
 """
-"""Writes parts of a task, unless it was deleted or another server has written it since it was read."""
+"""Writes parts of a task, unless another server has written it since it was read; then it returns no row."""
 
 _COMPARE: LiteralString = """
 SELECT id FROM mail.tasks LEFT JOIN mail.searched ON task = id
@@ -98,7 +103,16 @@ class SearchIndex:
 
     async def _write_task(self, number: UUID) -> bool:
         """Write some of what is new in a task; return whether that is all."""
-        found = await self._sql.fetch(_FIND, (number,))
+
+        async def work(connection: Connection, _is_retry: bool) -> bool:
+            async with transaction(connection):
+                await connection.execute(_LOCK, (number,))
+                return await self._write_on(connection, number)
+
+        return await self._sql.run(work)
+
+    async def _write_on(self, connection: Connection, number: UUID) -> bool:
+        found = await (await connection.execute(_FIND, (number,))).fetchall()
         if not found:
             return True
         ((state, born, before, last_part, begun),) = found
@@ -107,15 +121,15 @@ class SearchIndex:
         except WrittenLater:  # by a newer version, which writes the index, too
             return True
         seq = before or 0
-        commits = await self._sql.fetch(
+        read = await connection.execute(
             "SELECT seq, events FROM mail.commits WHERE task = %s AND seq > %s AND seq <= %s ORDER BY seq LIMIT %s",
             (number, seq, task.seq, COMMITS_AT_ONCE),
         )
-        texts: list[str] = []
-        for seq, events in upto_bytes(commits, lambda commit: len(commit[1]), WRITTEN_AT_ONCE):  # noqa: B007
-            texts += texts_of(events)
+        commits = [*upto_bytes(await read.fetchall(), lambda commit: len(commit[1]), WRITTEN_AT_ONCE)]
+        seq = commits[-1][0] if commits else seq
         first = max(last_part or 0, 1)
-        written = [head_of(task), *parts_of(begun or "", texts)][: MOST_PARTS - first]
+        parts, grams = await asyncio.to_thread(_parts_and_grams, begun or "", commits)
+        written = [head_of(task), *parts][: MOST_PARTS - first]
         numbers = [0, *range(first, first + len(written) - 1)]
         values = {
             "task": number,
@@ -129,10 +143,10 @@ class SearchIndex:
             "cost": cost_of(task),
             "numbers": numbers,
             "texts": written,
-            "grams": [" ".join(map(_quoted, grams_of(part))) for part in written],
+            "grams": [_grams(written[0]), *grams][: len(written)],
         }
-        await self._sql.fetch(_WRITE, values)
-        return bool(seq >= task.seq)
+        is_written = await (await connection.execute(_WRITE, values)).fetchone() is not None
+        return is_written and bool(seq >= task.seq)
 
     async def find(
         self, instance: str, search: Search, *, limit: int, cursor: str | None
@@ -194,6 +208,16 @@ async def rebuild(sql: Postgres) -> int:
     index.close()
     ((count,),) = await sql.fetch("SELECT count(*) FROM mail.searched")
     return int(count)
+
+
+def _parts_and_grams(begun: str, commits: Sequence[Row]) -> tuple[list[str], list[str]]:
+    """Return the parts that commits add to a task, and the entries of each."""
+    parts = [*parts_of(begun, (text for _, events in commits for text in texts_of(events)))]
+    return parts, [*map(_grams, parts)]
+
+
+def _grams(text: str) -> str:
+    return " ".join(map(_quoted, grams_of(text)))
 
 
 def _quoted(text: str) -> str:

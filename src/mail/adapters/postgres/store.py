@@ -33,7 +33,15 @@ from mail.adapters.postgres.commit import (
     commit_values,
     refusal,
 )
-from mail.adapters.postgres.leases import LOCK_TASK, NOW, PARK_IS_OVER, Leases, decode_lease, encode_lease
+from mail.adapters.postgres.leases import (
+    LOCK_TASK,
+    LOCK_TEXTS,
+    NOW,
+    PARK_IS_OVER,
+    Leases,
+    decode_lease,
+    encode_lease,
+)
 from mail.adapters.postgres.notifier import Notifier, change_topic, ending_topic
 from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
 from mail.adapters.postgres.schema import task_number
@@ -159,7 +167,8 @@ class PostgresStore:
             else:
                 if change.expected_version:
                     async with transaction(connection):
-                        await connection.execute(LOCK_TASK, values)
+                        lock = LOCK_TASK if change.dropped is None else LOCK_TEXTS
+                        await connection.execute(lock, values)
                         outcome = await connection.execute(_statement(change), values)
                 else:
                     begin = BEGIN_TASK_WITH_RECORDS if change.has_records else BEGIN_TASK
@@ -510,7 +519,7 @@ class PostgresStore:
 
         async def work(connection: Connection, is_retry: bool) -> Row | None:
             async with transaction(connection):
-                await connection.execute(LOCK_TASK, values)
+                await connection.execute(LOCK_TEXTS, values)
                 outcome = await connection.execute(DELETE_TASK, values)
             row = await outcome.fetchone()
             assert row is not None

@@ -114,14 +114,20 @@ class Behind[K: Hashable]:
         self._is_lazy = is_lazy
         self._changed: dict[K, None] = {}
         self._compare_at = -inf
+        self._one_at_a_time = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
 
     def note(self, task: K) -> None:
         """Note that a task has changed; this is all that a commit does for the index."""
-        if not self._changed:
-            self._begin_later()
         self._changed[task] = None
+        if self._timer is None:
+            self._begin_later()
+
+    def compare_again(self) -> None:
+        """Compare the index and the store again, as one of them has been replaced."""
+        self._compare_at = -inf
+        self._begin_later()
 
     def _begin_later(self) -> None:
         if self._timer is None and not self._is_lazy:
@@ -129,7 +135,8 @@ class Behind[K: Hashable]:
 
     def _begin(self) -> None:
         self._timer = None
-        self._writing = asyncio.ensure_future(self._write_all())
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.ensure_future(self._write_all())
 
     async def _write_all(self) -> None:
         try:
@@ -143,6 +150,10 @@ class Behind[K: Hashable]:
 
     async def _write_some(self) -> bool:
         """Write some of what was new when it was called; return whether there is more of that."""
+        async with self._one_at_a_time:  # what another caller is writing is not found yet
+            return await self._write_next()
+
+    async def _write_next(self) -> bool:
         tasks = list(self._changed)
         if not tasks and monotonic() >= self._compare_at:
             differing, has_more = await self._compare()
@@ -162,10 +173,13 @@ class Behind[K: Hashable]:
     async def catch_up(self, seconds: float = SEARCH_SECONDS) -> bool:
         """Have what is new written for so many seconds; return whether that was all."""
         end = monotonic() + seconds
-        while has_more := await self._write_some():
-            if monotonic() > end:
+        try:
+            while has_more := await self._write_some():
+                if monotonic() > end:
+                    break
+        finally:
+            if self._changed or monotonic() >= self._compare_at:
                 self._begin_later()
-                break
         return not has_more
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -39,7 +39,7 @@ from mail.adapters.sqlite.database import SQLiteDatabase, commit_id, unavailable
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.search import Search, cost_of
 from mail.core.task.stored import read_task
-from mail.errors import StoreUnavailable, WrittenLater
+from mail.errors import WrittenLater
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +50,8 @@ WORK_SECONDS = 0.1
 
 COMPARED_AT_ONCE = 2_000
 """Tasks whose rows in both files are compared at once."""
+
+DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 LAST_ROW = 2**31
 
@@ -108,9 +110,10 @@ class Files:
             Path(self._path).touch(mode=0o600)
         try:
             return self._connected()
+        except sqlite3.OperationalError:  # it is locked, or the disk is full
+            raise
         except sqlite3.DatabaseError as error:
-            logger.warning("the search index %s is damaged, and is made again: %s", self._path, error)
-            remove_index(self._path)
+            remove_damaged(self._path, error)
             return self._connected()
 
     def _connected(self) -> sqlite3.Connection:
@@ -307,19 +310,19 @@ class Files:
         ).fetchall()
         return " OR ".join(_quoted(term) for (term,) in terms or [("",)]) if len(terms) <= FEW_GRAMS else None
 
-    def scrub(self, *, is_quiet: bool) -> bool:
-        """Rid the file of deleted entries, unless that takes too long now; return whether it is."""
+    def scrub(self, *, is_quiet: bool) -> None:
+        """Rid the file of deleted entries, unless that takes too long now, or another process reads it."""
         if self.index.execute("SELECT 1 FROM unscrubbed").fetchone() is None:
-            return True
+            return
         ((size,),) = self.index.execute(
             "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
         )
         if size > OPTIMIZED_AT_ONCE and not is_quiet:
-            return False
+            return
         self.index.execute("INSERT INTO texts (texts) VALUES ('optimize')")
-        self.index.execute("DELETE FROM unscrubbed")
         ((is_busy, _, _),) = self.index.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        return not is_busy
+        if not is_busy:
+            self.index.execute("DELETE FROM unscrubbed")
 
 
 class SearchIndex:
@@ -333,7 +336,6 @@ class SearchIndex:
         self._compared = LAST_ROW  # the first row that was compared
         self._behind = Behind(self._write, self._compare, is_lazy=self._memory is not None)
         self.note = self._behind.note
-        self._is_scrubbed = False  # an earlier process may have left something
 
     async def _write(self, rows: Sequence[int]) -> int:
         return await self._call(lambda files: files.write(rows))
@@ -350,24 +352,22 @@ class SearchIndex:
         return await self._call(lambda files: files.find(instance, search, limit, cursor)), is_complete
 
     async def forget(self, rows: Collection[int]) -> None:
-        """Delete what is here of tasks that are deleted; other tasks may have these rows by now."""
-        self._is_scrubbed = False
+        """Delete what is here of tasks; what is stored of these rows is written again."""
         for row in rows:
             self.note(row)
-        with suppress(StoreUnavailable):  # it is tried again, as for what is new
-            await self._call(lambda files: files.forget_together(rows))
+        await self._call(lambda files: files.forget_together(rows))
 
     async def scrub(self, *, is_quiet: bool) -> None:
         """Overwrite what deletions have left in the file (`Store.scrub`)."""
-        if not self._is_scrubbed:
-            self._is_scrubbed = await self._call(lambda files: files.scrub(is_quiet=is_quiet))
+        await self._call(lambda files: files.scrub(is_quiet=is_quiet))
 
     async def _call[T](self, work: Callable[[Files], T]) -> T:
         if self._memory is not None:
             return self._on_files(work)
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "mail-search")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._on_files, work)
+        self._loop = asyncio.get_running_loop()
+        return await self._loop.run_in_executor(self._thread, self._on_files, work)
 
     def _on_files[T](self, work: Callable[[Files], T]) -> T:
         try:
@@ -375,7 +375,15 @@ class SearchIndex:
                 self._files = Files(self._path, self._memory)
             return work(self._files)
         except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", None) in DAMAGED and self._memory is None:
+                self._close()
+                remove_damaged(index_of(self._path), error)
+                self._loop.call_soon_threadsafe(self._start_again)
             raise unavailable(error) from error
+
+    def _start_again(self) -> None:
+        self._compared = LAST_ROW
+        self._behind.compare_again()
 
     def close(self) -> None:
         """Stop writing, and close the file; it may be closed already."""
@@ -409,6 +417,12 @@ def rebuild(path: str) -> int:
 def index_of(path: str) -> str:
     """Return the file of the index of a database."""
     return f"{os.path.realpath(path)}-search"
+
+
+def remove_damaged(path: str, error: sqlite3.Error) -> None:
+    """Delete an index that can't be read."""
+    logger.warning("the search index %s is damaged, and is made again: %s", path, error)
+    remove_index(path)
 
 
 def remove_index(path: str) -> None:

@@ -322,14 +322,19 @@ class SQLiteStore:
         await self._database.write_in_turn(partial(self._commit_in_thread, change), lock_timeout=lock_timeout)
 
     async def _commit_dropping(self, change: TaskChange) -> None:
-        """Commit a change that deletes the past of its task, also from the index for searches."""
+        """Commit a change that deletes the past of its task, also from the index for searches.
+
+        That comes first: after a crash in between, the index lacks the task, and is written again.
+        """
+        await self._search.forget([(await self._get(change.key)).row])
         if self._database.path == IN_MEMORY:
             self._commit(change)
         else:
             await self._log.settle()
             await self._database.write_in_turn(partial(self._commit_in_thread, change))
         self._is_scrubbed = False
-        await self._search.forget([(await self._get(change.key)).row])
+        with suppress(StoreUnavailable):  # it may have been written meanwhile
+            await self._search.forget([(await self._get(change.key)).row])
 
     async def _commit_fork(self, change: TaskChange, inherits: Inheritance) -> None:
         """Copy what a fork inherits to a row that no caller sees, and then commit it there.
@@ -714,7 +719,8 @@ class SQLiteStore:
             ended: list[tuple[asyncio.Future[None], StoreError | None]] = []
             try:
                 if rows := await self._database.write_in_turn(partial(self._delete_some, ended)):
-                    await self._search.forget(rows)
+                    with suppress(StoreUnavailable):  # it finds by itself what is gone
+                        await self._search.forget(rows)
                 for done, refusal in ended:
                     _resolve(done, refusal)
             except BaseException as error:
@@ -772,21 +778,25 @@ class SQLiteStore:
         The last has only copies that SQLite has made when it moved rows to another page; for these the file must be
         written again as a whole.
         """
-        if self._database.path != IN_MEMORY:
-            await self._search.scrub(is_quiet=is_quiet)
-        if self._database.path == IN_MEMORY or (self._is_scrubbed and self._is_rewritten):
+        if self._database.path == IN_MEMORY:
             return
         with suppress(StoreUnavailable):  # another process has locked the file; it is tried again
-            self._is_rewritten = not self._read("SELECT 1 FROM settings WHERE name = ?", (UNSCRUBBED,))
-            ((size,),) = self._read("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
-            rewrites = not self._is_rewritten and size <= (REWRITTEN_BYTES if is_quiet else REWRITTEN_AT_ONCE)
-            if not self._is_scrubbed and not rewrites:
-                await self._give_space_back()
-            if rewrites or not self._is_scrubbed:
-                await self._database.write_in_turn(
-                    partial(self._database.in_thread, _rewrite if rewrites else empty_log)
-                )
-                self._is_scrubbed, self._is_rewritten = True, self._is_rewritten or rewrites
+            if not (self._is_scrubbed and self._is_rewritten):
+                await self._scrub(is_quiet=is_quiet)
+        with suppress(StoreUnavailable):
+            await self._search.scrub(is_quiet=is_quiet)
+
+    async def _scrub(self, *, is_quiet: bool) -> None:
+        self._is_rewritten = not self._read("SELECT 1 FROM settings WHERE name = ?", (UNSCRUBBED,))
+        ((size,),) = self._read("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
+        rewrites = not self._is_rewritten and size <= (REWRITTEN_BYTES if is_quiet else REWRITTEN_AT_ONCE)
+        if not self._is_scrubbed and not rewrites:
+            await self._give_space_back()
+        if rewrites or not self._is_scrubbed:
+            await self._database.write_in_turn(
+                partial(self._database.in_thread, _rewrite if rewrites else empty_log)
+            )
+            self._is_scrubbed, self._is_rewritten = True, self._is_rewritten or rewrites
 
     async def _give_space_back(self) -> None:
         """Shorten the file by its unused pages, as far as it can be."""

@@ -380,7 +380,7 @@ class Admission:
             return await self._read_fork(made)
         present = await load_task(wiring.store, key)
         snapshot = await wiring.store.read_snapshot(key, present.seq if at is None else at)
-        swarm = draft or wiring.swarm_of(snapshot.task if snapshot.task.generation.tries_draft else None)
+        swarm = draft or await self._version_of_fork(snapshot.task)
         portions = {agent: n for agent, n in snapshot.task.histories.items() if n and swarm.has(agent)}
         inherited = Inheritance(key, portions, snapshot.task.history_bytes)
         if snapshot.waiting and hold is not None:
@@ -390,8 +390,6 @@ class Admission:
             mail.append(entry.without_texts())
             await wiring.pacer.pause(entry.size)
         await self._keep_version(swarm)
-        if draft is not None and wiring.versions is not None:
-            wiring.versions.note(draft)
 
         def decide(existing: Task | None) -> TaskChange | None:
             if existing is not None and existing.key == made:
@@ -407,6 +405,13 @@ class Admission:
             assert made is not None
             return await self._read_fork(made)
         return Forked(change.task, snapshot.task.seq)
+
+    async def _version_of_fork(self, task: Task) -> SwarmCore:
+        """Return the version on which a fork of a task begins: the present one, or the draft that the task tries."""
+        versions, present = self._wiring.versions, self._wiring.swarm
+        if versions is None or not task.generation.tries_draft:
+            return present
+        return await versions.to_run(task, present)
 
     async def _read_fork(self, key: TaskKey) -> Forked:
         """Return a fork as it was when it was made. Raises TaskNotFound."""

@@ -159,8 +159,10 @@ class CancelledCalls(LeasedTurn):
     async def _poll(self, call: LaterCall, seconds: float) -> CallResult | Polled | str:
         """Return the result of a call, or what its server says of it, or why there is no answer."""
         answer = call.received or await self._ask(call, seconds)
-        if not call.is_judged or not isinstance(answer, CallResult) or not self._swarm.has(call.agent):
+        if not call.is_judged or not isinstance(answer, CallResult):
             return answer
+        if not self._swarm.has(call.agent):  # and so its guards
+            return NOT_JUDGED
         meter = self._spent.setdefault(call.agent, UsageMeter())
         self._lend(call, seconds)
         TURN.set(replace(TURN.get(), meter=meter))
@@ -236,4 +238,7 @@ class CancelledCalls(LeasedTurn):
 
 def _given_up(call: LaterCall, reason: str) -> CallResult | str:
     """Return the answer of a call that ends its process: guards that can't judge its result refuse it."""
-    return reason if call.received is None else CallResult("its result could not be judged", has_failed=True)
+    return reason if call.received is None else NOT_JUDGED
+
+
+NOT_JUDGED = CallResult("its result could not be judged", has_failed=True)

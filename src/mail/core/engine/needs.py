@@ -11,13 +11,16 @@ from mail.core.task.task import Task, TaskStatus
 MOST = 20
 """Tasks of each kind, the last changed."""
 
+MOST_REASON = 1_000
+"""Characters of the reason of a failure; its task has the rest."""
+
 FAILURE_DAYS = 7
 """Days after which nobody is reminded of a failure."""
 
 
 @value
 class TaskNeed:
-    """A task that needs its owner; `reason` is the last answer of one that has failed."""
+    """A task that needs its owner; `reason` begins the last answer of one that has failed."""
 
     task: Task
     need: Need
@@ -41,5 +44,5 @@ async def tasks_in_need(wiring: Wiring, instance: str) -> list[TaskNeed]:
         if need is not None:
             is_failure = need is Need.FAILURE
             answer = await store.read_response(task.key, task.generation.number) if is_failure else None
-            found.append(TaskNeed(task, need, "" if answer is None else answer.message.body))
+            found.append(TaskNeed(task, need, "" if answer is None else answer.message.body[:MOST_REASON]))
     return found

@@ -10,6 +10,9 @@ from mail.core.protocol.values import Value
 MAX_REVISIONS = 20
 """Revisions of a draft that are kept."""
 
+MAX_PROMPT = 100_000
+"""Characters of a prompt in a draft, which is stored with its revisions."""
+
 DraftName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
 
 
@@ -36,7 +39,7 @@ class DraftOptions(Value):
 class AgentChanges(Value):
     """What a draft changes in an agent; what it doesn't name stays."""
 
-    system: str | None = Field(default=None, description="The whole system prompt.")
+    system: str | None = Field(default=None, max_length=MAX_PROMPT, description="The whole system prompt.")
     llm: str | None = Field(
         default=None, min_length=1, description="The model, by its name in litellm. It has no fallback then."
     )

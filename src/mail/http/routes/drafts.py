@@ -6,7 +6,7 @@ from fastapi import Depends, Path, Request
 from pydantic import Field, TypeAdapter
 
 from mail.auth.keys import Caller
-from mail.core.decisions.swarm_drafts import as_draft, change_entry, differences
+from mail.core.decisions.swarm_drafts import as_draft, change_entry, change_swarm, differences
 from mail.core.task.audit import Act
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.swarm_drafts import MAX_REVISIONS, AgentChanges, DraftName, Revision, SwarmDraft
@@ -126,7 +126,7 @@ async def post_draft(
                 "the name of a draft has up to 63 lower-case letters, digits, '-' and '_', and begins with none of "
                 "the latter two"
             ) from None
-        as_draft(swarm.unchanged, body.agents)
+        change_swarm(swarm.unchanged, body.agents)
         service = service_of(request)
         now = service.runtime.clock.now().isoformat()
         by = str(caller.principal(service.runtime.swarm.name))

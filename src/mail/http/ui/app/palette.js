@@ -133,7 +133,7 @@ function Palette({ onClose, ...shared }) {
   const id = useId();
   const list = useRef();
   const places = withWords(placesOf(shared), text);
-  const found = tasks.map((task) => ({
+  const found = (isRead ? tasks : []).map((task) => ({
     kind: "task",
     name: visible(task.title || task.task_id),
     task,
@@ -151,6 +151,7 @@ function Palette({ onClose, ...shared }) {
   };
   const onKeyDown = (event) => {
     const next = { ArrowDown: current + 1, ArrowUp: current - 1 }[event.key];
+    if (!entries.length) return;
     if (event.key === "Enter" && !event.isComposing) run(entries[current]);
     else if (next === undefined) return;
     else setAt((next + entries.length) % entries.length);
