@@ -22,6 +22,7 @@ from mail.adapters.shared.search import (
     read_place,
     texts_of,
 )
+from mail.core.task.ports import PAGE_BYTES
 from mail.core.task.search import Search, cost_of
 from mail.core.task.stored import read_task
 from mail.core.task.task import listings_of
@@ -165,6 +166,7 @@ class SearchIndex:
             "words": list(search.words),
             "limit": limit,
             "match": await self._rarest(search.words),
+            "page_bytes": PAGE_BYTES,
         }
         source: LiteralString = "mail.searched"
         if values["match"] is not None:
@@ -173,7 +175,7 @@ class SearchIndex:
                 " JOIN mail.searched ON searched.task = hit.task"
             )
         statement: LiteralString = (
-            "SELECT found.born, found.updated, state FROM"
+            f"SELECT found.born, found.updated, {page_state('found.updated DESC, found.born DESC')} FROM"
             f" (SELECT searched.* FROM {source} WHERE instance = %(instance)s"
             " AND (updated, born) < (%(updated)s::text, %(born)s::bigint) AND updated >= %(since)s"
             " AND (%(until)s::text = '' OR updated < %(until)s::text) AND cost >= %(cost)s"
@@ -197,6 +199,12 @@ class SearchIndex:
             if count <= FEW:
                 found.append((count, match))
         return min(found, default=(0, None))[1]
+
+
+def page_state(order: LiteralString) -> LiteralString:
+    """Return the column of the states of a page in this order: null behind the first `page_bytes`."""
+    before: LiteralString = f"(ORDER BY {order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+    return f"CASE WHEN coalesce(sum(octet_length(state)) OVER {before}, 0) < %(page_bytes)s THEN state END AS state"
 
 
 async def rebuild(sql: Postgres) -> int:
