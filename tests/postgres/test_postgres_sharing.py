@@ -61,6 +61,7 @@ class TestNews:
         async with asyncio.timeout(30):  # half of what it would wait
             assert await waiting == 2
 
+    @pytest.mark.soak
     async def test_many_topics_are_told_in_several_payloads(
         self, adapter: PostgresAdapter, make: Maker
     ) -> None:
