@@ -142,8 +142,8 @@ class SearchIndex:
         commits = await read.fetchall()
         seq = commits[-1][0] if commits else seq
         first = max(last_part or 0, 1)
-        parts, grams = await asyncio.to_thread(_parts_and_grams, begun or "", commits)
-        written = [head_of(task), *parts][: MOST_PARTS - first]
+        pieces, grams = await asyncio.to_thread(_parts_and_grams, begun or "", commits)
+        written = [head_of(task), *pieces][: MOST_PARTS - first]
         numbers = [0, *range(first, first + len(written) - 1)]
         values = {
             "task": number,
@@ -241,8 +241,8 @@ async def rebuild(sql: Postgres) -> int:
 
 def _parts_and_grams(begun: str, commits: Sequence[Row]) -> tuple[list[str], list[str]]:
     """Return the parts that commits add to a task, and the entries of each."""
-    parts = [*parts_of(begun, (text for _, events in commits for text in texts_of(events)))]
-    return parts, [*map(_grams, parts)]
+    pieces = [*parts_of(begun, (text for _, events in commits for text in texts_of(events)))]
+    return pieces, [*map(_grams, pieces)]
 
 
 def _grams(text: str) -> str:
