@@ -9,8 +9,6 @@ from fastapi import Query, Request
 from fastapi.responses import Response
 from pydantic_core import to_json
 
-from mail.core.decisions.conversation import Conversation
-from mail.core.decisions.markdown import Transcript, heading
 from mail.core.engine.pacing import PIECE_BYTES, Paced
 from mail.core.engine.watch import SLICE_BYTES, read_timeline
 from mail.core.task.size import event_size
@@ -85,6 +83,9 @@ async def _pieces(lines: AsyncGenerator[Line]) -> AsyncGenerator[bytes]:
 
 
 async def _markdown(service: Service, task: Task, pacer: Paced) -> AsyncGenerator[bytes]:
+    from mail.core.decisions.conversation import Conversation
+    from mail.core.decisions.markdown import Transcript, heading
+
     reader, transcript, text = Conversation(), Transcript(), heading(task)
     async for event in read_timeline(service.runtime.store, task.key, pacer, upto=task.seq):
         size = event_size(event)
