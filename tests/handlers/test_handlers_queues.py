@@ -222,7 +222,8 @@ def test_what_failed_comes_back_soon(stage: Stage) -> None:
 def test_a_turn_that_blocks_is_killed_and_run_again(stage: Stage, tmp_path: Path) -> None:
     """The process can't end the turn by itself: Lambda does. Once its lease has run out, another process takes over.
 
-    The first time limit is doubled until a cold start on this machine gets as far as the agent.
+    The time limit is doubled until a cold start on this machine gets as far as the agent. An invocation returns while
+    the lease of one holds that was killed before that.
     """
     ask(stage, "blocked")
     record = take(stage)
@@ -230,9 +231,7 @@ def test_a_turn_that_blocks_is_killed_and_run_again(stage: Stage, tmp_path: Path
     while not (root / "begun").exists():
         with stage.start("turn", root=root, timeout=timeout) as running:
             try:
-                running.invoke(
-                    {"Records": [record]}
-                )  # returns if an earlier one was killed before its agent began
+                running.invoke({"Records": [record]})
             except FunctionFailed as failure:
                 if failure.type != "Sandbox.Timedout":
                     raise
