@@ -128,6 +128,7 @@ def durable() -> Iterator[str]:
     server.remove()
 
 
+@pytest.mark.soak
 async def test_syncs_of_the_log(durable: str, tmp_path: Path) -> None:
     """One for a request, and one for each turn: what is acknowledged is on the disk.
 
