@@ -117,7 +117,7 @@ def roles(living: Mapping[str, Any]) -> set[str]:
     return {role.name for role in living.values()}
 
 
-@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("n", [SIZES[0], *(pytest.param(n, marks=pytest.mark.soak) for n in SIZES[1:])])
 async def test_games_are_played_by_the_rules(n: int) -> None:
     winners = Counter[Team]()
     for seed in SEEDS:
@@ -129,6 +129,7 @@ async def test_games_are_played_by_the_rules(n: int) -> None:
     assert set(winners) == {Team.TOWN, Team.MAFIA}, "rules that let one side always win are no game"
 
 
+@pytest.mark.soak
 async def test_a_full_table() -> None:
     game = Game.create(16, seed=1)
     assert await game.run()
@@ -239,6 +240,7 @@ async def test_the_mafia_agrees_in_private() -> None:
     assert agreed == 3
 
 
+@pytest.mark.soak
 async def test_the_detective_uses_what_the_narrator_has_told() -> None:
     """It never investigates anybody twice while there are others, and names the Mafia that it has found."""
     found = 0

@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
+from support.engines.adapters import searched
 from support.engines.postgres import (
     PostgresAdapter,
     break_connections,
@@ -25,12 +26,28 @@ from mail.adapters.postgres.schema import task_number
 from mail.core.engine.documents import ServerDocuments
 from mail.core.task.change import Inheritance, Turn
 from mail.core.task.ports import Busy, read_history
+from mail.core.task.search import Search
 from mail.core.task.task import TaskKey, Transition
 from mail.errors import BadRequest, LeaseLost, StoreUnavailable, VersionConflict
 from mail.testing.changes import ANN, NOW, Mail, Maker
 from mail.testing.contracts import committed, everything, first_turn, open_turn
 
 KEY = TaskKey(ANN, "task-1")
+
+
+async def test_a_search_that_takes_too_long_ends(
+    adapter: PostgresAdapter, make: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here it waits for a lock."""
+    await adapter.store.commit(make.begin(KEY, Mail("alpha", body="a needle")))
+    search = Search(("needle",))
+    assert len((await searched(adapter.store, ANN, search)).tasks) == 1
+    with psycopg.connect(adapter.url) as other, monkeypatch.context() as patch:
+        other.execute("LOCK TABLE mail.texts IN ACCESS EXCLUSIVE MODE")
+        patch.setattr("mail.adapters.postgres.search.LONGEST_SEARCH", 0.05)
+        with pytest.raises(BadRequest, match="search for a longer or rarer text"):
+            await adapter.store.search(ANN, search, limit=2)
+    assert len((await searched(adapter.store, ANN, search)).tasks) == 1
 
 
 class TestNews:
@@ -61,6 +78,7 @@ class TestNews:
         async with asyncio.timeout(30):  # half of what it would wait
             assert await waiting == 2
 
+    @pytest.mark.soak
     async def test_many_topics_are_told_in_several_payloads(
         self, adapter: PostgresAdapter, make: Maker
     ) -> None:
@@ -264,6 +282,27 @@ class TestTrouble:
         numbers = {(await postgres.fetch("SELECT pg_backend_pid()"))[0] for _ in range(3)}
         assert len(numbers) == 1
         await postgres.close()
+
+    async def test_nothing_in_the_background_opens_a_database_again_that_was_closed(
+        self, adapter: PostgresAdapter, make: Maker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A pool whose workers connect while the event loop closes would keep that from ending."""
+        monkeypatch.setattr("mail.adapters.shared.search.PAUSE_SECONDS", 0.0)
+        store = await adapter.another()
+        await store.commit(make.begin(KEY))
+        await adapter.leave()
+        asked, connect = list[str](), psycopg.AsyncConnection.connect
+
+        async def asking(*args: Any, **options: Any) -> Any:
+            asked.append(options["dbname"])
+            return await connect(*args, **options)
+
+        monkeypatch.setattr(psycopg.AsyncConnection, "connect", asking)
+        store.searches.note(task_number(KEY))
+        await asyncio.sleep(0.05)
+        with pytest.raises(StoreUnavailable):
+            await store.load(KEY)
+        assert not asked
 
     async def test_text_that_postgresql_cannot_hold(self, adapter: PostgresAdapter) -> None:
         with pytest.raises(BadRequest):

@@ -1,6 +1,7 @@
 """The page in a headless Chromium, against `mail server` with the rule-based swarm."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -37,6 +38,7 @@ def test_from_the_token_to_the_answer(page: "Page", server: ServerProcess, shoot
     shoot("answered-light")
 
 
+@pytest.mark.soak
 def test_the_answer_is_in_view_after_many_follow_ups(page: "Page", server: ServerProcess) -> None:
     ask(page, server, "1+1")
     for n in range(2, 13):
@@ -86,10 +88,15 @@ def test_a_task_is_cancelled(page: "Page", server: ServerProcess) -> None:
     expect(page.locator(".chat .aside")).to_contain_text("The task was cancelled by user")
 
 
-def test_a_task_is_deleted_after_a_question(page: "Page", server: ServerProcess, shoot: Shoot) -> None:
+def test_a_task_is_saved_and_deleted_after_a_question(
+    page: "Page", server: ServerProcess, shoot: Shoot
+) -> None:
     ask(page, server, "2+3")
     before = page.locator(".task-item").count()
     page.get_by_role("button", name="Details and usage").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save as Markdown").click()
+    assert "\n2+3\n" in Path(download.value.path()).read_text(encoding="utf-8")
     page.get_by_role("button", name="Delete the task").click()
     expect(page.get_by_role("dialog", name="Delete this task?")).to_contain_text("can't be undone")
     shoot("delete")
@@ -127,6 +134,7 @@ def open_beside(other: "Page", page: "Page", server: ServerProcess) -> None:
     other.get_by_role("button", name="Sign in").click()
 
 
+@pytest.mark.soak
 def test_what_happens_elsewhere_is_seen_here(page: "Page", other: "Page", server: ServerProcess) -> None:
     ask(page, server, WAITING, "paused")
     open_beside(other, page, server)
@@ -144,6 +152,7 @@ def test_what_happens_elsewhere_is_seen_here(page: "Page", other: "Page", server
     expect(other.locator('[data-task="elsewhere"]')).to_contain_text("40+2")
 
 
+@pytest.mark.soak
 def test_an_answer_that_comes_too_late_is_refused_and_the_task_shown_as_it_is(
     page: "Page", other: "Page", server: ServerProcess
 ) -> None:
@@ -160,7 +169,7 @@ def test_an_answer_that_comes_too_late_is_refused_and_the_task_shown_as_it_is(
     expect(answers(other).last).to_contain_text("Yes, from the first tab.")
 
 
-@pytest.mark.parametrize("opens_task", [True, False])
+@pytest.mark.parametrize("opens_task", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_offline_is_said_and_a_failed_message_stays(
     page: "Page", server: ServerProcess, opens_task: bool
 ) -> None:
@@ -196,6 +205,7 @@ def test_text_stays_text(page: "Page", server: ServerProcess) -> None:
     page.wrong[:] = [text for text in page.wrong if "TrustedHTML" not in text]  # type: ignore[attr-defined]
 
 
+@pytest.mark.soak
 def test_the_list_of_tasks_in_pages(page: "Page", server: ServerProcess) -> None:
     with server.client() as client:
         for n in range(23):
