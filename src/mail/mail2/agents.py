@@ -9,13 +9,10 @@ from hashlib import sha256
 
 from mail.core.protocol.address import Principal
 from mail.core.task.swarm import SwarmCore
-from mail.mail2.addresses import SLUG_LENGTH, Address, is_slug
+from mail.mail2.addresses import PEOPLE, SLUG_LENGTH, Address, caller_id, is_slug
 
 _DIGEST = 6
 """Hexadecimal digits of the digest in the slug of a name."""
-
-PEOPLE = ("user", "admin")
-"""The kinds of addresses that people have, who may have API keys of this server as well."""
 
 
 def slug_of(name: str) -> str:
@@ -33,14 +30,11 @@ def addresses_of(swarm: SwarmCore) -> dict[str, str]:
 
 
 def owner_of(sender: str, host: str, swarm: str) -> Principal:
-    """Return the caller whose tasks an address begins on a host: a person with this id, or the address itself.
-
-    Nobody else's id has the form of an address with `/` (`mail.auth.keys`).
-    """
+    """Return the caller whose tasks an address begins on a host: a person with this id, or the address itself."""
     address = Address.parse(sender)
     if address.kind in PEOPLE and address.host == host:
         return Principal(role=address.kind, id=address.name, swarm=swarm)  # type: ignore[arg-type]
-    return Principal(role="user", id=sender.replace("@", "/").replace(":", "/"), swarm=swarm)
+    return Principal(role="user", id=caller_id(sender), swarm=swarm)
 
 
 class Agents:

@@ -31,8 +31,8 @@ from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import PausedCall
 from mail.core.task.webhooks import Reply, Webhook
 from mail.errors import Conflict, MAILError, PeerRefused, PeerUnavailable, RateLimited
-from mail.mail2.addresses import Address
-from mail.mail2.agents import PEOPLE, Agents, owner_of
+from mail.mail2.addresses import PEOPLE, Address
+from mail.mail2.agents import Agents, owner_of
 from mail.mail2.delivery import Deliveries
 from mail.mail2.lists import Lists
 from mail.mail2.records import MESSAGES, Message, Row, format_utc

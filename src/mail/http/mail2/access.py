@@ -15,8 +15,8 @@ from mail.errors import Unauthenticated
 from mail.http.account import CALLER
 from mail.http.bodies import read_body, replayed
 from mail.http.service import service_of
-from mail.mail2.accounts import NOT_VALID, PEOPLE
-from mail.mail2.addresses import AccountKind
+from mail.mail2.accounts import NOT_VALID
+from mail.mail2.addresses import PEOPLE, AccountKind, caller_id
 from mail.mail2.host import MailHost
 from mail.mail2.records import Account
 
@@ -97,7 +97,7 @@ def caller_of(account: Account) -> Caller:
     """Return the caller that an account is to the rest of the server."""
     if account.kind in PEOPLE:
         return Caller(account.kind, account.name)  # type: ignore[arg-type]
-    return Caller("agent", account.key.replace("@", "/").replace(":", "/"))
+    return Caller("agent", caller_id(account.key))
 
 
 async def find_account(request: Request) -> Account:
