@@ -17,22 +17,17 @@ from mail.core.protocol.values import value
 AccountKind = Literal["admin", "agent", "daemon", "user"]
 Kind = Literal["admin", "agent", "daemon", "list", "user"]
 
+PEOPLE: tuple[AccountKind, ...] = ("user", "admin")
+"""The kinds of people, who get refresh tokens, and who may have API keys of this server as well."""
+
 SLUG = r"[a-z0-9]+(?:-[a-z0-9]+)*"
 """An id or a name: of at most `SLUG_LENGTH` characters."""
 
 SLUG_LENGTH = 32
 
-PEOPLE: tuple[AccountKind, ...] = ("user", "admin")
-"""The kinds of people, who get refresh tokens, and who may have API keys of this server."""
-
 _SLUG = re.compile(SLUG)
 _LABEL = re.compile(r"[^\W_](?:[\w-]*[^\W_])?")
 _OF_HOST: dict[str, AccountKind] = {"admin": "admin", "daemon": "daemon", "user": "user"}
-
-
-def caller_id(address: str) -> str:
-    """Return the id, as a caller, of one who is no person of this host; nobody else has such ids (`mail.auth.keys`)."""
-    return address.replace("@", "/").replace(":", "/")
 
 
 def is_slug(text: str) -> bool:
