@@ -117,7 +117,7 @@ def roles(living: Mapping[str, Any]) -> set[str]:
     return {role.name for role in living.values()}
 
 
-@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("n", [SIZES[0], *(pytest.param(n, marks=pytest.mark.soak) for n in SIZES[1:])])
 async def test_games_are_played_by_the_rules(n: int) -> None:
     for seed in SEEDS:
         game = Game.create(n, seed=seed)
@@ -131,6 +131,7 @@ async def test_either_side_can_win() -> None:
     assert {await Game.create(7, seed=seed).run() for seed in (0, 1)} == {Team.TOWN, Team.MAFIA}
 
 
+@pytest.mark.soak
 async def test_a_full_table() -> None:
     game = Game.create(16, seed=1)
     assert await game.run()

@@ -102,7 +102,7 @@ class SearchIndex:
         self._compared = _NO_TASK
         self._behind = Behind(self._write, self._compare, compare_again=COMPARE_AGAIN_SECONDS)
         self.note = self._behind.note
-        self.close = self._behind.close
+        sql.at_close.append(self._behind.close)
 
     async def _compare(self) -> tuple[list[UUID], bool]:
         rows = await self._sql.fetch(_COMPARE, (self._compared, COMPARED_AT_ONCE))
@@ -234,7 +234,6 @@ async def rebuild(sql: Postgres) -> int:
     index = SearchIndex(sql)
     while not await index._behind.catch_up():
         pass
-    index.close()
     ((count,),) = await sql.fetch("SELECT count(*) FROM mail.searched")
     return int(count)
 
