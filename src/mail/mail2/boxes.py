@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from typing import Any, Protocol, Self
 from uuid import uuid4
 
+from mail.core.engine.pacing import Paced
 from mail.core.protocol.values import value
 from mail.core.task.documents import PutIf
 from mail.core.task.rows import Order, Rows, Times, Write
@@ -74,7 +75,9 @@ class Boxes:
         self._rows = rows
         self._stamps = stamps
 
-    async def page(self, account: Account, name: BoxName, query: Query) -> tuple[list[dict[str, Any]], int]:
+    async def page(
+        self, account: Account, name: BoxName, query: Query, pacer: Paced
+    ) -> tuple[list[dict[str, Any]], int]:
         """Return the summaries of a part of a box, and the number of all its entries."""
         page = await self._rows.page(
             box(name, account.box),
@@ -83,7 +86,11 @@ class Boxes:
             limit=query.limit,
             offset=query.offset,
         )
-        return [summary(name, entry, text) for entry, text in page.rows], page.total
+        summaries = []
+        for entry, text in page.rows:  # drafts have bodies, and mail may have many recipients
+            await pacer.pause(len(text))
+            summaries.append(summary(name, entry, text))
+        return summaries, page.total
 
     async def open(self, account: Account, name: BoxName, entry: str) -> dict[str, Any]:
         """Return an entry with its message, or a draft. An entry of an inbox is read from now on. Raises NotFound."""

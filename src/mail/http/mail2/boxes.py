@@ -24,6 +24,10 @@ _public, own, _admin, _daemon = make_routers()
 routers = (own,)
 
 
+ENTRY_BYTES = 64 * 1024
+"""The size of a draft with a long body, or of mail with many recipients."""
+
+
 class GivenQuery(BaseModel):
     """A part of a box."""
 
@@ -63,11 +67,13 @@ class Sending(BaseModel):
     tags: Tags | None = None
 
 
-async def _page(host: MailHost, account: Account, name: BoxName, part: GivenQuery) -> JSON:
+async def _page(request: Request, host: MailHost, account: Account, name: BoxName, part: GivenQuery) -> JSON:
+    service = service_of(request)
+    await service.holding(request).wait(part.limit * ENTRY_BYTES)
     query = BoxQuery(
         part.limit, part.offset, "sent" if part.sort_by == "sent_at" else "entered", part.order == "desc"
     )
-    entries, total = await host.boxes.page(account, name, query)
+    entries, total = await host.boxes.page(account, name, query, service.runtime.pacer)
     return _entries(entries, total=total, returned=len(entries), **part.model_dump())
 
 
@@ -80,9 +86,9 @@ def _entry(entry: dict[str, Any]) -> JSON:
 
 
 @own.get("/inbox", tags=["inbox"])
-async def get_inbox(host: Host, account: Own, part: Part) -> JSON:
+async def get_inbox(request: Request, host: Host, account: Own, part: Part) -> JSON:
     """Return a part of the inbox."""
-    return await _page(host, account, "inbox", part)
+    return await _page(request, host, account, "inbox", part)
 
 
 @own.get(
@@ -145,9 +151,9 @@ async def delete_inbox(host: Host, account: Own, message_id: str) -> JSON:
 
 
 @own.get("/outbox", tags=["outbox"])
-async def get_outbox(host: Host, account: Own, part: Part) -> JSON:
+async def get_outbox(request: Request, host: Host, account: Own, part: Part) -> JSON:
     """Return a part of the outbox; `undelivered` says whom a message does not reach, and why."""
-    return await _page(host, account, "outbox", part)
+    return await _page(request, host, account, "outbox", part)
 
 
 @own.get("/outbox/{message_id}", tags=["outbox"])
@@ -157,11 +163,11 @@ async def open_outbox(host: Host, account: Own, message_id: str) -> JSON:
 
 
 @own.get("/drafts", tags=["drafts"])
-async def get_drafts(host: Host, account: Own, part: Part) -> JSON:
+async def get_drafts(request: Request, host: Host, account: Own, part: Part) -> JSON:
     """Return a part of the drafts."""
     if part.sort_by == "sent_at":
         raise BadRequest("drafts have no sent_at to sort by")
-    return await _page(host, account, "drafts", part)
+    return await _page(request, host, account, "drafts", part)
 
 
 @own.post("/drafts", tags=["drafts"])
@@ -209,9 +215,9 @@ async def send_draft(
 
 
 @own.get("/trash", tags=["trash"])
-async def get_trash(host: Host, account: Own, part: Part) -> JSON:
+async def get_trash(request: Request, host: Host, account: Own, part: Part) -> JSON:
     """Return a part of the trash."""
-    return await _page(host, account, "trash", part)
+    return await _page(request, host, account, "trash", part)
 
 
 @own.post("/trash/clear", tags=["trash"])
