@@ -265,6 +265,7 @@ def is_mafia(game: Game, name: str) -> bool:
 # -------------------------------------------------------------------------------------------- language models
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", [3])
 async def test_models_play_the_same_game(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Real factories and litellm, and a provider whose models follow our rules: not a word differs."""

@@ -187,6 +187,7 @@ def test_tasks_of_all_callers(admin: Callable[[str], "Page"], shoot: Shoot) -> N
     expect(page).to_have_url(page.url.partition("#")[0] + "#task=letters-5")
 
 
+@pytest.mark.soak
 def test_a_task_of_another_caller_is_read_for_a_reason_that_its_owner_sees(
     page: "Page",
     busy: AdminServer,
@@ -337,6 +338,7 @@ def test_schedules_are_run_disabled_and_deleted(
     expect(rows).to_have_count(1)
 
 
+@pytest.mark.soak
 def test_a_key_registers_webhooks(admin_with_key: Callable[[str], "Page"]) -> None:
     page = admin_with_key("Webhooks")
     page.get_by_text("Register a webhook").click()

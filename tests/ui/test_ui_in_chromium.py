@@ -296,6 +296,7 @@ def test_a_token_that_won_t_do(page: "Page", server: ServerProcess, token: str, 
     page.wrong[:] = [text for text in page.wrong if "40" not in text]  # type: ignore[attr-defined]
 
 
+@pytest.mark.soak
 def test_narrow_and_by_keyboard(page: "Page", server: ServerProcess, shoot: Shoot) -> None:
     page.set_viewport_size({"width": 360, "height": 740})
     page.goto(f"{server.url}/ui")

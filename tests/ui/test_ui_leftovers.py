@@ -85,6 +85,7 @@ def test_the_list_of_tasks_and_the_tabs_by_keyboard(page: "Page", studio: Studio
     press(page, "Tab", "region Conversation")
 
 
+@pytest.mark.soak
 def test_an_approval_by_keyboard(page: "Page", studio: StudioServer) -> None:
     studio.ask("pay 3", task_id="keys-pay")
     sign_in(page, studio, fragment="#task=keys-pay")

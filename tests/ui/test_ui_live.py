@@ -37,6 +37,7 @@ def test_who_works_and_what_is_written_are_live(page: "Page", studio: StudioServ
     expect(page.locator(".task-item .chip").first).to_have_text("completed")
 
 
+@pytest.mark.soak
 def test_plain_text_grows_as_an_answer(page: "Page", studio: StudioServer, shoot: Shoot) -> None:
     sign_in(page, studio)
     send(page, "plainly now")

@@ -139,6 +139,7 @@ def test_a_trace_grows_while_agents_work(
     expect(running).to_have_count(0)
 
 
+@pytest.mark.soak
 def test_time_travel(
     page: "Page", swarm: StudioServer, trace: Callable[..., None], shoot: Callable[[str], None]
 ) -> None:
