@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
 from studio_page import expect
 from support.processes.server import ServerProcess, run_mail
 from support.services.llm_stub import LLMStub, call, reply
@@ -27,7 +26,6 @@ swarm = Swarm(Agent("lead", "Answer at length.", model="openai/gpt-5-mini", acti
 """
 
 
-@pytest.mark.soak
 def test_another_prompt_is_tried_beside_the_first(
     page: "Page", tmp_path: Path, shoot: "Callable[[str], None]"
 ) -> None:

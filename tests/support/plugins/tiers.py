@@ -89,8 +89,7 @@ page are between others, so that few Chromiums run at once.
 
 
 TOGETHER = (
-    r"tests/(factories/test_[a-f]|http/test_http_openai_litellm|api/test_(api_facade|model_samples|documented_))",
-    r"tests/factories/test_[g-z]",
+    r"tests/(factories/|http/test_http_openai_litellm|api/test_(api_facade|model_samples|documented_))",
     r"tests/ui/test_ui_[a-k]",
     r"tests/ui/test_ui_[l-z]",
 )
