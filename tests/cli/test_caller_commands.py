@@ -53,3 +53,5 @@ async def test_a_task_is_exported(server: HTTPServer, tmp_path: Path) -> None:
     assert (lines[0]["type"], lines[0]["task_id"]) == ("task", "t")
     shown = await mail(server, "task", "export", "t", "--files", role="user")
     assert shown.output == file.read_text(encoding="utf-8")
+    text = await mail(server, "task", "export", "t", "--markdown", role="user")
+    assert "Task `t`, completed." in text.output

@@ -15,7 +15,7 @@ from support.mail2 import HOST, NEW_LIST, Person, Stage
 from mail.core.task.rows import Rows, Write
 from mail.mail2 import WORK
 from mail.mail2.host import MailHost
-from mail.mail2.records import MESSAGES, Call, box
+from mail.mail2.records import LEASE_SECONDS, MESSAGES, Call, Purge, Work, box, claimed
 
 MEMBERS = 7
 
@@ -111,6 +111,37 @@ async def test_another_process_resumes_what_is_due(stage: Stage, people: list[Pe
     await make_due(stage)
     await stage.another().resume()
     assert await people[-1].subjects() == ["Tea"]
+
+
+async def test_a_sweep_takes_up_part_of_the_work_and_the_next_one_the_rest(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mail.mail2.host.SWEPT", 2)
+    rows = [Write((WORK, f"purge user:p{n} x"), Purge(0.0, "x").text) for n in range(3)]
+    assert await stage.rows.write(rows)
+    host = stage.another()
+    await host.resume()
+    assert len(await stage.rows.find(WORK, "")) == 1
+    await host.resume()
+    assert await stage.rows.find(WORK, "") == []
+
+
+async def test_work_that_fails_is_taken_up_ever_later(stage: Stage, people: list[Person]) -> None:
+    row, now = (WORK, "purge user:p0 x"), stage.server.rig.clock.now().timestamp()
+    await people[0].send(people[0].address)
+    account = (await stage.host.accounts.find("user:p0"))["user:p0"]
+    await stage.rows.write([Write(row, Purge(0.0, account.box).text)])
+    mortal = Narrow(stage.rows, dies_at=4)
+    await stage.another(mortal).resume()  # type: ignore[arg-type]
+    first = Work.read((await stage.rows.read(row))[row])
+    assert first.tries == 1
+    assert first.due >= now + LEASE_SECONDS
+    assert Work.read(claimed(first.text, now)).due == now + 2 * LEASE_SECONDS
+    await stage.another().resume()
+    assert row in await stage.rows.read(row)
+    await make_due(stage)
+    await stage.another().resume()
+    assert await stage.rows.read(row) == {}
 
 
 async def make_due(stage: Stage) -> None:
@@ -262,6 +293,17 @@ async def test_a_message_that_all_have_deleted_does_not_come_again(
             await discard(people[0], str(message["message_id"]))
     assert await people[0].box("inbox") == []
     assert not await stored(stage, str(message["message_id"]))
+
+
+async def test_an_agent_that_runs_elsewhere_is_forgotten_as_the_caller_of_its_tasks(
+    stage: Stage, people: list[Person], root: Person
+) -> None:
+    claude = await stage.log_in(f"claude@team@{HOST}", "pw")
+    await claude.post("/lists/tea@team/subscribe")
+    assert await stage.host.forget(f"user:claude/team/{HOST}")
+    assert (await claude.get("/inbox")).status_code == 401
+    members = (await root.get("/lists/tea@team")).json()["mail_list"]["members"]
+    assert members == [person.address for person in people]
 
 
 async def test_a_caller_is_forgotten_with_boxes_and_memberships(stage: Stage, people: list[Person]) -> None:

@@ -6,14 +6,19 @@ from typing import Any
 import pytest
 from support.engines.adapters import StoreAdapter
 from support.mail2 import Person, Stage
-from support.mail2_tasks import DESK, got, is_delivered, make_claude, swarm, tasks_of
+from support.mail2_tasks import DESK, HELPER, got, is_delivered, make_claude, swarm, tasks_of
 from support.processes.http_server import eventually
 
+from mail.core.task.deletion import LegalHold
 from mail.core.task.rows import Rows, Write
-from mail.errors import StoreUnavailable
+from mail.core.task.task import Task
+from mail.errors import StoreUnavailable, TaskBusy, VersionConflict
 from mail.mail2 import WORK
 from mail.mail2.host import MailHost
+from mail.mail2.records import HELD, MESSAGES, TASKS, THREADS
 from mail.testing.clock import FakeClock
+
+DAY = 86_400.0
 
 
 @pytest.fixture
@@ -98,6 +103,95 @@ async def test_all_is_answered_once_although_processes_die(
     assert [await is_delivered(person) for person in (ann, bob, claude)] == [True, True, True]
     (task,) = await tasks_of(stage, "user:ann")
     assert (task.generation.number, task.dead_letters) == (1, ())
+
+
+async def of_mail(stage: Stage) -> list[str]:
+    """The places of the rows that are stored for messages and tasks, besides boxes."""
+    return [place for place in (MESSAGES, THREADS, TASKS, HELD) if await stage.rows.find(place, "")]
+
+
+async def delete(stage: Stage, task: Task) -> None:
+    """Delete a task, once it has stopped."""
+
+    async def is_deleted() -> bool:
+        try:
+            await stage.server.rig.runtime.delete(task.instance, task.task_id)
+        except TaskBusy:
+            return False
+        return True
+
+    await eventually(is_deleted)
+
+
+async def test_what_an_agent_has_got_is_stored_as_long_as_its_task(
+    stage: Stage, ann: Person, bob: Person, claude: Person
+) -> None:
+    """That is what a task began with, and what a member answered; the boxes have references of their own."""
+    await ann.send(DESK, body="ask claude")
+    asked = await got(claude)
+    await claude.send(DESK, subject="Re: Request", body="fine", reply_to=asked["message_id"])
+    assert (await got(ann))["body"] == "fine"
+    await bob.send(DESK, body="hello")
+    await got(bob)
+    for key in ("user:ann", "claude@team"):
+        await stage.host.begin((await stage.host.accounts.delete(key)).purge)
+    (task,) = await tasks_of(stage, "user:ann")
+    before = {place: await stage.rows.find(place, "") for place in (MESSAGES, HELD)}
+    assert [len(found) for found in before.values()] == [2 + 2, 3]  # of bob's, the answer too
+    await delete(stage, task)
+    assert [len(await stage.rows.find(place, "")) for place in (MESSAGES, HELD)] == [2, 1]
+    await stage.host.begin((await stage.host.accounts.delete("user:bob")).purge)
+    assert [len(await stage.rows.find(place, "")) for place in (MESSAGES, HELD)] == [1, 1]
+    await delete(stage, (await tasks_of(stage, "user:bob"))[0])
+    assert await of_mail(stage) == []
+
+
+async def test_what_no_agent_takes_is_stored_for_its_sender_only(stage: Stage, ann: Person) -> None:
+    await ann.send(HELPER, body="hello")
+    assert not await is_delivered(ann)
+    await stage.host.begin((await stage.host.accounts.delete("user:ann")).purge)
+    assert await of_mail(stage) == []
+
+
+async def test_old_mail_is_deleted_and_that_of_tasks_that_are_gone(
+    stage: Stage, ann: Person, bob: Person
+) -> None:
+    """Mail on hold stays; so do drafts that somebody has changed since."""
+    clock = stage.server.rig.clock
+    assert isinstance(clock, FakeClock)
+    host = stage.another(retention=30 * DAY)
+    await host.resume()
+    hold = LegalHold(
+        caller="user:bob@example", task_id=None, reason="case", by="admin:root@example", since=""
+    )
+    await stage.server.records.set_hold(hold)
+    await bob.send(ann.address)
+    await ann.send(DESK, body="hello")
+    await got(ann, 2)
+    kept = await ann.draft("old")
+    (task,) = await tasks_of(stage, "user:ann")
+    await eventually(lambda: _deleted(stage, task))
+    clock.advance(31 * DAY)
+    await ann.send(bob.address, subject="new")
+    assert (await ann.ask("PATCH", f"/drafts/{kept}", json={"subject": "changed"})).status_code == 200
+    await host.resume()
+    assert [await ann.subjects(name) for name in ("inbox", "outbox", "drafts")] == [
+        [],
+        ["new"],
+        ["new", "changed"],
+    ]
+    assert await bob.subjects("inbox") == ["new"]
+    assert await bob.subjects("outbox") == ["Tea"]
+    assert [await stage.rows.find(place, "") for place in (WORK, HELD)] == [[], []]
+
+
+async def _deleted(stage: Stage, task: Task) -> bool:
+    """Whether the store has deleted a task by itself, as DynamoDB does in time."""
+    try:
+        await stage.server.rig.store.delete(task)
+    except VersionConflict:
+        return False
+    return True
 
 
 async def again(person: Person, path: str, body: Any, key: str = "once") -> dict[str, Any]:

@@ -82,14 +82,19 @@ async def test_a_model_without_limits_has_none_until_it_is_refused(documents: Do
 async def test_what_one_has_learnt_is_known_to_those_who_read_the_breakers(documents: Documents) -> None:
     """It is in the same document, and costs no request of its own."""
     counting = Counting(documents)
-    first, second, _ = Processes(counting, {}).each  # type: ignore[arg-type]
+    processes = Processes(counting, {})  # type: ignore[arg-type]
+    first, second, third = processes.each
     await first.refuse(CLAUDE, ModelLimits(requests_per_minute=6), 20.0)
     gets = counting.gets
     await second.learn_breakers(CLAUDE)
+    for _ in range(2):  # as an agent with one model does
+        await third.learn_breakers(CLAUDE, once=True)
+        processes.clock.advance(10.0)
     gate = second.gate(CLAUDE)
-    assert counting.gets == gets + 1
+    assert counting.gets == gets + 2
     assert gate is not None
-    assert (await gate.take("ann")).wait > 20
+    assert third.gate(CLAUDE) is not None
+    assert (await gate.take("ann")).wait > 0
 
 
 async def test_a_place_becomes_free_when_a_call_of_a_server_ends(documents: Documents) -> None:

@@ -15,6 +15,7 @@ from mail.adapters.sqlite.search import Files, index_of, rebuild
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.task.search import Search
 from mail.core.task.task import TaskKey
+from mail.errors import BadRequest
 from mail.testing.changes import ANN, BOB, Mail, Maker
 from mail.testing.contracts import committed
 
@@ -106,6 +107,19 @@ class TestPlans:
         monkeypatch.setattr("mail.adapters.sqlite.search.FEW", 10)
         assert files.find(ANN, NEEDLE, 30, None) == few
         assert len(few) == 30
+
+
+async def test_a_search_that_takes_too_long_ends(
+    store: SQLiteStore, make: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(store, make, 3)
+    assert await count(store) == 3
+    with monkeypatch.context() as patch:
+        patch.setattr("mail.adapters.sqlite.search.LONGEST_SEARCH", -1.0)
+        patch.setattr("mail.adapters.sqlite.search.INSTRUCTIONS", 1)
+        with pytest.raises(BadRequest, match="search for a longer or rarer text"):
+            await count(store)
+    assert await count(store) == 3
 
 
 async def test_it_can_be_made_again_while_a_server_runs(path: str, store: SQLiteStore, make: Maker) -> None:

@@ -81,7 +81,7 @@ READERS = {
     Kind.PERMITS: {"TurnRole"},
     Kind.SWARM_VERSION: HTTP | QUEUES,
     Kind.SWARM_DRAFT: {"TasksRole", *SETTERS},  # forks may try one
-    Kind.HOLD: DOORS | {"TasksRole", "SweeperRole"},
+    Kind.HOLD: DOORS | {"TasksRole", "SweeperRole", "OutboundRole"},
     Kind.CALLER_DELETION: {"TasksRole", "StreamRole", "SweeperRole"},
     Kind.DELETED_TASK: DOORS,
     Kind.AUDIT: {"StreamRole"},
@@ -91,7 +91,7 @@ READERS = {
 LISTERS = {
     Kind.SWARM_DRAFT: SETTERS,
     Kind.TOKEN: ISSUERS | {"SweeperRole"},
-    Kind.HOLD: {"TasksRole", "StreamRole", "SweeperRole"},
+    Kind.HOLD: {"TasksRole", "StreamRole", "SweeperRole", "OutboundRole"},
     Kind.CALLER_DELETION: {"SweeperRole", "StreamRole"},
     Kind.PEER: READERS[Kind.PEER],
     Kind.FOUND_PEER: READERS[Kind.FOUND_PEER] | {"TurnRole"},
@@ -265,10 +265,12 @@ async def test_mail_2_is_changed_by_those_who_serve_and_deliver_it(
         await rows.read(work)
     client.close()
     assert allowed(roles, names, writes) == allowed(roles, names, reads) == keepers
-    others = names - keepers - {"SweeperRole"}  # which begins the deletion of accounts
+    noting = {"SweeperRole", "MessageRole", "ProtocolsRole"}  # that an account or a task is deleted
+    others = names - keepers - noting
     assert not any(roles.allow(name, each) for name in others for each in writes)
     assert not any(
-        roles.allow("SweeperRole", each)
+        roles.allow(name, each)
+        for name in noting
         for each in writes
         if not {WORK} & set(each.context["dynamodb:LeadingKeys"])
     )

@@ -5,6 +5,8 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from support.services.llm_stub import (
     hang_up,
     quota_used_up,
     rate_limited,
+    recorded,
     redacted,
     reply,
     server_error,
@@ -32,10 +35,12 @@ from mail.core.turns.context import model_call
 from mail.errors import ModelAccessDenied, ModelError
 from mail.factories import ports
 from mail.factories.answer import AnswerReader
+from mail.factories.items import assemble
 from mail.factories.model_call import call_model, read_usage
 from mail.factories.models import ModelReply, ModelRequest
 from mail.factories.ports import Way, port_for, way_to
 from mail.factories.retry import Cause, Failure, RetryPolicy
+from mail.factories.table import Tokens as Billed
 
 pytestmark = pytest.mark.usefixtures("aws_identity")
 
@@ -227,6 +232,125 @@ async def test_the_headers_of_limits(stub: LLMStub, dialect: Dialect) -> None:
     stub.script(SAID.but(headers=(*limits.items(), ("x-request-id", "1"))))
     got, _ = await call_once(request_of(dialect))
     assert got.headers == limits
+
+
+# --------------------------------------------------------------------------------- in the providers' own words
+
+CHAT_CALLS = [
+    ("get_current_weather", {"location": "Seattle, WA"}),
+    ("get_current_weather", {"location": "San Francisco, CA"}),
+]
+CONVERSE_CALLS = [
+    ("get_current_weather", {"location": "Seattle"}),
+    ("get_current_weather", {"location": "San Francisco"}),
+]
+CLAUDES_CALLS = [
+    ("get_weather", {"location": "San Francisco, CA", "unit": "celsius"}),
+    ("get_time", {"timezone": "America/Los_Angeles"}),
+]
+ST_AUGUSTINE = [("get_weather", {"location": "St. Augustine, Florida"})]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a recorded reply says: the text and the reasoning, by how they begin, calls and tokens."""
+
+    ways: tuple[str, ...]
+    tokens: Billed
+    text: str = ""
+    reasoning: str = ""
+    calls: Sequence[tuple[str, dict[str, str]]] = ()
+    finish: str = "stop"
+
+
+TOLD = {
+    "chat.json": Told(("litellm-chat", "sdk-chat"), Billed(75, 51), calls=CHAT_CALLS),
+    "chat.sse": Told(("litellm-chat-streamed", "sdk-chat-streamed"), Billed(75, 51), calls=CHAT_CALLS),
+    "responses.json": Told(
+        ("litellm-responses", "sdk-responses"),
+        Billed(67, 233, reasoning=168),
+        "Assuming you mean **St. Augustine, Florida**\u2014often cited",
+        "**Considering weather inquiry**\n\nThe user is asking",
+        ST_AUGUSTINE,
+    ),
+    "responses.sse": Told(
+        ("litellm-responses-streamed", "sdk-responses-streamed"),
+        Billed(67, 232, reasoning=174),
+        "The oldest major city in the U.S. is generally considered **St.",
+        "**Determining the oldest major city**\n\nI need",
+        ST_AUGUSTINE,
+    ),
+    "messages.sse": Told(
+        ("litellm-claude", "litellm-claude-streamed"),
+        Billed(506, 153),
+        "Certainly! I can help you with that information. To get the weather",
+        calls=CLAUDES_CALLS,
+    ),
+    "messages-thinking.sse": Told(
+        ("litellm-claude", "litellm-claude-streamed"),
+        Billed(52, 216, reasoning=156),
+        "The letter 'r' appears 3 times in the word \"strawberry\".",
+        "Let me count the occurrences of the letter 'r'",
+    ),
+    "messages-cached.sse": Told(
+        ("litellm-claude",),
+        Billed(1169, 221, cached=1165),
+        "Here are concise summaries of the three articles",
+    ),
+    "converse.json": Told(
+        ("converse-gpt",),
+        Billed(415, 190),
+        "<thinking> To provide the weather information for both",
+        calls=CONVERSE_CALLS,
+    ),
+    "converse.eventstream": Told(
+        ("converse", "converse-streamed", "converse-gpt-streamed"),
+        Billed(415, 202),
+        "<thinking> The User has asked for the current weather in two",
+        calls=CONVERSE_CALLS,
+    ),
+    "converse-cached.json": Told(
+        ("converse-gpt",), Billed(2705, 10, cached=2701), "Certainly! If this is a test,", finish="length"
+    ),
+}
+"""The recorded replies; `tests/fixtures/replies/README.md` says where each comes from."""
+
+
+@pytest.mark.parametrize(("name", "way"), [(name, way) for name, told in TOLD.items() for way in told.ways])
+async def test_recorded_replies(stub: LLMStub, name: str, way: str) -> None:
+    told, dialect = TOLD[name], EVERY[way]
+    stub.script(recorded(name))
+    got, pieces = await call_once(request_of(dialect))
+    text, calls = assemble(got.entries, dialect.tool_format)
+    assert (got.usage, got.finish) == (told.tokens, told.finish)
+    assert (text or "").startswith(told.text)
+    assert bool(text) == bool(told.text)
+    assert "".join(calls[0].reasoning or ()).startswith(told.reasoning)
+    made = [(each.tool_name, each.tool_args) for each in calls if each.tool_name != "text_output"]
+    assert made == list(told.calls)
+    if name != "responses.json":  # has no deltas
+        assert dict(pieces).get("text") == text
+        assert dict(pieces).get("reasoning", "").startswith(told.reasoning)
+    if name == "messages-thinking.sse":  # the stub accepts back only what it has signed itself
+        assert got.entries[0]["content"][0]["signature"].encode() in recorded(name).body
+    else:
+        stub.script(SAID)
+        await supervisor(dialect)(after([prompt()], calls), "auto")
+
+
+@pytest.mark.parametrize(
+    ("name", "ways"),
+    [("chat-404.json", ("litellm-chat", "sdk-chat")), ("converse-400.json", ("converse", "converse-gpt"))],
+)
+async def test_recorded_errors_of_unknown_models(stub: LLMStub, name: str, ways: tuple[str, ...]) -> None:
+    """Bedrock has no code for it, and no status of its own."""
+    kind = "ValidationException:http://internal.amazon.com/coral/com.amazon.bedrock/"
+    for way in ways:
+        status = int(name.partition("-")[2].partition(".")[0])
+        stub.script(recorded(name, status, x_amzn_errortype=kind))
+        failure = await fail_once(request_of(EVERY[way]))
+        assert failure is not None
+        assert (failure.cause, failure.status) == (Cause.NO_MODEL, status)
 
 
 # ------------------------------------------------------------------------------------------------- the choice

@@ -54,6 +54,23 @@ async def test_all_of_a_task_is_exported() -> None:
         assert b64decode(embedded[-1]["data"]) == b"Buy tea."
 
 
+async def test_its_conversation_is_exported_as_markdown() -> None:
+    async with make_server() as server:
+        await server.ask(body="What is **2+2**?", subject="Sums", task_id="t")
+        answer = await server.client.get("/task/export", params={"task_id": "t", "form": "markdown"})
+    assert answer.headers["content-type"] == "text/markdown; charset=utf-8"
+    parts = (
+        "# ",
+        "Task `t`, completed.",
+        "What is **2+2**?",
+        "- supervisor used `look`",
+        "## supervisor answered",
+        "done",
+    )
+    places = [answer.text.index(part) for part in parts]
+    assert places == sorted(places)
+
+
 async def test_only_its_owner_exports_a_task() -> None:
     async with make_server() as server:
         await server.ask(body="hello", task_id="t")

@@ -206,6 +206,9 @@ async def test_what_is_done_to_accounts_is_audited(stage: Stage) -> None:
     for password in ("wrong", "wrong", "other"):
         assert (await stage.token(eve, password)).status_code == 401
     assert (await stage.token(f"user:nobody@{HOST}", "wrong")).status_code == 401
+    agent = {"agent_name": "claude", "swarm_name": "team", "agent_password": "first"}
+    assert (await root.post("/admin/agents", agent)).status_code == 200
+    assert (await stage.token(f"claude@team@{HOST}", "wrong")).status_code == 401
     assert (await stage.token("nonsense", "wrong")).status_code == 401
     guest = await stage.log_in(eve, "first")
     new = {"current_password": "first", "new_password": "second"}
@@ -219,6 +222,8 @@ async def test_what_is_done_to_accounts_is_audited(stage: Stage) -> None:
         ("create account", "admin:root", "user:eve", "done"),
         ("create account", "admin:root", "user:eve", "refused"),
         ("log in", "user:eve", "user:eve", "refused"),
+        ("create account", "admin:root", "claude@team", "done"),
+        ("log in", f"user:claude/team/{HOST}", "claude@team", "refused"),
         ("change password", "user:eve", "user:eve", "done"),
         ("delete account", "admin:root", "user:eve", "done"),
     ]

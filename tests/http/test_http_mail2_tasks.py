@@ -5,12 +5,23 @@ from collections.abc import AsyncIterator
 import pytest
 from support.engines.adapters import SQLiteAdapter
 from support.mail2 import HOST, NEW_LIST, Person, Stage
-from support.mail2_tasks import DESK, HELPER, body_of, got, is_delivered, make_claude, reply, swarm, tasks_of
+from support.mail2_tasks import (
+    DESK,
+    HELPER,
+    MEMBERS,
+    body_of,
+    got,
+    is_delivered,
+    make_claude,
+    reply,
+    swarm,
+    tasks_of,
+)
 from support.processes.http_server import eventually
 
 from mail.core.protocol.address import Principal
 from mail.core.task.documents import IN_MEMORY
-from mail.core.task.task import TaskStatus
+from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import TaskBusy
 from mail.mail2.records import MESSAGES, Message
 from mail.testing.clock import FakeClock
@@ -241,7 +252,7 @@ async def test_an_answer_that_was_heard_is_no_submission_when_it_is_given_again(
     assert stage.host.tasks is not None
     row = (MESSAGES, sent["message_id"])
     message = Message.read((await stage.rows.read(row))[row])
-    assert await stage.host.tasks.take(message, DESK.rpartition("@")[0]) == ""
+    assert isinstance(await stage.host.tasks.take(message, DESK.rpartition("@")[0]), TaskKey)
     assert await tasks_of(stage, f"user:claude/team/{HOST}") == []
 
 
@@ -261,7 +272,10 @@ async def test_a_list_without_members_is_no_delivery(stage: Stage, ann: Person) 
     root = await stage.person("root", "admin")
     await root.post("/admin/lists", {**NEW_LIST, "members": []})
     await ann.send(DESK, body="ask review")
-    assert "it reaches nobody" in (await got(ann))["body"]
+    assert "this list has no members" in (await got(ann))["body"]
+    await ann.send(MEMBERS["review"])
+    assert not await is_delivered(ann)
+    assert "this list has no members" in (await got(ann, 2))["body"]
 
 
 async def test_mail_that_answers_nothing_is_the_response_to_the_only_request(

@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
+from support.engines.adapters import searched
 from support.engines.postgres import (
     PostgresAdapter,
     break_connections,
@@ -25,12 +26,28 @@ from mail.adapters.postgres.schema import task_number
 from mail.core.engine.documents import ServerDocuments
 from mail.core.task.change import Inheritance, Turn
 from mail.core.task.ports import Busy, read_history
+from mail.core.task.search import Search
 from mail.core.task.task import TaskKey, Transition
 from mail.errors import BadRequest, LeaseLost, StoreUnavailable, VersionConflict
 from mail.testing.changes import ANN, NOW, Mail, Maker
 from mail.testing.contracts import committed, everything, first_turn, open_turn
 
 KEY = TaskKey(ANN, "task-1")
+
+
+async def test_a_search_that_takes_too_long_ends(
+    adapter: PostgresAdapter, make: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here it waits for a lock."""
+    await adapter.store.commit(make.begin(KEY, Mail("alpha", body="a needle")))
+    search = Search(("needle",))
+    assert len((await searched(adapter.store, ANN, search)).tasks) == 1
+    with psycopg.connect(adapter.url) as other, monkeypatch.context() as patch:
+        other.execute("LOCK TABLE mail.texts IN ACCESS EXCLUSIVE MODE")
+        patch.setattr("mail.adapters.postgres.search.LONGEST_SEARCH", 0.05)
+        with pytest.raises(BadRequest, match="search for a longer or rarer text"):
+            await adapter.store.search(ANN, search, limit=2)
+    assert len((await searched(adapter.store, ANN, search)).tasks) == 1
 
 
 class TestNews:

@@ -12,6 +12,7 @@ from mail.core.task.documents import CallerRole
 from mail.core.task.ports import Store
 from mail.core.task.rows import Rows
 from mail.core.task.swarm import SwarmCore
+from mail.core.task.task import TaskKey
 from mail.core.task.webhooks import Reply, Webhook
 from mail.errors import BadRequest
 from mail.mail2.host import MailHost
@@ -74,6 +75,12 @@ class Stage:
         webhooks.own["mail2"] = tasks.answer
         runtime.webhooks, runtime.members = webhooks, tasks
 
+        async def forget(key: TaskKey) -> bool:
+            await tasks.forget(key)
+            return True
+
+        runtime.forget = forget
+
     async def __aexit__(self, *_error: object) -> None:
         await self.host.stop()
         await self._open.aclose()
@@ -81,12 +88,14 @@ class Stage:
     async def _host(self, _request: Request) -> MailHost:
         return self.host
 
-    def another(self, rows: Rows | None = None, *, in_background: bool = False) -> MailHost:
+    def another(
+        self, rows: Rows | None = None, *, in_background: bool = False, retention: float | None = None
+    ) -> MailHost:
         """The host in another process, which has its work done before it answers."""
         server, clock = self.server, self.server.rig.clock
         runtime = None if self._swarm is None else server.rig.runtime
         given = (rows or self.rows, server.records, clock, self.receiver, HOST)
-        return MailHost(*given, runtime=runtime, in_background=in_background)
+        return MailHost(*given, runtime=runtime, in_background=in_background, retention=retention)
 
     async def person(self, name: str, role: CallerRole = "user") -> "Person":
         """Somebody with an API key, whose account exists."""

@@ -1,6 +1,7 @@
 """The page in a headless Chromium, against `mail server` with the rule-based swarm."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -86,10 +87,15 @@ def test_a_task_is_cancelled(page: "Page", server: ServerProcess) -> None:
     expect(page.locator(".chat .aside")).to_contain_text("The task was cancelled by user")
 
 
-def test_a_task_is_deleted_after_a_question(page: "Page", server: ServerProcess, shoot: Shoot) -> None:
+def test_a_task_is_saved_and_deleted_after_a_question(
+    page: "Page", server: ServerProcess, shoot: Shoot
+) -> None:
     ask(page, server, "2+3")
     before = page.locator(".task-item").count()
     page.get_by_role("button", name="Details and usage").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save as Markdown").click()
+    assert "\n2+3\n" in Path(download.value.path()).read_text(encoding="utf-8")
     page.get_by_role("button", name="Delete the task").click()
     expect(page.get_by_role("dialog", name="Delete this task?")).to_contain_text("can't be undone")
     shoot("delete")

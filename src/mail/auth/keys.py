@@ -16,7 +16,7 @@ from mail.errors import BadRequest, Unauthenticated
 
 _ID = re.compile(r"[^:@\x00-\x1f\x7f]{1,256}")
 _ADDRESS = re.compile(r"[^/]+/[^/]+/[^/]+")
-"""The form of ids that callers have by MAIL 2.0 only (`mail.mail2.agents.owner_of`)."""
+"""The form of ids that callers have by MAIL 2.0 only (`mail.mail2.agents.caller_of`)."""
 
 _BEARER = re.compile(r"bearer +([\x21-\x7e]+) *", re.IGNORECASE)
 
@@ -35,12 +35,14 @@ class Caller:
     Attributes:
         is_local: whether the key is from `mail.auth.local_keys`: the operator's, who could change the database as well.
         is_session: whether a browser got the key for a sign-in link.
+        is_address: whether the id is that of a MAIL 2.0 address, which only MAIL 2.0 may give.
     """
 
     role: CallerRole
     id: str
     is_local: bool = field(default=False, compare=False)
     is_session: bool = field(default=False, compare=False)
+    is_address: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         if _ID.fullmatch(self.id) is None:
@@ -48,7 +50,7 @@ class Caller:
                 f"the id {self.id[:256]!r} can't be used: it must have 1 to 256 characters, "
                 "none of them ':', '@' or a control character"
             )
-        if _ADDRESS.fullmatch(self.id) is not None:
+        if not self.is_address and _ADDRESS.fullmatch(self.id) is not None:
             raise BadRequest(
                 f"the id {self.id!r} can't be used: with two '/', it would be that of a MAIL 2.0 address"
             )

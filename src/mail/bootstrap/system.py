@@ -33,8 +33,8 @@ from mail.core.task.ports import TurnQueue, look_at
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import TaskKey, TaskStatus
 from mail.core.task.webhooks import Reply
-from mail.errors import ConfigurationError, MAILError, PeerUnavailable, TaskNotFound
-from mail.mail2 import WORK
+from mail.errors import ConfigurationError, MAILError, NotFound, PeerUnavailable, TaskNotFound
+from mail.mail2 import HOST, WORK
 from mail.net import InterswarmRouter
 from mail.net.peers import Registry
 from mail.net.webhooks import HTTPWebhooks
@@ -135,6 +135,7 @@ class System[Q: TurnQueue]:
         self.stream_seconds = stream_seconds
         self.stream_url = stream_url
         self.serves_mail2 = serves_mail2
+        self._retention = retention
         self._mail_name = mail_name
         self.issues_tokens = auth_endpoints is None
         limits, models = config.limits, {**swarm.model_limits, **config.models}
@@ -211,6 +212,7 @@ class System[Q: TurnQueue]:
         assert self._rows is not None
         assert sender is not None
         options: dict[str, Any] = {"per_hour": self.config.limits.mail_submissions, "wake": wake}
+        options["retention"] = self._retention
         given = (self._rows, self.documents, self.clock, sender, self._mail_name)
         host = MailHost(*given, runtime=self.runtime, **options)
         self._resources.push_async_callback(host.stop)
@@ -225,16 +227,24 @@ class System[Q: TurnQueue]:
             self._mail_name = await settle_name(self._rows, self._mail_name, domain)
         return self.mail_host
 
-    async def _forget_mail(self, caller: str) -> bool:
-        """Delete the account of a caller in MAIL 2.0; return whether nothing of it is left."""
-        from mail.mail2.records import ACCOUNTS, purges_of
-
-        key, rows = caller.rpartition("@")[0], self._rows
-        if rows is None or not (
-            await rows.read((ACCOUNTS, key)) or await rows.find(WORK, purges_of(key), limit=1)
-        ):
+    async def _forget_mail(self, key: TaskKey) -> bool:
+        """Delete what MAIL 2.0 has of a deleted task, or of a caller; return whether all is gone."""
+        if self._rows is None:
             return True
-        return await (await self.open_mail()).forget(key)
+        if key.task_id and not self.is_working:
+            from mail.mail2.records import forgets
+
+            await self._rows.write([forgets(key, self.clock.now().timestamp())])
+            return False
+        try:
+            host = await self.open_mail()
+        except NotFound:  # nobody has used it
+            return True
+        if not key.task_id:
+            return await host.forget(key.instance.rpartition("@")[0])
+        assert host.tasks is not None
+        await host.tasks.forget(key)
+        return True
 
     async def _wake_mail(self, name: str, seconds: float) -> None:
         at = self.clock.now().timestamp() + seconds if seconds else 0.0
@@ -242,7 +252,8 @@ class System[Q: TurnQueue]:
 
     async def resume_mail(self) -> None:
         """Resume what other processes have left of the delivery of MAIL 2.0, if there is any."""
-        if self._rows is not None and await self._rows.find(WORK, "", limit=1):
+        rows = self._rows
+        if rows is not None and (await rows.find(WORK, "", limit=1) or await rows.find(HOST, "", limit=1)):
             await (await self.open_mail()).resume()
 
     @cached_property

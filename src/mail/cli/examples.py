@@ -106,7 +106,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "task watch": ("mail task watch trip", "mail task watch trip --after 12 --json"),
     "task cancel": ("mail task cancel trip", 'mail task cancel trip --reason "found it" --wait 30'),
     "task delete": ("mail task delete trip", "mail task delete trip --caller user:ann"),
-    "task export": ("mail task export trip -o trip.jsonl", "mail task export trip --files"),
+    "task export": ("mail task export trip -o trip.jsonl", "mail task export trip --markdown -o trip.md"),
     "task cancel-call": ("mail task cancel-call film 5f2c…", "mail task cancel-call last 5f2c… --json"),
     "task cancel-timer": (
         "mail task cancel-timer trip t019c1f0a2b3c4d5e6f708192a",

@@ -1,7 +1,7 @@
 """The commands about tasks: `mail task list`, `show`, `turn`, `watch`, `cancel`, `fork`, `approve`, `reject`."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -211,7 +211,9 @@ _FORK_ACTIONS = {
 
 
 async def _export(session: Session, given: Namespace) -> None:
-    write_bytes(session, await session.client.export_task(given.task_id, files=given.files), given.output)
+    form: Literal["lines", "markdown"] = "markdown" if given.markdown else "lines"
+    exported = await session.client.export_task(given.task_id, files=given.files, form=form)
+    write_bytes(session, exported, given.output)
 
 
 COMMANDS = (
@@ -322,11 +324,12 @@ COMMANDS = (
     Command(
         name="task-export",
         shell_name="task export",
-        summary="Write everything that is stored of a task, as lines of JSON.",
+        summary="Write all of a task as lines of JSON, or its mail as Markdown.",
         details="Files are lines without their bytes, unless you ask for them.",
         handler=_export,
         arguments=(
             TASK,
+            switch("--markdown", help="The conversation as a text for people, without prompts."),
             switch("--files", help="With the bytes of files, in base64."),
             OUTPUT,
         ),

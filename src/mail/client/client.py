@@ -298,9 +298,14 @@ class MAILClient(Messaging):
         """
         return await self._ask("delete_task", task_id=task_id, caller=caller)
 
-    async def export_task(self, task_id: str, *, files: bool = False) -> bytes:
-        """Return everything that is stored of a task, as lines of JSON; with `files`, also the bytes of its files."""
-        return await self._bytes_of("export_task", task_id=task_id, files=files)
+    async def export_task(
+        self, task_id: str, *, files: bool = False, form: Literal["lines", "markdown"] = "lines"
+    ) -> bytes:
+        """Return everything that is stored of a task, as lines of JSON; with `files`, also the bytes of its files.
+
+        The form `markdown` is its conversation as a text for people.
+        """
+        return await self._bytes_of("export_task", task_id=task_id, files=files, form=form)
 
     async def cancel_call(self, task_id: str, call_id: str) -> JSONObject:
         """Cancel a call of an action that finishes later; its agent reads an error.

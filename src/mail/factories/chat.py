@@ -15,6 +15,7 @@ from mail.factories.failures import CallFailed
 from mail.factories.history import MARK, read_history, to_chat
 from mail.factories.items import Entry, MalformedReply, UnstorableArguments, parse_arguments
 from mail.factories.models import Finish, ModelReply, ModelRequest, OnPiece
+from mail.factories.providers import provider_of
 from mail.factories.retry import Cause
 from mail.factories.table import Tokens
 from mail.factories.tools import forced_tool, is_function, make_tools, tool_choice_for
@@ -36,7 +37,8 @@ async def call_chat(
     response: Any, request: ModelRequest, on_piece: OnPiece, answer: AnswerReader, is_finished: IsFinished
 ) -> ModelReply:
     """Read the response to a call with `chat_arguments`, whole or streamed. Raises CallFailed."""
-    reader = ChatReader(claude=request.traits.claude, answer=answer)
+    is_priced = provider_of(request.llm) == "openrouter"
+    reader = ChatReader(claude=request.traits.claude, answer=answer, is_priced=is_priced)
     if hasattr(response, "choices"):
         for choice in response.choices[:1]:  # some providers send none for an empty reply
             reader.take(choice.message, choice.finish_reason, on_piece)
@@ -125,12 +127,12 @@ def max_tokens_of(request: ModelRequest, thinking: Mapping[str, Any]) -> int | N
 class ChatReader:
     """A reader of a reply, from a message or from the deltas of a stream, which have the same fields."""
 
-    def __init__(self, *, claude: bool, answer: AnswerReader) -> None:
+    def __init__(self, *, claude: bool, answer: AnswerReader, is_priced: bool) -> None:
         self._claude = claude
         self._answer = answer
+        self._is_priced = is_priced
         self._blocks: list[Entry] = []
         self._calls: dict[int, Entry] = {}
-        self._is_open = False
         self.finish: str | None = None
 
     @property
@@ -166,7 +168,8 @@ class ChatReader:
             entries = [{"role": "assistant", "content": content}] if content else []
         else:
             entries = self._message()
-        return ModelReply(entries, tokens_of(usage), finish, model=getattr(last, "model", None) or "")
+        tokens = _tokens(usage, is_priced=self._is_priced)
+        return ModelReply(entries, tokens, finish, model=getattr(last, "model", None) or "")
 
     def _think(self, block: Any) -> None:
         block = dict(block)
@@ -236,8 +239,11 @@ class ChatReader:
         return [message]
 
 
-def tokens_of(usage: Any) -> Tokens | None:
-    """Convert the usage of Chat Completions, as litellm and the SDK have it."""
+def _tokens(usage: Any, *, is_priced: bool) -> Tokens | None:
+    """Convert the usage of Chat Completions, as litellm and the SDK have it.
+
+    Only a provider's own price counts (`is_priced`): litellm puts one of its table into streams.
+    """
     if usage is None:
         return None
 
@@ -245,7 +251,7 @@ def tokens_of(usage: Any) -> Tokens | None:
         details = getattr(usage, group, None)
         return next((found for name in names if (found := getattr(details, name, None))), 0)
 
-    cost = getattr(usage, "cost", None)  # OpenRouter's
+    cost = getattr(usage, "cost", None) if is_priced else None
     return Tokens(
         input=usage.prompt_tokens or 0,
         output=usage.completion_tokens or 0,

@@ -35,6 +35,9 @@ _TOO_LONG = re.compile(
 )
 """In the text of a status 400: Bedrock, vLLM, Ollama and llama.cpp have no code for it."""
 
+_UNKNOWN = re.compile("model identifier is invalid")
+"""In the text of Bedrock's status 400 for a model that doesn't exist."""
+
 _LIMITS = re.compile(r"(x-ratelimit-|anthropic-ratelimit-|retry-after)")
 _BROKEN_OFF = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 _IDENTIFIER = re.compile(r"[A-Za-z_][\w.\[\]-]{0,60}")
@@ -114,7 +117,7 @@ def of_status(
     cause = next((CODES[code] for code in codes if isinstance(code, str) and code in CODES), None)
     if status == 429:
         return Failure(cause if cause is Cause.QUOTA else Cause.RATE_LIMIT, status, wait, headers=limits)
-    if status == 404 or cause is Cause.NO_MODEL:
+    if status == 404 or cause is Cause.NO_MODEL or (status == 400 and _UNKNOWN.search(text)):
         similar = similar_model(request.llm)
         return Failure(Cause.NO_MODEL, status, hint=f". Did you mean {similar!r}?" if similar else "")
     if status in (401, 403):

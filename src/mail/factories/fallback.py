@@ -199,7 +199,7 @@ class _NoBreakers:
     def breaker(self, _model: str) -> Breaker | None:
         return None
 
-    async def learn_breakers(self, *_models: str) -> None:
+    async def learn_breakers(self, *_models: str, once: bool = False) -> None:
         pass
 
     async def change_breaker(self, _model: str, _change: BreakerChange) -> bool:

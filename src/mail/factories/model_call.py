@@ -65,8 +65,8 @@ async def call_model(
             attempt, ticket = attempt + turn.parked.attempts, turn.parked.ticket
     permits, provider = turn.services.permits, provider_of(request.llm) or request.llm
     gate = None if permits is None else permits.gate(request.llm)
-    if permits is not None and gate is None and turn.parked is not None:
-        await permits.learn_breakers(request.llm)  # the model may be refusing the calls of all processes
+    if permits is not None and gate is None:  # the model may be refusing the calls of other processes
+        await permits.learn_breakers(request.llm, once=turn.parked is None)
         gate = permits.gate(request.llm)
     with model_call(request.llm) as call:
         if call.wants_deltas:

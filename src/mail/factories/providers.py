@@ -121,7 +121,7 @@ def similar_model(llm: str) -> str | None:
     """
     provider = provider_of(llm)
     names = known_models(provider).keys() if provider not in KEYLESS else ()
-    name = llm.removeprefix(f"{provider}/")
+    name = without_routes(llm).removeprefix(f"{provider}/")
     close = [] if not names or name in names else get_close_matches(name, names, n=1)
     return f"{llm.removesuffix(name)}{close[0]}" if close else None
 

@@ -18,7 +18,7 @@ from mail.core.task.documents import PutIf
 from mail.core.task.rows import Rows, Write
 from mail.errors import Conflict, NotFound, Unauthenticated
 from mail.mail2 import WORK
-from mail.mail2.addresses import AccountKind, Address, is_slug
+from mail.mail2.addresses import PEOPLE, AccountKind, Address, is_slug
 from mail.mail2.passwords import Passwords
 from mail.mail2.records import ACCOUNTS, Account, Purge, Row, Stamps, sessions
 
@@ -36,9 +36,6 @@ ACCESS, REFRESH = "at_", "rt_"
 
 POSTMASTER = "daemon:mail"
 """The sender of notices. It has no account."""
-
-PEOPLE: tuple[AccountKind, ...] = ("user", "admin")
-"""Those who get refresh tokens, and who may have API keys of this server."""
 
 WRONG_PASSWORD = "incorrect username or password"  # noqa: S105 - a message
 WRONG_REFRESH = "could not validate refresh token"

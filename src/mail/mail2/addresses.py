@@ -17,6 +17,9 @@ from mail.core.protocol.values import value
 AccountKind = Literal["admin", "agent", "daemon", "user"]
 Kind = Literal["admin", "agent", "daemon", "list", "user"]
 
+PEOPLE: tuple[AccountKind, ...] = ("user", "admin")
+"""The kinds of people, who get refresh tokens, and who may have API keys of this server as well."""
+
 SLUG = r"[a-z0-9]+(?:-[a-z0-9]+)*"
 """An id or a name: of at most `SLUG_LENGTH` characters."""
 

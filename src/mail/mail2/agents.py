@@ -5,17 +5,15 @@ Names of MAIL 1.3 that aren't slugs have one that stays the same: their letters 
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from hashlib import sha256
 
-from mail.core.protocol.address import Principal
+from mail.auth.keys import Caller
 from mail.core.task.swarm import SwarmCore
-from mail.mail2.addresses import SLUG_LENGTH, Address, is_slug
+from mail.mail2.addresses import PEOPLE, SLUG_LENGTH, Address, is_slug
 
 _DIGEST = 6
 """Hexadecimal digits of the digest in the slug of a name."""
-
-PEOPLE = ("user", "admin")
-"""The kinds of addresses that people have, who may have API keys of this server as well."""
 
 
 def slug_of(name: str) -> str:
@@ -32,15 +30,29 @@ def addresses_of(swarm: SwarmCore) -> dict[str, str]:
     return {Address("agent", slug_of(name), here).key: name for name in swarm.agents}
 
 
-def owner_of(sender: str, host: str, swarm: str) -> Principal:
-    """Return the caller whose tasks an address begins on a host: a person with this id, or the address itself.
+def caller_of(address: Address, host: str) -> Caller:
+    """Return the caller that an address is on a host: a person with this id, or the address itself.
 
     Nobody else's id has the form of an address with `/` (`mail.auth.keys`).
     """
-    address = Address.parse(sender)
     if address.kind in PEOPLE and address.host == host:
-        return Principal(role=address.kind, id=address.name, swarm=swarm)  # type: ignore[arg-type]
-    return Principal(role="user", id=sender.replace("@", "/").replace(":", "/"), swarm=swarm)
+        return Caller(address.kind, address.name)  # type: ignore[arg-type]
+    return Caller("user", str(address).replace("@", "/").replace(":", "/"), is_address=True)
+
+
+def keys_of(caller: str, host: str) -> list[str]:
+    """Return the local addresses of accounts on a host that are a caller, which is `role:id`."""
+    kind, _, name = caller.partition(":")
+    first, *rest = name.split("/", 1)
+    keys = (f"{first}@{rest[0].partition('/')[0]}", f"{first}:{rest[0].partition('/')[0]}") if rest else ()
+    found = []
+    for key in (caller, *keys):
+        with suppress(ValueError):
+            address = Address.parse_local(key, host)
+            known = caller_of(address, host)
+            if (known.role, known.id) == (kind, name):
+                found.append(address.key)
+    return found
 
 
 class Agents:

@@ -1,5 +1,6 @@
 """The boxes of an account: their pages and entries, as JSON."""
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Protocol, Self
@@ -13,6 +14,7 @@ from mail.mail2 import WORK
 from mail.mail2.records import (
     MESSAGES,
     REFERENCES,
+    THREADS,
     Account,
     BoxName,
     DraftRow,
@@ -147,12 +149,20 @@ class Boxes:
         place, read = box(name, of), _ROWS[name].read
         writes = [Write((place, entry), None, text, read(text).times) for entry, text in entries]
         if name != "drafts":
-            counts = await self._rows.read(*((REFERENCES, entry) for entry, _ in entries))
-            for row, count in counts.items():
-                writes.append(Write(row, str(int(count) - 1), count))
-                if count == "1":
-                    writes.append(Write((MESSAGES, row[1]), None))
+            writes += await release(self._rows, Counter(entry for entry, _ in entries))
         return await self._rows.write(writes)
+
+    async def expire(self, of: str, before: str) -> None:
+        """Delete what has come into boxes before a time; of drafts, what nobody has changed since."""
+        for name in _ROWS:
+            while True:
+                found = (await self._rows.page(box(name, of), limit=self._rows.write_limit // 2)).rows
+                old = [
+                    (entry, text) for entry, text in found if _last_change(_ROWS[name].read(text)) < before
+                ]
+                if not old:
+                    break
+                await self._remove(name, of, old)
 
     async def purge(self, row: str, purge: Purge) -> None:
         """Empty the boxes of a deleted account, and delete the row of `WORK` that says so."""
@@ -218,6 +228,21 @@ class Boxes:
         if text is None:
             raise NotFound(f"there is no {entry[:64]!r} in this box")
         return kind.read(text), text
+
+
+async def release(rows: Rows, messages: Mapping[str, int]) -> list[Write]:
+    """Return what takes back so many references to messages, and deletes those that nothing refers to any more."""
+    writes: list[Write] = []
+    for row, count in (await rows.read(*((REFERENCES, each) for each in messages))).items():
+        left = int(count) - messages[row[1]]
+        writes.append(Write(row, str(left), count))
+        if not left:
+            writes += [Write((MESSAGES, row[1]), None), Write((THREADS, row[1]), None)]
+    return writes
+
+
+def _last_change(row: _Entry) -> str:
+    return row.updated_at if isinstance(row, DraftRow) else row.times.entered
 
 
 def summary(name: BoxName, entry: str, text: str) -> dict[str, Any]:

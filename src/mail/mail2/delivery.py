@@ -17,39 +17,46 @@ from mail.core.protocol.clock import Clock
 from mail.core.protocol.values import value
 from mail.core.task.documents import PutIf
 from mail.core.task.rows import Rows, Write
+from mail.core.task.task import TaskKey
 from mail.errors import BadRequest, IdempotencyConflict, StoreUnavailable
 from mail.mail2 import WORK
 from mail.mail2.accounts import POSTMASTER, Accounts
 from mail.mail2.addresses import Address
 from mail.mail2.agents import Agents
+from mail.mail2.boxes import release
 from mail.mail2.lists import Lists
 from mail.mail2.records import (
+    HELD,
     LEASE_SECONDS,
     MESSAGES,
     REFERENCES,
     Account,
     Delivery,
     DraftRow,
+    Held,
     InboxRow,
     Message,
     OutboxRow,
     Stamps,
     Undelivered,
     box,
+    held_of,
 )
 from mail.mail2.webhooks import Webhooks
 
 logger = logging.getLogger(__name__)
 
 OTHER_HOST = "mail to other hosts can't be sent from here"
-NOBODY = "it reaches nobody: a list without members, or another agent of this swarm"
+NOBODY = "it reaches nobody but agents of this swarm"
 NESTED = "a list that is a member of a list gets no mail"
 
-Take = Callable[[Message, str], Awaitable[str]]
-"""Gives a message to an agent of the swarm, by its local address; returns why it can't, or an empty text."""
+EMPTY = "this list has no members"
+
+Take = Callable[[Message, str], Awaitable[TaskKey | str]]
+"""Gives a message to an agent of the swarm, by its local address; returns the task that has it, or why none can."""
 
 
-async def no_agents(_message: Message, _agent: str) -> str:
+async def no_agents(_message: Message, _agent: str) -> TaskKey | str:
     """Refuse a message, as this host has no swarm."""
     return "this host has no swarm"
 
@@ -117,7 +124,7 @@ class Deliveries:
         if not await self._file(message, account.box, to, message.sent_at, request=request):
             place = (box("outbox", account.box), message_id)
             found = await self._rows.read((MESSAGES, message_id), place)
-            if OutboxRow.read(found[place]).digest != request:
+            if len(found) < 2 or OutboxRow.read(found[place]).digest != request:
                 raise IdempotencyConflict("this Idempotency-Key was used for another message")
             return Message.read(found[MESSAGES, message_id])
         return message
@@ -198,10 +205,16 @@ class Deliveries:
     async def _give(self, message: Message, work: Delivery, text: str, take: Take) -> None:
         """Give a message to the first agent of the swarm that it still has to get to."""
         agent, *left = work.tasks
-        reason = await take(message, agent)
+        taken = await take(message, agent)
+        reason = taken if isinstance(taken, str) else ""
         rest = replace(work, tasks=tuple(left))
         row, place = (WORK, message.message_id), (box("outbox", work.outbox), message.message_id)
         writes = [Write(row, rest.text if left or work.agents else None, text)]
+        if isinstance(taken, TaskKey):
+            held = HELD, f"{held_of(taken)}{message.message_id} {agent}"
+            writes.append(Write(held, Held(taken.instance, taken.task_id, counts=True).text, PutIf.PRESENT))
+        else:
+            writes += await release(self._rows, {message.message_id: 1})
         sent = (await self._rows.read(place)).get(place) if work.outbox else None
         if sent is not None:
             entry = OutboxRow.read(sent)
@@ -214,7 +227,9 @@ class Deliveries:
             writes.append(Write(place, entry.text, sent))
         elif reason:
             logger.warning("the message %s did not reach %s: %s", message.message_id, agent, reason)
-        await self._rows.write(writes)  # if another process was faster, the row says what is left
+        await self._rows.write(
+            writes
+        )  # if a process was faster, or the task is deleted, the rows say what is left
 
     async def _file(
         self,
@@ -306,8 +321,9 @@ class Deliveries:
                 (lists if address.kind == "list" else owners)[address.key] = text
         members = await self._lists.members(*lists)
         for key, text in lists.items():
-            if key not in members:
-                undelivered[text] = Undelivered(text, "this list does not exist")
+            if not members.get(key):
+                reason = EMPTY if key in members else "this list does not exist"
+                undelivered[text] = Undelivered(text, reason)
             for member in members.get(key, ()):
                 address = Address.parse(member)
                 if address.host == self._host and address.kind != "list":

@@ -3,22 +3,39 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
+from mail.auth.keys import Caller
 from mail.core.engine.documents import ServerDocuments
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.clock import Clock
 from mail.core.task.documents import PutIf
 from mail.core.task.rows import Rows, Write
+from mail.core.task.task import TaskKey
 from mail.errors import MAILError, NotFound
-from mail.mail2 import WORK
+from mail.mail2 import HOST, WORK
 from mail.mail2.accounts import Accounts
-from mail.mail2.agents import Agents
+from mail.mail2.addresses import Address
+from mail.mail2.agents import Agents, caller_of, keys_of
 from mail.mail2.arrivals import Cursor, Reader
 from mail.mail2.boxes import Boxes
 from mail.mail2.delivery import Deliveries, no_agents
 from mail.mail2.lists import Lists
-from mail.mail2.records import Account, Purge, Stamps, Work, purges_of
+from mail.mail2.records import (
+    ACCOUNTS,
+    HELD,
+    Account,
+    Forget,
+    Purge,
+    Stamps,
+    Tidy,
+    Work,
+    claimed,
+    format_utc,
+    purges_of,
+)
 from mail.mail2.swarms import Swarms
 from mail.mail2.tasks import SUBMISSIONS_PER_HOUR, Tasks
 from mail.mail2.webhooks import Sender, Webhooks
@@ -29,8 +46,17 @@ SWEEP_SECONDS = 10.0
 SOON_SECONDS = 60.0
 """Work that is due within so many seconds is waited for; a sweep finds the rest."""
 
-NAME = ("mail2:host", "name")
-"""The row with the name of the host, for functions that no request names it to."""
+SWEPT = 500
+"""Pieces of work that a sweep looks at; the next one continues."""
+
+TIDY_SECONDS = 86_400.0
+"""Seconds between two searches for old mail, and for mail of tasks that are gone."""
+
+PORTION, PORTIONS = 50, 40
+"""Rows that are looked through at once, and how often before others may continue."""
+
+NAME, TIDY_AT = (HOST, "name"), (HOST, "tidy at")
+"""The row with the name of the host, for functions that no request names it to, and that with the next search."""
 
 Wake = Callable[[str, float], Awaitable[None]]
 
@@ -54,6 +80,7 @@ class MailHost:
     Args:
         runtime: runs the swarm whose agents have addresses; None if there is none.
         per_hour: the number of submissions to a task in an hour from a sender that is no person; 0 for no limit.
+        retention: seconds after which mail is deleted; None for never.
         wake: has another process call `work`, in so many seconds; None if this one does it.
         in_background: whether this process lives on after a request; if not, the request waits for the work that it
             makes, and somebody has to call `resume` for the rest.
@@ -69,12 +96,16 @@ class MailHost:
         *,
         runtime: Runtime | None = None,
         per_hour: int = SUBMISSIONS_PER_HOUR,
+        retention: float | None = None,
         wake: Wake | None = None,
         in_background: bool = True,
     ) -> None:
         stamps = Stamps(clock)
         self.host = host
         self._rows = rows
+        self._documents = documents
+        self._runtime = runtime
+        self._retention = retention
         self.accounts = Accounts(rows, documents, clock, stamps, host)
         self.boxes = Boxes(rows, stamps)
         self.lists = Lists(rows, stamps, host)
@@ -91,17 +122,26 @@ class MailHost:
         self._in_background = in_background and wake is None
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweeping: asyncio.Task[None] | None = None
+        self._after = ""
+        self._tidy_at = 0.0
 
-    async def forget(self, key: str) -> bool:
-        """Delete an account, if there is one, with its boxes and memberships of lists; return whether all is gone."""
-        for account in (await self.accounts.find(key)).values():
-            await self.accounts.delete(key)
-            await self.begin(account.purge)
-        address = f"{key}@{self.host}"
-        for each in await self.lists.all():
-            if address in each["members"]:
-                await self.lists.remove(f"list:{each['name']}@{each['swarm']}", address)
-        return not await self._rows.find(WORK, purges_of(key), limit=1)
+    def caller_of(self, account: Account) -> Caller:
+        """Return the caller that an account is to the rest of the server."""
+        return caller_of(Address(account.kind, account.name, account.swarm, self.host), self.host)
+
+    async def forget(self, caller: str) -> bool:
+        """Delete the account of a caller, if there is one, with all that it has; return whether all is gone."""
+        left = False
+        for key in keys_of(caller, self.host):
+            address = f"{key}@{self.host}"
+            for each in await self.lists.all():
+                if address in each["members"]:
+                    await self.lists.remove(f"list:{each['name']}@{each['swarm']}", address)
+            for account in (await self.accounts.find(key)).values():
+                await self.accounts.delete(key)
+                await self.begin(account.purge)
+            left = left or bool(await self._rows.find(WORK, purges_of(key), limit=1))
+        return not left
 
     async def follow(self, account: Account, cursor: str | None) -> Reader:
         """Return a reader of what comes to an inbox after a cursor, or from now on. Raises BadRequest."""
@@ -143,9 +183,53 @@ class MailHost:
 
     async def _resume(self) -> None:
         now = self._clock.now().timestamp()
-        for name, text in await self._rows.find(WORK, ""):
-            if Work.read(text).due <= now:
+        await self._note_tidying(now)
+        found = await self._rows.find(WORK, "", after=self._after, limit=SWEPT)
+        self._after = found[-1][0] if len(found) == SWEPT else ""
+        for name, text in found:
+            work = Work.read(text)
+            if work.due > now:
+                continue
+            taken = Write((WORK, name), claimed(text, now), text)
+            if work.work == "call" or await self._rows.write([taken]):  # calls have attempts of their own
                 await self._try(name)
+
+    async def _note_tidying(self, now: float) -> None:
+        """Note once a day that this host has to be tidied."""
+        if now < self._tidy_at:
+            return
+        at = (await self._rows.read(TIDY_AT)).get(TIDY_AT)
+        if at is not None and float(at) > now:
+            self._tidy_at = float(at)
+            return
+        noted = [] if at is None else [Write((WORK, "tidy"), Tidy(now).text)]
+        await self._rows.write([Write(TIDY_AT, repr(now + TIDY_SECONDS), at or PutIf.ABSENT), *noted])
+
+    async def _tidy(self, name: str, text: str) -> None:
+        """Continue to delete mail that is older than the retention, and to forget tasks that are gone."""
+        work, seconds = Tidy.read(text), self._retention
+        before = format_utc(self._clock.now() - timedelta(seconds=seconds or 0.0))
+        held = {hold.caller for hold in await self._documents.holds() if not hold.task_id} if seconds else ()
+        for _ in range(PORTIONS):
+            if work.place == ACCOUNTS:
+                found = (
+                    await self._rows.find(ACCOUNTS, "", after=work.after, limit=PORTION) if seconds else []
+                )
+                for account in (Account.read(each) for _, each in found):
+                    if self._instance_of(account) not in held:
+                        await self.boxes.expire(account.box, before)
+                work = replace(work, after=found[-1][0]) if found else replace(work, place=HELD, after="")
+            else:
+                after = await self.tasks.forget_gone(work.after, PORTION) if self.tasks else ""
+                if not after:
+                    await self._rows.write([Write((WORK, name), None, text)])
+                    return
+                work = replace(work, after=after)
+        await self._rows.write([Write((WORK, name), work.text, text)])
+
+    def _instance_of(self, account: Account) -> str:
+        swarm = "" if self._runtime is None else self._runtime.swarm.name
+        return str(self.caller_of(account).principal(swarm))
 
     async def _sweep(self) -> None:
         while True:
@@ -179,6 +263,13 @@ class MailHost:
                     await self.begin(event_id)
             case "purge":
                 await self.boxes.purge(name, Purge.read(text))
+            case "forget":
+                gone = Forget.read(text)
+                if self.tasks is not None:
+                    await self.tasks.forget(TaskKey(gone.instance, gone.task_id))
+                await self._rows.write([Write((WORK, name), None)])
+            case "tidy":
+                await self._tidy(name, text)
             case "call":
                 seconds = await self.webhooks.call(name)
                 if seconds is None or seconds > SOON_SECONDS:

@@ -5,14 +5,17 @@ from dataclasses import field
 from datetime import UTC, datetime
 from functools import cache
 from typing import Annotated, Any, Literal, Self, cast
-from uuid import UUID
+from uuid import NAMESPACE_URL, UUID, uuid5
 
 from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.values import value
-from mail.core.task.rows import Times
+from mail.core.task.deletion import name_of
+from mail.core.task.rows import Times, Write
+from mail.core.task.task import TaskKey
+from mail.mail2 import WORK
 from mail.mail2.addresses import AccountKind, Address, AddressText, Slug
 
 ACCOUNTS, MESSAGES = "mail2:accounts", "mail2:messages"
@@ -21,6 +24,12 @@ REFERENCES = "mail2:references"
 
 The row stays, so that a message that is filed again isn't delivered again.
 """
+
+THREADS, TASKS = "mail2:threads", "mail2:tasks"
+"""The thread of each message to or from an agent, as long as its text; the mail of each task that began by mail."""
+
+HELD = "mail2:held"
+"""The mail that agents have got, which is stored as long as their tasks."""
 
 SWARMS, LISTS, WEBHOOKS = "mail2:swarms", "mail2:lists", "mail2:webhooks"
 
@@ -33,6 +42,9 @@ MAX_TAGS = 100
 
 LEASE_SECONDS = 30.0
 """Seconds after which another process takes up work."""
+
+LONGEST_PAUSE = 3_600.0
+"""Seconds after which work is taken up again in any case, that has failed again and again."""
 
 
 def box(name: BoxName, of: str) -> str:
@@ -203,7 +215,7 @@ class DraftRow(Row):
         return Times(self.created_at, self.created_at)
 
 
-WorkKind = Literal["deliver", "purge", "call"]
+WorkKind = Literal["deliver", "purge", "call", "forget", "tidy"]
 
 
 @value
@@ -212,10 +224,19 @@ class Work(Row):
 
     Attributes:
         due: when to take it up, in seconds since the epoch; until then, the process that has set it may work on it.
+        tries: how often it was taken up since something of it was done last.
     """
 
     due: float
     work: WorkKind
+    tries: int = 0
+
+
+def claimed(text: str, now: float) -> str:
+    """Return work that a process takes up: the next one does later, the more often nothing was done."""
+    tries = Work.read(text).tries
+    due = now + min(LEASE_SECONDS * 2.0**tries, LONGEST_PAUSE)
+    return to_json({**from_json(text), "due": due, "tries": min(tries + 1, 20)}).decode()
 
 
 @value
@@ -247,6 +268,49 @@ class Purge(Row):
     due: float
     box: str
     work: Literal["purge"] = "purge"
+
+
+@value
+class Held(Row):
+    """A message that a task has got; `counts` is whether it is among the references to the message."""
+
+    instance: str
+    task_id: str
+    counts: bool = False
+
+
+def held_of(key: TaskKey) -> str:
+    """Return the beginning of the names of rows of `HELD` that are a task's; a message and an agent follow."""
+    return f"{uuid5(NAMESPACE_URL, name_of(key))} "
+
+
+@value
+class Forget(Row):
+    """What is stored for the mail of a deleted task has to be deleted."""
+
+    due: float
+    instance: str
+    task_id: str
+    work: Literal["forget"] = "forget"
+
+
+def forgets(key: TaskKey, now: float) -> Write:
+    """Return what notes that a task is deleted."""
+    return Write((WORK, f"forget {held_of(key)}"), Forget(now, key.instance, key.task_id).text)
+
+
+@value
+class Tidy(Row):
+    """Boxes have to be looked through for mail that is too old, and `HELD` for tasks that are gone.
+
+    Attributes:
+        place, after: the row after which to continue.
+    """
+
+    due: float
+    place: str = ACCOUNTS
+    after: str = ""
+    work: Literal["tidy"] = "tidy"
 
 
 @value

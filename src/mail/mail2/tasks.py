@@ -5,6 +5,7 @@ that. A task belongs to a thread, an agent and a sender, whose names make its id
 and events, so that work which is done twice after a crash changes nothing.
 """
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime
@@ -19,6 +20,7 @@ from mail.core.decisions.cancel import MAX_REASON
 from mail.core.decisions.members import MemberMail
 from mail.core.decisions.submit import ResumeFrom, Submission
 from mail.core.engine.runtime import Runtime
+from mail.core.protocol.address import Principal
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.values import value
 from mail.core.task.documents import PutIf
@@ -31,13 +33,23 @@ from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import PausedCall
 from mail.core.task.webhooks import Reply, Webhook
 from mail.errors import Conflict, MAILError, PeerRefused, PeerUnavailable, RateLimited
-from mail.mail2.addresses import Address
-from mail.mail2.agents import PEOPLE, Agents, owner_of
+from mail.mail2.addresses import PEOPLE, Address
+from mail.mail2.agents import Agents, caller_of
+from mail.mail2.boxes import release
 from mail.mail2.delivery import Deliveries
 from mail.mail2.lists import Lists
-from mail.mail2.records import MESSAGES, Message, Row, format_utc
-
-THREADS, TASKS = "mail2:threads", "mail2:tasks"
+from mail.mail2.records import (
+    HELD,
+    MESSAGES,
+    REFERENCES,
+    TASKS,
+    THREADS,
+    Held,
+    Message,
+    Row,
+    format_utc,
+    held_of,
+)
 
 SCHEME = "mail2"
 """The scheme of the webhook by which a task answers the mail that began it: `mail2://HOST/SENDER/AGENT`."""
@@ -58,6 +70,8 @@ LONGEST_THREAD = 64
 """The number of messages between people that are followed to the beginning of a thread."""
 
 GONE = 410
+
+DELETED = "the task of this thread was deleted; write a message that answers none"
 
 
 @value
@@ -130,8 +144,8 @@ class Tasks:
 
     # ---------------------------------------------------------------------------------------------- mail to agents
 
-    async def take(self, message: Message, agent: str) -> str:
-        """Give a message to the agent with this local address; return why it can't have it, or an empty text.
+    async def take(self, message: Message, agent: str) -> TaskKey | str:
+        """Give a message to the agent with this local address; return its task, or why the agent can't have it.
 
         Raises RateLimited and StoreUnavailable for what has to be tried again.
         """
@@ -142,17 +156,33 @@ class Tasks:
             return "agents take no mail of daemons, and none of each other"
         try:
             if (asked := await self._find_asked(message, agent)) is not None:
-                await self._hear(message, name, asked)
-            elif agent in self._agents.entrypoints():
-                await self._submit(message, agent, name)
-            else:
-                known = ", ".join(f"{key}@{self._host}" for key in self._agents.entrypoints())
-                return f"this agent takes only answers to what it has asked; write to {known}"
+                return await self._hear(message, name, asked)
+            if agent in self._agents.entrypoints():
+                return await self._submit(message, agent, name)
+            known = ", ".join(f"{key}@{self._host}" for key in self._agents.entrypoints())
+            return f"this agent takes only answers to what it has asked; write to {known}"
         except MAILError as error:
             if error.http_status >= 500 or isinstance(error, RateLimited):
                 raise
             return error.detail
-        return ""
+
+    async def forget(self, key: TaskKey) -> None:
+        """Delete what is stored for the mail of a task, unless the task exists."""
+        if await self._runtime.store.load(key) is not None:
+            return
+        at_once = self._rows.write_limit // 2
+        while found := await self._rows.find(HELD, held_of(key), limit=at_once):
+            gone = [Write((HELD, name), None, text) for name, text in found]
+            counted = Counter(name.split(" ")[1] for name, text in found if Held.read(text).counts)
+            await self._rows.write([*gone, *await release(self._rows, counted)])
+        await self._delete((TASKS, key.task_id))
+
+    async def forget_gone(self, after: str, limit: int) -> str:
+        """Forget the tasks that are gone, of some that have got mail; return where others follow, or an empty text."""
+        found = await self._rows.find(HELD, "", after=after, limit=limit)
+        for key in {TaskKey(held.instance, held.task_id) for held in (Held.read(text) for _, text in found)}:
+            await self.forget(key)
+        return found[-1][0] if len(found) == limit else ""
 
     async def _find_asked(self, message: Message, agent: str) -> Thread | None:
         """Return the mail to a member that a message answers; None if it answers none of this agent's.
@@ -195,8 +225,10 @@ class Tasks:
         asked = (thread.request_id, member_address(thread.member))
         return task is not None and any((each.request_id, each.recipient) == asked for each in task.requests)
 
-    async def _hear(self, message: Message, name: str, asked: Thread) -> None:
-        await self._put((THREADS, message.message_id), asked)  # what answers it is for the same task
+    async def _hear(self, message: Message, name: str, asked: Thread) -> TaskKey:
+        key = TaskKey(asked.instance, asked.task_id)
+        noted = Write((THREADS, message.message_id), asked.text)  # what answers it is for the same task
+        await self._rows.write([noted, _noted(key, message, asked.agent)])
         mail = MemberMail(
             id=message.message_id,
             member=asked.member,
@@ -206,19 +238,21 @@ class Tasks:
             body=message.body,
             sent=message.sent_at,
         )
-        await self._runtime.hear(TaskKey(asked.instance, asked.task_id), mail)
+        await self._runtime.hear(key, mail)
         if (address := self._runtime.swarm.members.get(asked.member)) is not None:
             await self._delete((asked_of(asked.agent, address), asked.root))
+        return key
 
-    async def _submit(self, message: Message, agent: str, name: str) -> None:
+    async def _submit(self, message: Message, agent: str, name: str) -> TaskKey:
         runtime, now = self._runtime, self._runtime.now()
-        owner = owner_of(message.sender, self._host, runtime.swarm.name)
+        owner = self._owner_of(message.sender)
         thread = await self._root_of(message)
         task_id = str(uuid5(UUID(thread), f"{agent} {message.sender}"))
-        known = await self._note(message, task_id, thread, now)
-        task = await runtime.store.load(TaskKey(str(owner), task_id))
+        key = TaskKey(str(owner), task_id)
+        known = await self._note(message, key, thread, agent, now)
+        task = await runtime.store.load(key)
         if task is None and known.has_begun:
-            raise Conflict("the task of this thread was deleted; write a message that answers none")
+            raise Conflict(DELETED)
         if task is None or all(each.key != message.message_id for each in task.submitted):
             submission = Submission(
                 task_id=task_id,
@@ -233,13 +267,33 @@ class Tasks:
             hook = Webhook(url=self._hook(message.sender, agent), events=ANSWERS)
             await runtime.submit(owner, submission, (hook,))
         if not known.has_begun:
-            await self._put((TASKS, task_id), replace(known, has_begun=True))
+            begun = replace(known, has_begun=True).text
+            await self._rows.write(
+                [Write((TASKS, task_id), begun, known.text)]
+            )  # if it has answered, that stands
+        return key
 
-    async def _note(self, message: Message, task_id: str, thread: str, now: float) -> MailTask:
-        """Note that a message is the last one of a task, and return the notes. Raises Conflict for too many."""
-        row, message_id = (TASKS, task_id), message.message_id
+    def _owner_of(self, sender: str) -> Principal:
+        return caller_of(Address.parse(sender), self._host).principal(self._runtime.swarm.name)
+
+    async def _answers(self, message: Message, agent: str, thread: str) -> bool:
+        """Return whether a message that belongs to a thread answers what a task of the agent has said to its sender."""
+        if thread == message.message_id or message.reply_to is None:
+            return False
+        found = await self._rows.read(row := (MESSAGES, message.reply_to), of := (THREADS, message.reply_to))
+        is_agent_s = row in found and Message.read(found[row]).sender == f"{agent}@{self._host}"
+        return is_agent_s and of in found and not Thread.read(found[of]).member
+
+    async def _note(self, message: Message, key: TaskKey, thread: str, agent: str, now: float) -> MailTask:
+        """Note that a message is the last one of a task, and return the notes. Raises Conflict for too many.
+
+        Raises Conflict also if the task was deleted.
+        """
+        row, message_id = (TASKS, key.task_id), message.message_id
         while True:
             text = (await self._rows.read(row)).get(row)
+            if text is None and await self._answers(message, agent, thread):
+                raise Conflict(DELETED)
             before = MailTask(message_id) if text is None else MailTask.read(text)
             recent: tuple[tuple[str, float], ...] = ()
             if self._per_hour and Address.parse(message.sender).kind not in PEOPLE:
@@ -255,6 +309,7 @@ class Tasks:
             writes = [
                 Write(row, after.text, PutIf.ABSENT if text is None else text),
                 Write((THREADS, message_id), Thread(thread).text),
+                _noted(key, message, agent),
             ]
             if await self._rows.write(writes):
                 return after
@@ -336,12 +391,14 @@ class Tasks:
             return Reply(GONE, "the thread of this task is no longer stored")
         known = MailTask.read(text)
         found = await self._rows.read((MESSAGES, known.last), (THREADS, known.last))
+        if len(found) < 2:
+            return Reply(GONE, "the message that this task would answer is deleted")
         last, thread = Message.read(found[MESSAGES, known.last]), Thread.read(found[THREADS, known.last])
         tag, said = "answer", data["response"]
         if event["event"] == EventKind.TASK_ERROR:
             tag = "failed"
         elif (question := data.get("question")) is not None:
-            key = TaskKey(str(owner_of(sender, self._host, self._runtime.swarm.name)), task_id)
+            key = TaskKey(str(self._owner_of(sender)), task_id)
             tag, said = self._question(question, await self._runtime.store.load(key), task_id)
         subject = last.subject if last.subject[:3].lower() == "re:" else f"Re: {last.subject}"
         notes = [
@@ -405,7 +462,8 @@ class Tasks:
 
         The former is for mail that reaches nobody.
         """
-        if await self._thread_of(message_id) is not None:
+        row = (REFERENCES, message_id)
+        if row in await self._rows.read(row):
             await self._begin(message_id)
             return
         message = Message(
@@ -437,6 +495,12 @@ class Tasks:
 def _id_of(key: TaskKey, text: str) -> str:
     """Return the id of the mail that a task sends for one of its messages."""
     return str(uuid5(NAMESPACE_URL, f"{SCHEME}:{key.instance}#{key.task_id}:{text}"))
+
+
+def _noted(key: TaskKey, message: Message, agent: str) -> Write:
+    """Return what notes that a task gets a message of an agent, before it has that."""
+    name = f"{held_of(key)}{message.message_id} {agent}"
+    return Write((HELD, name), Held(key.instance, key.task_id).text)
 
 
 def _waiting(task: Task | None) -> tuple[PausedCall, ...]:

@@ -10,16 +10,19 @@ from time import monotonic
 from typing import Any, LiteralString
 from uuid import UUID
 
+from psycopg.errors import QueryCanceled
+
 from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
-from mail.adapters.shared.codec import upto_bytes
 from mail.adapters.shared.search import (
     GRAM,
+    LONGEST_SEARCH,
     MOST_PARTS,
     Behind,
     grams_of,
     head_of,
     parts_of,
     read_place,
+    search_too_long,
     texts_of,
 )
 from mail.core.task.search import Search, cost_of
@@ -41,11 +44,25 @@ WRITTEN_AT_ONCE = 1024 * 1024
 FEW = 5_000
 """Up to so many places of a word, its tasks are looked at; otherwise the tasks as they are listed."""
 
+_COUNT: LiteralString = (
+    "SELECT count(*) FROM (SELECT FROM mail.texts WHERE grams @@ %s::tsquery LIMIT %s) AS places"
+)
+
+_LIMIT_TIME: LiteralString = "SELECT set_config('statement_timeout', %s, true)"
+
 _FIND: LiteralString = """
 SELECT state, tasks.born, searched.seq, searched.last_part, (
     SELECT text FROM mail.texts WHERE texts.task = id AND part = greatest(searched.last_part, 1)
 ) FROM mail.tasks LEFT JOIN mail.searched ON searched.task = id WHERE id = %s
 """
+
+_READ: LiteralString = """
+SELECT seq, events FROM (
+    SELECT seq, events, sum(octet_length(events)) OVER (ORDER BY seq) - octet_length(events) AS bytes_before
+    FROM mail.commits WHERE task = %s AND seq > %s AND seq <= %s ORDER BY seq LIMIT %s
+) AS measured WHERE bytes_before < %s ORDER BY seq
+"""
+"""Returns commits up to the one with which they reach a size; PostgreSQL knows the sizes without reading the texts."""
 
 _LOCK: LiteralString = "SELECT FROM mail.tasks WHERE id = %s FOR KEY SHARE"
 """Keeps a task from being deleted, and its past from being dropped, until it is written; turns don't wait for it."""
@@ -121,15 +138,12 @@ class SearchIndex:
         except WrittenLater:  # by a newer version, which writes the index, too
             return True
         seq = before or 0
-        read = await connection.execute(
-            "SELECT seq, events FROM mail.commits WHERE task = %s AND seq > %s AND seq <= %s ORDER BY seq LIMIT %s",
-            (number, seq, task.seq, COMMITS_AT_ONCE),
-        )
-        commits = [*upto_bytes(await read.fetchall(), lambda commit: len(commit[1]), WRITTEN_AT_ONCE)]
+        read = await connection.execute(_READ, (number, seq, task.seq, COMMITS_AT_ONCE, WRITTEN_AT_ONCE))
+        commits = await read.fetchall()
         seq = commits[-1][0] if commits else seq
         first = max(last_part or 0, 1)
-        parts, grams = await asyncio.to_thread(_parts_and_grams, begun or "", commits)
-        written = [head_of(task), *parts][: MOST_PARTS - first]
+        pieces, grams = await asyncio.to_thread(_parts_and_grams, begun or "", commits)
+        written = [head_of(task), *pieces][: MOST_PARTS - first]
         numbers = [0, *range(first, first + len(written) - 1)]
         values = {
             "task": number,
@@ -151,7 +165,10 @@ class SearchIndex:
     async def find(
         self, instance: str, search: Search, *, limit: int, cursor: str | None
     ) -> tuple[list[Row], bool]:
-        """Return number, last change and state of the tasks found, and whether all of this server are searched."""
+        """Return number, last change and state of the tasks found, and whether all of this server are searched.
+
+        Raises BadRequest for a search that takes too long.
+        """
         updated, born = read_place(cursor)
         is_complete = await self._behind.catch_up()
         values: dict[str, Any] = {
@@ -164,39 +181,51 @@ class SearchIndex:
             "cost": search.min_cost,
             "words": list(search.words),
             "limit": limit,
-            "match": await self._rarest(search.words),
         }
-        source: LiteralString = "mail.searched"
-        if values["match"] is not None:
-            source = (
-                "(SELECT DISTINCT task FROM mail.texts WHERE grams @@ %(match)s::tsquery) AS hit"
-                " JOIN mail.searched ON searched.task = hit.task"
-            )
-        statement: LiteralString = (
-            "SELECT found.born, found.updated, state FROM"
-            f" (SELECT searched.* FROM {source} WHERE instance = %(instance)s"
-            " AND (updated, born) < (%(updated)s::text, %(born)s::bigint) AND updated >= %(since)s"
-            " AND (%(until)s::text = '' OR updated < %(until)s::text) AND cost >= %(cost)s"
-            " AND (%(statuses)s::text[] IS NULL OR status = ANY(%(statuses)s::text[]))"
-            " AND NOT EXISTS (SELECT FROM unnest(%(words)s::text[]) AS word WHERE NOT EXISTS ("
-            "  SELECT FROM mail.texts WHERE texts.task = searched.task AND position(word IN texts.text) > 0))"
-            " ORDER BY updated DESC, born DESC LIMIT %(limit)s) AS found JOIN mail.tasks ON tasks.id = found.task"
-            " ORDER BY found.updated DESC, found.born DESC"
-        )
-        return await self._sql.fetch(statement, values), is_complete
 
-    async def _rarest(self, words: Iterable[str]) -> str | None:
-        """Return what finds the places of the rarest word; None if all words have many."""
-        found: list[tuple[int, str]] = []
-        for word in words:
-            match = " & ".join(map(_quoted, grams_of(word))) if len(word) >= GRAM else f"{_quoted(word)}:*"
-            ((count,),) = await self._sql.fetch(
-                "SELECT count(*) FROM (SELECT FROM mail.texts WHERE grams @@ %s::tsquery LIMIT %s) AS places",
-                (match, FEW + 1),
-            )
-            if count <= FEW:
-                found.append((count, match))
-        return min(found, default=(0, None))[1]
+        async def work(connection: Connection, _is_retry: bool) -> list[Row]:
+            try:
+                async with transaction(connection):
+                    await connection.execute(_LIMIT_TIME, (str(round(LONGEST_SEARCH * 1000)),))
+                    values["match"] = await _rarest(connection, search.words)
+                    return await (await connection.execute(_found(values["match"]), values)).fetchall()
+            except QueryCanceled:
+                raise search_too_long() from None
+
+        return await self._sql.run(work), is_complete
+
+
+def _found(match: str | None) -> LiteralString:
+    """Return the statement that finds tasks, by the places of a word if it has few."""
+    source: LiteralString = "mail.searched"
+    if match is not None:
+        source = (
+            "(SELECT DISTINCT task FROM mail.texts WHERE grams @@ %(match)s::tsquery) AS hit"
+            " JOIN mail.searched ON searched.task = hit.task"
+        )
+    return (
+        "SELECT found.born, found.updated, state FROM"
+        f" (SELECT searched.* FROM {source} WHERE instance = %(instance)s"
+        " AND (updated, born) < (%(updated)s::text, %(born)s::bigint) AND updated >= %(since)s"
+        " AND (%(until)s::text = '' OR updated < %(until)s::text) AND cost >= %(cost)s"
+        " AND (%(statuses)s::text[] IS NULL OR status = ANY(%(statuses)s::text[]))"
+        " AND NOT EXISTS (SELECT FROM unnest(%(words)s::text[]) AS word WHERE NOT EXISTS ("
+        "  SELECT FROM mail.texts WHERE texts.task = searched.task AND position(word IN texts.text) > 0))"
+        " ORDER BY updated DESC, born DESC LIMIT %(limit)s) AS found JOIN mail.tasks ON tasks.id = found.task"
+        " ORDER BY found.updated DESC, found.born DESC"
+    )
+
+
+async def _rarest(connection: Connection, words: Iterable[str]) -> str | None:
+    """Return what finds the places of the rarest word; None if all words have many."""
+    found: list[tuple[int, str]] = []
+    for word in words:
+        match = " & ".join(map(_quoted, grams_of(word))) if len(word) >= GRAM else f"{_quoted(word)}:*"
+        row = await (await connection.execute(_COUNT, (match, FEW + 1))).fetchone()
+        assert row is not None
+        if row[0] <= FEW:
+            found.append((row[0], match))
+    return min(found, default=(0, None))[1]
 
 
 async def rebuild(sql: Postgres) -> int:
@@ -212,8 +241,8 @@ async def rebuild(sql: Postgres) -> int:
 
 def _parts_and_grams(begun: str, commits: Sequence[Row]) -> tuple[list[str], list[str]]:
     """Return the parts that commits add to a task, and the entries of each."""
-    parts = [*parts_of(begun, (text for _, events in commits for text in texts_of(events)))]
-    return parts, [*map(_grams, parts)]
+    pieces = [*parts_of(begun, (text for _, events in commits for text in texts_of(events)))]
+    return pieces, [*map(_grams, pieces)]
 
 
 def _grams(text: str) -> str:

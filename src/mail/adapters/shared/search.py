@@ -13,6 +13,7 @@ from pydantic_core import from_json
 from mail.adapters.shared.cursors import foreign_cursor
 from mail.core.task.search import LONGEST_WORD, fold
 from mail.core.task.task import Task
+from mail.errors import BadRequest
 
 PART = 8_192
 """Characters of a part of a task, the unit of an index: what is added to a task changes its last part only."""
@@ -29,6 +30,9 @@ PAUSE_SECONDS = 2.0
 SEARCH_SECONDS = 0.2
 """Seconds in which a search has what is new written before it begins."""
 
+LONGEST_SEARCH = 2.0
+"""Seconds after which a search ends without an answer, as others wait for it."""
+
 MOST_PARTS = 1 << 16
 """The parts of a task at most, with its head; no limit of a task lets it have as many."""
 
@@ -38,6 +42,13 @@ logger = logging.getLogger(__name__)
 
 LAST = ("~", 0)
 """The place behind all tasks: a time, and the number of a task."""
+
+
+def search_too_long() -> BadRequest:
+    """Return the error of a search that has taken its time, which is one for texts that very many tasks nearly have."""
+    return BadRequest(
+        f"this search takes more than {LONGEST_SEARCH:.0f} s; search for a longer or rarer text, or for fewer days"
+    )
 
 
 def grams_of(text: str) -> list[str]:

@@ -26,12 +26,14 @@ from urllib.parse import quote
 from mail.adapters.shared.codec import upto_bytes
 from mail.adapters.shared.search import (
     GRAM,
+    LONGEST_SEARCH,
     MOST_PARTS,
     Behind,
     grams_of,
     head_of,
     parts_of,
     read_place,
+    search_too_long,
     texts_of,
 )
 from mail.adapters.sqlite.commit import ids_of
@@ -50,6 +52,9 @@ WORK_SECONDS = 0.1
 
 COMPARED_AT_ONCE = 2_000
 """Tasks whose rows in both files are compared at once."""
+
+INSTRUCTIONS = 10_000
+"""Instructions of SQLite after which a search looks at the time."""
 
 DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
@@ -258,9 +263,21 @@ class Files:
             raise
 
     def find(self, instance: str, search: Search, limit: int, cursor: str | None) -> list[tuple[int, str]]:
-        """Return the rows of the tasks found and when they have changed, the last changed first."""
-        statement, values = self.statement(instance, search, limit, cursor)
-        return self.index.execute(statement, values).fetchall()
+        """Return the rows of the tasks found and when they have changed, the last changed first.
+
+        Raises BadRequest for a search that takes too long.
+        """
+        end = monotonic() + LONGEST_SEARCH
+        self.index.set_progress_handler(lambda: monotonic() > end, INSTRUCTIONS)
+        try:
+            statement, values = self.statement(instance, search, limit, cursor)
+            return self.index.execute(statement, values).fetchall()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+                raise search_too_long() from None
+            raise
+        finally:
+            self.index.set_progress_handler(None, 0)
 
     def statement(
         self, instance: str, search: Search, limit: int, cursor: str | None

@@ -65,6 +65,12 @@ def drop_past(task: Task, swarm: SwarmCore, clock: Clock) -> TaskChange:
     return replace(draft.seal(), dropped=Past(portions, task.generation.number))
 
 
+def has_outside_mail(task: Task) -> bool:
+    """Return whether mail of a task may be stored outside of it: of members, or by the server's own webhook."""
+    is_own = any(not hook.url.startswith("http") for hook in task.webhooks.values())
+    return is_own or any(member_of(peer) is not None for peer in task.peers)
+
+
 def may_be_named(task: Task, now: float) -> bool:
     """Return whether an idempotency key that has not expired may name a task."""
     return datetime.fromisoformat(task.updated).timestamp() + REMEMBERED_SECONDS > now

@@ -12,7 +12,7 @@ from typing import cast
 
 from mail.core.decisions.break_glass import open_task
 from mail.core.decisions.cancel import cancel
-from mail.core.decisions.delete import check_deletable, may_be_leased, may_be_named
+from mail.core.decisions.delete import check_deletable, has_outside_mail, may_be_leased, may_be_named
 from mail.core.decisions.fork import fork
 from mail.core.decisions.members import MemberMail, hear
 from mail.core.decisions.receive import begin, may_reach, possible_keys, receive, runner_of
@@ -324,6 +324,8 @@ class Admission:
             with suppress(VersionConflict):
                 await wiring.store.delete(task)
                 await self._drop_files(key)
+                if wiring.forget is not None and has_outside_mail(task):
+                    await wiring.forget(key)
                 self._limit_guard.freed(key.instance)
                 return task
             task = holds = None

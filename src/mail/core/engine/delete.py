@@ -143,7 +143,7 @@ class Deletions:
             is_first = cursor is None
             page = await wiring.store.list_tasks(caller, limit=AT_ONCE, cursor=cursor)
             if is_first and not page.tasks:
-                if wiring.forget is not None and not await wiring.forget(caller):
+                if wiring.forget is not None and not await wiring.forget(TaskKey(caller, "")):
                     break
                 await wiring.caller_files.drop_unused(caller)
                 await self._documents.forget(caller)

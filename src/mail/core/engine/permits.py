@@ -94,10 +94,10 @@ class ModelPermits:
         """Return the breaker of a model as this process knows it; None if it is closed."""
         return self._shared(model).permits.breakers.get(model)
 
-    async def learn_breakers(self, *models: str) -> None:
-        """Read the breakers of models, unless they were read a moment ago."""
+    async def learn_breakers(self, *models: str, once: bool = False) -> None:
+        """Read the breakers and limits of models, unless they were read a moment ago, or ever (`once`)."""
         for model in models:
-            await self._shared(model).learn()
+            await self._shared(model).learn(once=once)
 
     async def change_breaker(self, model: str, change: BreakerChange) -> bool:
         """Change the breaker of a model for all processes, and return whether this call has changed it."""
@@ -213,9 +213,9 @@ class Gate:
         self.permits = read_permits(document.fields["record"])
         return self.permits, document.fields["version"]
 
-    async def learn(self) -> None:
-        """Read the document if this process hasn't for a while; other calls meanwhile rely on what it knows."""
-        if self._clock.now().timestamp() < self._read + BREAKER_SECONDS:
+    async def learn(self, *, once: bool) -> None:
+        """Read the document if this process hasn't for a while, or never (`once`); other calls don't wait for it."""
+        if self._clock.now().timestamp() < self._read + BREAKER_SECONDS or (once and self._read > -inf):
             return
         try:
             await self.read()

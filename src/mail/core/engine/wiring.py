@@ -53,7 +53,8 @@ class Wiring:
         versions: keep the versions of the swarm; without them, nobody can look up an earlier one.
         documents: everything that is stored besides tasks; without them, nothing is on hold, and no caller is deleted.
         retention: seconds after which tasks are deleted in which nothing happens; None for never.
-        forget: deletes what is stored of a caller beside tasks and documents; returns whether nothing is left.
+        forget: deletes what is stored of a deleted task, or of a caller (a key without an id), beside tasks and
+            documents; returns whether nothing is left.
         keeps_latest: whether a task is kept then, and only its past is deleted.
         histories: caches the histories of agents that took a turn here recently.
         pacer: spaces out the work on large messages.
@@ -84,7 +85,7 @@ class Wiring:
     versions: Versions | None = None
     documents: ServerDocuments | None = None
     retention: float | None = None
-    forget: Callable[[str], Awaitable[bool]] | None = None
+    forget: Callable[[TaskKey], Awaitable[bool]] | None = None
     keeps_latest: bool = False
     base_url: str = ""
     files: Files | None = None

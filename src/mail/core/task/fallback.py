@@ -74,8 +74,8 @@ class Breakers(Protocol):
     def breaker(self, model: str) -> Breaker | None:
         """Return the breaker of a model as this process knows it; None if it is closed."""
 
-    async def learn_breakers(self, *models: str) -> None:
-        """Read the breakers of models, unless they were read a moment ago."""
+    async def learn_breakers(self, *models: str, once: bool = False) -> None:
+        """Read the breakers and limits of models, unless they were read a moment ago, or ever (`once`)."""
 
     async def change_breaker(self, model: str, change: BreakerChange) -> bool:
         """Change the breaker of a model for all processes, and return whether this call has changed it."""

@@ -10,12 +10,12 @@ from fastapi.routing import APIRoute
 from fastapi.security.base import SecurityBase
 
 from mail.auth.fastapi import identify
-from mail.auth.keys import Caller, find_bearer
+from mail.auth.keys import find_bearer
 from mail.errors import Unauthenticated
 from mail.http.account import CALLER
 from mail.http.bodies import read_body, replayed
 from mail.http.service import service_of
-from mail.mail2.accounts import NOT_VALID, PEOPLE
+from mail.mail2.accounts import NOT_VALID
 from mail.mail2.addresses import AccountKind
 from mail.mail2.host import MailHost
 from mail.mail2.records import Account
@@ -93,13 +93,6 @@ def make_routers() -> tuple[APIRouter, APIRouter, APIRouter, APIRouter]:
     return APIRouter(prefix="/v2", route_class=_Route), account, admin, daemon
 
 
-def caller_of(account: Account) -> Caller:
-    """Return the caller that an account is to the rest of the server."""
-    if account.kind in PEOPLE:
-        return Caller(account.kind, account.name)  # type: ignore[arg-type]
-    return Caller("agent", account.key.replace("@", "/").replace(":", "/"))
-
-
 async def find_account(request: Request) -> Account:
     """Return the account of a request, by the token of a login or an API key. Raises Unauthenticated."""
     accounts = (await host_of(request)).accounts
@@ -112,7 +105,7 @@ async def find_account(request: Request) -> Account:
 async def _admit(request: Request, kinds: tuple[AccountKind, ...]) -> None:
     """Let a request in that an account of these kinds makes. Raises Unauthenticated and RateLimited."""
     account = await find_account(request)
-    caller = caller_of(account)
+    caller = (await host_of(request)).caller_of(account)
     request.scope[CALLER], request.scope[ACCOUNT] = caller, account
     if (rates := service_of(request).rates) is not None:
         rates.admit(caller)

@@ -15,7 +15,7 @@ from mail.core.task.audit import Act
 from mail.errors import BadRequest, Conflict, Unauthenticated
 from mail.http.audit import audited
 from mail.http.bodies import JSON
-from mail.http.mail2.access import Host, Own, caller_of, make_routers
+from mail.http.mail2.access import Host, Own, make_routers
 from mail.http.service import address_of, service_of
 from mail.mail2.accounts import ACCESS_SECONDS, FAMILY_SECONDS, WRONG_REFRESH, Tokens
 from mail.mail2.addresses import AccountKind, Address, Kind, Slug
@@ -134,7 +134,7 @@ async def _audit_failure(request: Request, host: MailHost, username: str, error:
         key = Address.parse(username).key
         for account in (await host.accounts.find(key)).values():
             with suppress(Unauthenticated):
-                async with audited(request, caller_of(account), Act.LOG_IN, key):
+                async with audited(request, host.caller_of(account), Act.LOG_IN, key):
                     raise error
 
 
@@ -169,7 +169,7 @@ async def get_whoami(host: Host, account: Own) -> JSON:
 @own.post("/auth/password/reset", tags=["auth"])
 async def post_password(request: Request, host: Host, account: Own, body: NewPassword) -> JSON:
     """Change the password, which ends all sessions."""
-    async with audited(request, caller_of(account), Act.CHANGE_PASSWORD, account.key):
+    async with audited(request, host.caller_of(account), Act.CHANGE_PASSWORD, account.key):
         await host.accounts.reset(account, body.current_password, body.new_password, address_of(request))
     return JSON({"status": "success"})
 
@@ -191,7 +191,7 @@ def _manage(
     async def create(request: Request, host: Host, own: Own, body: new) -> JSON:  # type: ignore[valid-type]
         name, *swarm, password = body.model_dump().values()  # type: ignore[attr-defined]
         key = Address(kind, name, "".join(swarm)).key
-        async with audited(request, caller_of(own), Act.CREATE_ACCOUNT, key):
+        async with audited(request, host.caller_of(own), Act.CREATE_ACCOUNT, key):
             if key in host.agents.names():
                 raise Conflict(f"{key} is an agent of the swarm that runs on this server")
             account = await host.accounts.create(kind, name, "".join(swarm), password)
@@ -202,7 +202,7 @@ def _manage(
 
     async def delete(request: Request, host: Host, own: Own, name: Named) -> JSON:
         key = _named(host, kind, name)
-        async with audited(request, caller_of(own), Act.DELETE_ACCOUNT, key):
+        async with audited(request, host.caller_of(own), Act.DELETE_ACCOUNT, key):
             account = await host.accounts.delete(key)
         await host.begin(account.purge)
         return _account(host, kind, account)

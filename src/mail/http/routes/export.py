@@ -1,9 +1,9 @@
-"""Export a task: everything that the server stores of it, as lines of JSON."""
+"""Export a task: everything that the server stores of it, as lines of JSON, or its conversation as Markdown."""
 
 import re
 from base64 import b64encode
 from collections.abc import AsyncGenerator
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import Query, Request
 from fastapi.responses import Response
@@ -19,7 +19,7 @@ from mail.http.openapi import make_router, problems
 from mail.http.service import Service, service_of
 from mail.http.task_json import event_entry, load_task, queued_message, read_mail, reading, task_summary
 
-LINES = "application/x-ndjson"
+LINES, MARKDOWN = "application/x-ndjson", "text/markdown"
 
 _REFERENCE = re.compile(rb"read_more\(ref='([0-9a-f]{32})'")
 """How the reference of a long text stands in a history (`mail.core.task.context.shorten`)."""
@@ -33,15 +33,24 @@ router = make_router("tasks")
     "/task/export",
     summary="Export a task",
     response_class=Response,
-    responses={200: {"description": "The lines.", "content": {LINES: {}}}, **problems(400, 404, 413)},
+    responses={
+        200: {"description": "The lines, or the text.", "content": {LINES: {}, MARKDOWN: {}}},
+        **problems(400, 404, 413),
+    },
 )
 async def export_task(
     request: Request,
     caller: AdminOrUser,
     task_id: GivenTask,
     files: Annotated[bool, Query(description="Whether lines of files have their bytes, in base64.")] = False,
+    form: Annotated[
+        Literal["lines", "markdown"],
+        Query(
+            description="`markdown`: the conversation as a text for people, without what the models were given."
+        ),
+    ] = "lines",
 ) -> Response:
-    """Return all that is stored of one of the caller's tasks, as lines of JSON.
+    """Return all that is stored of one of the caller's tasks, as lines of JSON, or its conversation as Markdown.
 
     Each line has a `type`: the `task`, as `GET /task?fields=summary` shows it, its `event`s, waiting `mail`, portions
     of the agents' `history`, the `text`s to which these refer, and `file`s. If its first events have been deleted by
@@ -49,7 +58,16 @@ async def export_task(
     """
     service = service_of(request)
     task = await load_task(service, caller, task_id)
-    pieces = _pieces(_lines(service, task, reading(service, request, task), embeds=files))
+    pacer = reading(service, request, task)
+    if form == "markdown":
+        advice = "export it from the address that streams"
+        return await answer(
+            request,
+            _markdown(service, task, pacer),
+            {"Content-Type": f"{MARKDOWN}; charset=utf-8"},
+            advice=advice,
+        )
+    pieces = _pieces(_lines(service, task, pacer, embeds=files))
     advice = "export it from the address that streams, or without its files"
     return await answer(request, pieces, {"Content-Type": LINES}, advice=advice)
 
@@ -62,6 +80,21 @@ async def _pieces(lines: AsyncGenerator[Line]) -> AsyncGenerator[bytes]:
             yield bytes(text)
             text = bytearray()
     yield bytes(text)
+
+
+async def _markdown(service: Service, task: Task, pacer: Paced) -> AsyncGenerator[bytes]:
+    from mail.core.decisions.conversation import Conversation
+    from mail.core.decisions.markdown import Transcript, heading
+
+    reader, transcript, text = Conversation(), Transcript(), heading(task)
+    async for event in read_timeline(service.runtime.store, task.key, pacer, upto=task.seq):
+        size = event_size(event)
+        await pacer.pause(size)
+        text += transcript.add(reader.read(event), size)
+        if len(text) > PIECE_BYTES:
+            yield text.encode()
+            text = ""
+    yield (text + transcript.end()).encode()
 
 
 async def _lines(service: Service, task: Task, pacer: Paced, *, embeds: bool) -> AsyncGenerator[Line]:

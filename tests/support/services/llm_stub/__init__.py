@@ -11,7 +11,7 @@ or streamed.
 It is as strict as they are: a request that the provider would refuse gets the provider's 400, and is noted in
 `stub.complaints`.
 
-- `script`     what a model says, and what can go wrong: parts, replies, failures
+- `script`     what a model says, and what can go wrong: parts, replies, failures, recorded responses
 - `server`     the server, its queues, and the requests that it got
 - `chat`, `responses`, `anthropic`, `converse`   one wire format each: bodies, event streams, and what it refuses
 - `prefix_cache`  what the providers' caches of prompts would bill
@@ -31,6 +31,7 @@ from support.services.llm_stub.script import (
     overloaded,
     quota_used_up,
     rate_limited,
+    recorded,
     redacted,
     reply,
     search,
@@ -57,6 +58,7 @@ __all__ = [
     "overloaded",
     "quota_used_up",
     "rate_limited",
+    "recorded",
     "redacted",
     "reply",
     "search",

@@ -1,6 +1,7 @@
 """What a model says, in no provider's words, and what can go wrong."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 
@@ -110,7 +111,17 @@ class HangUp:
     """The connection breaks before anything was said."""
 
 
-Turn = Reply | Failure | HangUp
+@dataclass(frozen=True)
+class Recorded:
+    """The body of a response as a provider has sent it, from `tests/fixtures/replies`."""
+
+    body: bytes
+    media_type: str
+    status: int = 200
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+Turn = Reply | Failure | HangUp | Recorded
 
 
 def reply(*parts: Part, **circumstances: Any) -> Reply:
@@ -191,3 +202,19 @@ def context_exceeded() -> Failure:
 
 def hang_up() -> HangUp:
     return HangUp()
+
+
+REPLIES = Path(__file__).parents[3] / "fixtures" / "replies"
+
+_MEDIA_TYPES = {
+    ".json": "application/json",
+    ".sse": "text/event-stream",
+    ".eventstream": "application/vnd.amazon.eventstream",
+}
+
+
+def recorded(name: str, status: int = 200, **headers: str) -> Recorded:
+    """The response in the file `name`; `x_amzn_errortype` is the header `x-amzn-errortype`."""
+    path = REPLIES / name
+    named = tuple((each.replace("_", "-"), value) for each, value in headers.items())
+    return Recorded(path.read_bytes(), _MEDIA_TYPES[path.suffix], status, named)

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from support.services.llm_stub import anthropic, chat, converse, responses
-from support.services.llm_stub.script import Failure, HangUp, Reply, Turn, bad_key, bad_request
+from support.services.llm_stub.script import Failure, HangUp, Recorded, Reply, Turn, bad_key, bad_request
 from support.services.llm_stub.wire import Issued, Refusal
 
 WIRES: dict[str, ModuleType] = {
@@ -155,6 +155,8 @@ class LLMStub:
                 return _fail(wire, turn)
             case HangUp():
                 return StreamingResponse(_break_in(b""), headers={"content-length": "1000"})
+            case Recorded():
+                return Response(turn.body, turn.status, dict(turn.headers), turn.media_type)
         await asyncio.sleep(turn.delay)
         if request.body.get("stream"):
             kind = "application/vnd.amazon.eventstream" if wire is converse else "text/event-stream"

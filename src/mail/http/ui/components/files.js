@@ -12,14 +12,16 @@ const PICTURES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"])
 export const sizeOf = (bytes) =>
   bytes < 1e3 ? `${bytes} B` : bytes < 1e6 ? `${Math.round(bytes / 1e3)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
 
-/** Let the browser save a file. */
-async function save({ id, name }) {
+/** Let the browser save a Blob under a name. */
+export function saveAs(blob, name) {
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(await api.file(id));
+  link.href = URL.createObjectURL(blob);
   link.download = name;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
+
+const save = async ({ id, name }) => saveAs(await api.file(id), name);
 
 function Saved({ file }) {
   const [problem, setProblem] = useState(null);

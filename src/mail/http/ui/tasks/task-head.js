@@ -1,8 +1,10 @@
 // The open task's title and state, its details, and the button that cancels it.
 
+import * as api from "../api/api.js";
 import { CopyButton, IconButton, WorkButton } from "../components/button.js";
 import { Chip, StatusChip } from "../components/chip.js";
 import { Confirm, Dialog } from "../components/dialog.js";
+import { saveAs } from "../components/files.js";
 import { Icon } from "../components/icons.js";
 import { Notice } from "../components/notice.js";
 import { UsageTable, formatCost, formatTokens } from "../components/usage.js";
@@ -56,6 +58,24 @@ function Facts({ record }) {
         <${UsageTable} first="Model" rows=${usage.models} />
       `
     }
+  `;
+}
+
+/** The button that saves the conversation as a text. */
+function SaveMarkdown({ taskId }) {
+  const [problem, setProblem] = useState(null);
+  const save = async () => {
+    try {
+      const query = { task_id: taskId, form: "markdown" };
+      saveAs(await (await api.request("GET", "task/export", { query })).blob(), `${taskId}.md`);
+      setProblem(null);
+    } catch (failure) {
+      setProblem(failure);
+    }
+  };
+  return html`
+    ${problem && html`<${Notice} tone="bad">${problem.message}</${Notice}>`}
+    <${WorkButton} class="button small" onClick=${save}>Save as Markdown</${WorkButton}>
   `;
 }
 
@@ -156,6 +176,7 @@ export function TaskHead({ session, list, navigate }) {
           <${Dialog} title="Details of the task" onClose=${() => setDetails(false)}>
             <div class="dialog-body">
               <${Facts} record=${record} />
+              <${SaveMarkdown} taskId=${record.task_id} />
               ${
                 record.status !== "running" &&
                 !session.past &&
