@@ -22,8 +22,9 @@ from support.processes import forkserver
 if TYPE_CHECKING:
     from support.services.llm_stub import LLMStub
 
-# No test connects to the world: a client trusts one authority, as reading those of httpx2 takes 30 ms for each client.
-os.environ.setdefault("SSL_CERT_FILE", str(Path(__file__).parent / "support" / "processes" / "authority.pem"))
+# No test connects to the world: a client trusts one authority, as reading those of httpx2 or of the machine (which the
+# variable often names) takes up to 80 ms of CPU time for each client.
+os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "support" / "processes" / "authority.pem")
 
 # Servers and commands write their state where the one who runs the tests doesn't look for it.
 _STATE = tempfile.TemporaryDirectory(prefix="mail-tests-", ignore_cleanup_errors=True)

@@ -119,6 +119,7 @@ def test_watch_says_how_to_answer(tasks: ServerProcess, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "your answer\n", "")
 
 
+@pytest.mark.soak
 def test_a_reader_that_has_seen_enough(tasks: ServerProcess, tmp_path: Path) -> None:
     env = environment({"MAIL_SERVER": tasks.url, "MAIL_API_KEY": tasks.tokens["user"]})
     command = [*MAIL, "task", "list"]

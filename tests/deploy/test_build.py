@@ -129,6 +129,7 @@ def test_what_is_built_is_what_is_tested() -> None:
             assert "==" not in pin or pin.split("==")[0] not in names or pin in tested, pin
 
 
+@pytest.mark.soak
 def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     script = ROOT / "scripts" / "build_layer.py"
     for name in ("first", "second"):
@@ -146,6 +147,7 @@ SDKS = {"a2a", "ag_ui", "mcp"}
 """Of the protocols that one function speaks."""
 
 
+@pytest.mark.soak
 def test_only_the_function_of_protocols_carries_their_sdks(built: Path) -> None:
     assert not SDKS & (packages(built / "ApiLayer") | packages(built / "CodeLayer"))
     assert packages(built / "ProtocolsLayer") >= SDKS

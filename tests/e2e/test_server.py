@@ -153,6 +153,7 @@ def test_runs_under_a_uvicorn_of_ones_own(tmp_path: Path) -> None:
     assert "mail_user_" in (tmp_path / "stdout.txt").read_text()
 
 
+@pytest.mark.soak
 def test_reload_starts_anew_when_code_changes(slow_folder: Path) -> None:
     (slow_folder / "go").touch()
     with ServerProcess(slow_folder, "--swarm-name", "slow", "--reload") as server:

@@ -149,6 +149,7 @@ def test_mail_waits_in_its_queue_for_a_server_that_is_down(pair: Pair) -> None:
     assert kinds(alpha, "patient").count("interswarm_message_received") == 1
 
 
+@pytest.mark.soak
 def test_many_tasks_while_the_server_dies(pair: Pair) -> None:
     """Of both swarms; each ends with the right answer, and what one has said the other has read once."""
     alpha, beta = pair

@@ -526,6 +526,7 @@ print(sorted({"openai", "botocore", "boto3", "fastapi"} & set(sys.modules)))
 """
 
 
+@pytest.mark.soak(on="bedrock")
 @pytest.mark.parametrize(("llm", "imported"), [(GPT, "['openai']"), (BEDROCK, "['botocore']")])
 def test_litellm_is_not_needed(stub: LLMStub, llm: str, imported: str) -> None:
     stub.script(reply(call("task_complete", finish_message="Hello!")))

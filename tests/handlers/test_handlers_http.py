@@ -138,6 +138,7 @@ def well_shaped(result: dict[str, Any]) -> bool:
     )
 
 
+@pytest.mark.soak(on=("health", "status"))
 @pytest.mark.parametrize("name", [name for name in HTTP if name not in ("message", "task", "interswarm")])
 def test_a_sample_event_is_answered(stage: Stage, name: str) -> None:
     result = stage.invoke(name, stage.event(name))
@@ -178,6 +179,7 @@ def test_a_browser_signs_in_by_a_link_and_out_again(stage: Stage) -> None:
     assert sorted(found.values()) == ["alice", "eve", "root"]
 
 
+@pytest.mark.soak(on="interswarm")
 @pytest.mark.parametrize(
     "name", ["whoami", "status", "message", "tasks", "task", "threads", "swarms", "interswarm"]
 )
@@ -196,6 +198,7 @@ def limit_for(stage: Stage, name: str) -> int:
     return max(8, round(3e-3 * stage.running(name).inits[-1]))
 
 
+@pytest.mark.soak
 def test_a_message_that_nobody_answers_in_time_is_accepted(stage: Stage) -> None:
     """The function would be ended at its time limit; it says where to look before."""
     with stage.start("message", timeout=limit_for(stage, "message")) as running:
@@ -283,6 +286,7 @@ def test_the_threads_of_an_answered_task(stage: Stage, done: str) -> None:
     assert "1024" in record["conversation"][-1]["message"]["body"]
 
 
+@pytest.mark.soak
 def test_a_stream_of_a_task_that_goes_on_ends_before_its_function(stage: Stage) -> None:
     body = {"body": "what is 2**10", "task_id": "going on"}
     stage.invoke("message", stage.request("message", body=body, prefer="respond-async"))

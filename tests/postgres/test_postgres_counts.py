@@ -36,7 +36,7 @@ AT_WORK: ContextVar[bool] = ContextVar("at_work", default=False)
 """
 
 BY_TIME = ("local.workers.SWEEP", "postgres.liveness.LIVENESS", "postgres.queue.POLL", "postgres.notifier.POLL",
-           "postgres.notifier.PAUSE", "postgres.store.HERE")  # fmt: skip
+           "postgres.notifier.PAUSE", "postgres.store.HERE", "shared.search.PAUSE")  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -128,6 +128,7 @@ def durable() -> Iterator[str]:
     server.remove()
 
 
+@pytest.mark.soak
 async def test_syncs_of_the_log(durable: str, tmp_path: Path) -> None:
     """One for a request, and one for each turn: what is acknowledged is on the disk.
 

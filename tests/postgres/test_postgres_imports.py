@@ -107,6 +107,7 @@ def imported(request: pytest.FixtureRequest, old: OldDatabase) -> Iterator[str]:
 
 
 class TestReading:
+    @pytest.mark.soak(on="another postgres")
     def test_the_records_are_there(self, imported: str) -> None:
         async def check() -> None:
             async with Memory().served(imported) as client:
@@ -150,6 +151,7 @@ class TestReading:
 
         asyncio.run(check())
 
+    @pytest.mark.soak(on="another postgres")
     def test_others_tasks_stay_theirs(self, imported: str) -> None:
         async def check() -> None:
             async with Memory().served(imported, "admin:root") as client:
@@ -175,6 +177,7 @@ class TestResuming:
         assert len(trip) == 7
         assert "ask the other swarm" in crashed[0]["content"]
 
+    @pytest.mark.soak(on="another postgres")
     def test_a_question_is_answered(self, imported: str) -> None:
         memory = Memory()
 
@@ -195,6 +198,7 @@ class TestResuming:
 
 
 class TestRepeating:
+    @pytest.mark.soak(on="another postgres")
     def test_it_changes_nothing_and_brings_what_is_new(
         self, imported: str, old: OldDatabase, capsys: pytest.CaptureFixture[str]
     ) -> None:

@@ -331,6 +331,7 @@ class TestForeignServers:
 
 
 class TestTime:
+    @pytest.mark.soak(on="stdio")
     async def test_the_given_time(self, toolbox: str, told: Any) -> None:
         arguments = {"seconds": 60}
         late = await told(

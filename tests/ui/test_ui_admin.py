@@ -83,6 +83,7 @@ def test_a_link_signs_in_once_and_leaves_no_trace(
     page.wrong.clear()  # type: ignore[attr-defined]  # Chromium's own lines about the 401 responses
 
 
+@pytest.mark.soak(on="sign-in")
 @pytest.mark.parametrize("path", ["sign-in", "whoami"])
 def test_a_link_is_not_lost_with_a_request(page: "Page", busy: AdminServer, path: str) -> None:
     refused = []
@@ -136,6 +137,7 @@ def test_the_audit_is_listed_and_filtered(
     expect(page.get_by_text("No entries")).to_be_visible()
 
 
+@pytest.mark.soak
 def test_axe_finds_nothing(
     page: "Page", admin: Callable[[str], "Page"], inspect: Callable[[str], None]
 ) -> None:
@@ -291,6 +293,7 @@ def test_a_dead_letter_is_discarded_after_a_question(admin: Callable[[str], "Pag
     expect(page.get_by_text("No dead letters")).to_be_visible()
 
 
+@pytest.mark.soak
 def test_other_swarms_and_webhooks(admin: Callable[[str], "Page"], shoot: Shoot) -> None:
     page = admin("Other swarms")
     rows = page.get_by_role("table").locator("tbody").get_by_role("row")

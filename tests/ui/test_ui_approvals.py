@@ -134,6 +134,7 @@ def test_what_is_approved_is_what_was_shown(
     expect(page.locator(".answered")).to_contain_text("approved by")
 
 
+@pytest.mark.soak
 def test_extreme_text_and_an_error_leave_the_rest_of_a_conversation(
     page: "Page", hiding: StudioServer, shoot: Callable[[str], None]
 ) -> None:

@@ -38,6 +38,7 @@ def test_from_the_token_to_the_answer(page: "Page", server: ServerProcess, shoot
     shoot("answered-light")
 
 
+@pytest.mark.soak
 def test_the_answer_is_in_view_after_many_follow_ups(page: "Page", server: ServerProcess) -> None:
     ask(page, server, "1+1")
     for n in range(2, 13):
@@ -133,6 +134,7 @@ def open_beside(other: "Page", page: "Page", server: ServerProcess) -> None:
     other.get_by_role("button", name="Sign in").click()
 
 
+@pytest.mark.soak
 def test_what_happens_elsewhere_is_seen_here(page: "Page", other: "Page", server: ServerProcess) -> None:
     ask(page, server, WAITING, "paused")
     open_beside(other, page, server)
@@ -150,6 +152,7 @@ def test_what_happens_elsewhere_is_seen_here(page: "Page", other: "Page", server
     expect(other.locator('[data-task="elsewhere"]')).to_contain_text("40+2")
 
 
+@pytest.mark.soak
 def test_an_answer_that_comes_too_late_is_refused_and_the_task_shown_as_it_is(
     page: "Page", other: "Page", server: ServerProcess
 ) -> None:
@@ -166,7 +169,7 @@ def test_an_answer_that_comes_too_late_is_refused_and_the_task_shown_as_it_is(
     expect(answers(other).last).to_contain_text("Yes, from the first tab.")
 
 
-@pytest.mark.parametrize("opens_task", [True, False])
+@pytest.mark.parametrize("opens_task", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_offline_is_said_and_a_failed_message_stays(
     page: "Page", server: ServerProcess, opens_task: bool
 ) -> None:
@@ -202,6 +205,7 @@ def test_text_stays_text(page: "Page", server: ServerProcess) -> None:
     page.wrong[:] = [text for text in page.wrong if "TrustedHTML" not in text]  # type: ignore[attr-defined]
 
 
+@pytest.mark.soak
 def test_the_list_of_tasks_in_pages(page: "Page", server: ServerProcess) -> None:
     with server.client() as client:
         for n in range(23):

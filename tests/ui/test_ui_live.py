@@ -69,6 +69,7 @@ def test_plain_text_grows_as_an_answer(page: "Page", studio: StudioServer, shoot
     expect(page.locator("body")).not_to_contain_text("text_output")
 
 
+@pytest.mark.soak
 def test_what_a_task_waits_for_is_listed_and_cancelled(
     page: "Page", studio: StudioServer, shoot: Shoot
 ) -> None:
@@ -135,6 +136,7 @@ def test_a_server_that_comes_back_is_followed_again(page: "Page", studio: Studio
     page.wrong.clear()  # type: ignore[attr-defined]  # Chromium reports each request that failed
 
 
+@pytest.mark.soak
 def test_the_reader_is_not_pulled_away(page: "Page", studio: StudioServer) -> None:
     ask(page, studio, "long story")
     first = answers(page).last
@@ -229,6 +231,7 @@ def test_only_admins_have_the_admin_view(page: "Page", studio: StudioServer) -> 
     expect(views.last).to_have_attribute("aria-current", "page")
 
 
+@pytest.mark.soak
 def test_a_token_that_is_revoked_leads_back_to_the_form(page: "Page", studio: StudioServer) -> None:
     sign_in(page, studio)
     expect(page.get_by_role("heading", name="Tasks", exact=True)).to_be_visible()
@@ -239,7 +242,14 @@ def test_a_token_that_is_revoked_leads_back_to_the_form(page: "Page", studio: St
     page.wrong.clear()  # type: ignore[attr-defined]  # Chromium reports each request that failed
 
 
-@pytest.mark.parametrize(("path", "status"), [("whoami", None), ("whoami", 429), ("swarm", 503)])
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("whoami", None),
+        pytest.param("whoami", 429, marks=pytest.mark.soak),
+        pytest.param("swarm", 503, marks=pytest.mark.soak),
+    ],
+)
 def test_a_page_that_is_reloaded_while_the_server_can_t_answer_waits_for_it(
     page: "Page", studio: StudioServer, path: str, status: int | None
 ) -> None:

@@ -99,6 +99,7 @@ def test_the_browser_says_what_is_new_while_the_page_is_hidden(page: "Page", ban
     assert page.evaluate("window.noted") == ["MAIL: pay needs your approval"]
 
 
+@pytest.mark.soak
 def test_texts_are_found_and_the_last_changed_task_is_the_first(page: "Page", studio: StudioServer) -> None:
     ask(page, studio, "say 2**77 in long-talk")
     new_task(page)
@@ -167,6 +168,7 @@ def test_the_keyboard_finds_tasks_agents_and_commands(
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
+@pytest.mark.soak
 def test_axe_finds_nothing(page: "Page", studio: StudioServer, inspect: Callable[[str], None]) -> None:
     for body in ("ask may I?", "fail please", "pay 700"):
         studio.ask(body)

@@ -99,6 +99,7 @@ def test_the_waterfall_and_its_inspector(
     expect(nodes.first).to_have_attribute("aria-expanded", "false")
 
 
+@pytest.mark.soak
 def test_a_long_history_is_read_up_to_what_the_server_returns(
     page: "Page", swarm: StudioServer, trace: Callable[..., None]
 ) -> None:
@@ -243,6 +244,7 @@ def test_a_failed_task_runs_again(page: "Page", swarm: StudioServer, trace: Call
     assert "task=broken" not in page.url
 
 
+@pytest.mark.soak
 def test_axe_finds_nothing(
     page: "Page", swarm: StudioServer, trace: Callable[..., None], inspect: Callable[[str], None]
 ) -> None:
@@ -310,6 +312,7 @@ def long_task(page: "Page") -> None:
     page.route("**/task/stream*", lambda route: route.fulfill(status=204))
 
 
+@pytest.mark.soak
 def test_thousands_of_entries_scroll(
     page: "Page", swarm: StudioServer, trace: Callable[..., None], shoot: Callable[[str], None]
 ) -> None:

@@ -314,6 +314,7 @@ class TestOnce:
         assert await peer.back(message_id="same") == first
         assert await peer.letters() == ["please"]
 
+    @pytest.mark.soak
     async def test_as_many_as_are_remembered(self, peer: Peer) -> None:
         await peer.forward(message_id="first")
         for n in range(100):

@@ -259,7 +259,7 @@ class Breakpoint:
     Attributes:
         woken_by: the seq of a message that only wakes the engine to run approved calls, and that the agent does not
             read.
-        id: begins with its time, and names its approvals; empty without any, or in a task of an earlier version.
+        id: begins with its time, and names its approvals; empty without any.
     """
 
     agent: str

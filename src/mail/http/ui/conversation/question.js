@@ -4,6 +4,7 @@ import { Problem } from "../api/api.js";
 import { AgentName } from "../components/agent.js";
 import { Chip } from "../components/chip.js";
 import { exactJson, sha256 } from "../components/exact.js";
+import { TextField } from "../components/field.js";
 import { Json } from "../components/json.js";
 import { pretty } from "../components/pretty.js";
 import { Markdown } from "../components/markdown.js";
@@ -286,16 +287,14 @@ function Approval({ item, call, session, swarm }) {
       ${
         mode === "edit" && isRaw
           ? html`
-              <div class="field">
-                <label for=${id}>Arguments</label>
-                <textarea
-                  id=${id}
-                  class="mono"
-                  rows=${Math.min(text.split("\n").length + 1, 16)}
-                  spellcheck="false"
-                  value=${text}
-                  onInput=${(event) => setText(event.currentTarget.value)}></textarea>
-              </div>
+              <${TextField}
+                label="Arguments"
+                id=${id}
+                class="mono"
+                rows=${Math.min(text.split("\n").length + 1, 16)}
+                spellcheck="false"
+                value=${text}
+                onType=${setText} />
             `
           : mode !== "edit" &&
             (isRaw ? html`<pre class="raw-arguments">${pretty(args)}</pre>` : html`<${Arguments} args=${args} />`)
@@ -304,14 +303,12 @@ function Approval({ item, call, session, swarm }) {
       ${
         mode === "reject" &&
         html`
-          <div class="field">
-            <label for=${id}>Reason, for the agent to read</label>
-            <input
-              id=${id}
-              maxlength="1000"
-              value=${reason}
-              onInput=${(event) => setReason(event.currentTarget.value)} />
-          </div>
+          <${TextField}
+            label="Reason, for the agent to read"
+            id=${id}
+            maxlength="1000"
+            value=${reason}
+            onType=${setReason} />
         `
       }
       ${
