@@ -18,7 +18,7 @@ TEXT = DOCUMENT.read_text(encoding="utf-8")
 
 
 async def test_every_piece(capsys: pytest.CaptureFixture[str]) -> None:
-    assert await run_in_order(DOCUMENT, capsys) == 4
+    assert await run_in_order(DOCUMENT, capsys) == 3
 
 
 @pytest.mark.parametrize("name", MAIL_TOOLS)
