@@ -9,7 +9,7 @@ import { Ago } from "../components/duration.js";
 import { Empty, Guard, Loading, Notice } from "../components/notice.js";
 import { useWork } from "../components/use-work.js";
 import { visible } from "../components/visible.js";
-import { Approval, Questions } from "../conversation/question.js";
+import { Decision, Questions } from "../conversation/question.js";
 import { html, useState } from "../html.js";
 import { askPermission, mayAskPermission } from "./waiting.js";
 
@@ -37,7 +37,7 @@ function Call({ call, waiting, swarm }) {
           `
         }
       </p>
-      <${Approval}
+      <${Decision}
         item=${{ ...call, call_id: call.id }}
         call=${call}
         swarm=${swarm}
@@ -73,7 +73,9 @@ function Actions({ entry, waiting }) {
 function TaskEntry({ entry, waiting }) {
   const { need, reason, task } = entry;
   const [said, tone] = NEEDS[need];
-  const questions = task.pending_tool_calls.filter((call) => !call.needs_approval).map(questionOf);
+  const questions = task.pending_tool_calls
+    .filter(({ needs_approval, reviewers }) => !needs_approval && !reviewers)
+    .map(questionOf);
   return html`
     <article class="need">
       <p class="need-head">

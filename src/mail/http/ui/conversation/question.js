@@ -127,6 +127,45 @@ export function Questions({ items, session }) {
   `;
 }
 
+/** A question that reviewers answer, in place of the task's owner: one of them may here. */
+function Asked({ item, call, session }) {
+  const [draft, setDraft] = useState("");
+  const [perform, isBusy, problem] = useWork();
+  const bound = { arguments_sha256: sha256(call.arguments_text) };
+  const decide = (decision, facts) => perform(() => session.decide(item.call_id, decision, { ...facts, ...bound }));
+  const { arguments: args, question } = item;
+  const argument = question && Object.keys(args).find((name) => args[name] === question);
+  const asked = argument ? { ...item, asked: { text: question, argument } } : item;
+  return html`
+    <div class="question-card" role="group" tabindex="-1" aria-label=${`${item.name} needs an answer`}>
+      <${Words} item=${asked} />
+      ${call.decide_by && html`<p class="quiet small-text">Answer by ${new Date(call.decide_by).toLocaleString()}</p>`}
+      ${problem && html`<${Notice} tone="bad">${problem.message}</${Notice}>`}
+      ${
+        call.can_decide
+          ? html`
+              <${AnswerForm}
+                item=${asked}
+                draft=${draft}
+                setDraft=${setDraft}
+                onSend=${() => draft.trim() && decide("answer", { answer: draft })}
+                isBusy=${isBusy}
+                isOnly />
+              <div class="row">
+                <button type="button" class="button" onClick=${() => decide("reject")}>Decline</button>
+              </div>
+            `
+          : html`<p class="quiet">Waits for the answer of ${call.reviewers.join(", ")}</p>`
+      }
+    </div>
+  `;
+}
+
+/** A call on which a person decides: whether it runs or, if it is a question to reviewers, what they answer. */
+export function Decision(facts) {
+  return facts.call.needs_approval ? html`<${Approval} ...${facts} />` : html`<${Asked} ...${facts} />`;
+}
+
 /** Arguments, one line each where they are plain values. */
 function Arguments({ args }) {
   if (isEmpty(args)) return html`<p class="quiet">No arguments</p>`;
@@ -159,7 +198,7 @@ function readOrNull(read) {
  * A call of an action that needs approval; what is decided is bound to the arguments that are shown, which `call` has
  * as text. They are changed in a form by their schema, which the action of the `swarm` has, or as JSON.
  */
-export function Approval({ item, call, session, swarm }) {
+function Approval({ item, call, session, swarm }) {
   const [mode, setMode] = useState(null); // null, "edit" or "reject"
   const served = call.arguments_text;
   const args = served ? exactJson(served) : item.arguments;
@@ -342,6 +381,10 @@ export function Answered({ item }) {
     <div class="answered">
       <${Words} item=${item} />
       ${!item.reply && html`<p class="quiet small-text">Not answered</p>`}
+      ${
+        item.reply?.decision === "reject" &&
+        html`<p class="quiet small-text">Declined by ${item.reply.by || "nobody in time"}</p>`
+      }
     </div>
   `;
 }
