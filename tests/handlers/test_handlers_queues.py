@@ -51,7 +51,7 @@ BLOCKS_ONCE = """
     answer = "at last"
     if not begun.exists():
         begun.touch()
-        time.sleep(60)
+        time.sleep(600)
 """
 
 DIES_ONCE = """
@@ -222,20 +222,29 @@ def test_what_failed_comes_back_soon(stage: Stage) -> None:
 
 @pytest.mark.soak
 def test_a_turn_that_blocks_is_killed_and_run_again(stage: Stage, tmp_path: Path) -> None:
-    """The process can't end the turn by itself: Lambda does. Once its lease has run out, another process takes over."""
+    """The process can't end the turn by itself: Lambda does. Once its lease has run out, another process takes over.
+
+    The time limit is doubled until a cold start on this machine gets as far as the agent. An invocation returns while
+    the lease of one holds that was killed before that.
+    """
     ask(stage, "blocked")
     record = take(stage)
-    with stage.start("turn", root=bundle(tmp_path, BLOCKS_ONCE), timeout=6) as running:
-        running.invoke(stage.event("turn"))
-        with pytest.raises(FunctionFailed, match="Task timed out"):
-            running.invoke({"Records": [record]})
-        assert stage.load("blocked").generation.turns == 0
-        deadline = time.monotonic() + 60
+    root, timeout = bundle(tmp_path, BLOCKS_ONCE), 6
+    while not (root / "begun").exists():
+        with stage.start("turn", root=root, timeout=timeout) as running:
+            try:
+                running.invoke({"Records": [record]})
+            except FunctionFailed as failure:
+                if failure.type != "Sandbox.Timedout":
+                    raise
+                timeout *= 2
+    assert stage.load("blocked").generation.turns == 0
+    with stage.start("turn", root=root) as running:
+        deadline = time.monotonic() + HIDDEN / 3
         while stage.load("blocked").status is TaskStatus.RUNNING:
             assert time.monotonic() < deadline
             assert running.invoke({"Records": [record]}) == NOTHING_FAILED
             time.sleep(0.5)
-        assert len(running.inits) == 2
     task = stage.load("blocked")
     assert (task.status, task.generation.turns) == (TaskStatus.COMPLETED, 1)
     stage.delete(record)
@@ -248,7 +257,7 @@ def test_a_turn_that_is_killed_at_once_comes_back_when_its_lease_has_run_out(
 ) -> None:
     """Its queue would hide its message for half a minute, and that of a deployment for longer than a turn may take."""
     ask(stage, "killed")
-    record = take(stage)
+    record = take(stage, HIDDEN)
     root = bundle(tmp_path, DIES_ONCE)
     with (root / "mail.toml").open("a") as settings:
         settings.write(f"[server.settings]\nlease_seconds = {LEASE_SECONDS}\n")
@@ -256,10 +265,7 @@ def test_a_turn_that_is_killed_at_once_comes_back_when_its_lease_has_run_out(
         running.invoke(stage.event("turn"))
         with pytest.raises(FunctionFailed):
             running.invoke({"Records": [record]})
-        killed = time.monotonic()
-        while (again := next(stage.records(), None)) is None:
-            assert time.monotonic() - killed < 25
-            time.sleep(0.2)
+        again = take_again(stage)
         assert again["messageId"] == record["messageId"]
         assert running.invoke({"Records": [again]}) == NOTHING_FAILED
         told = [line for line in running.records if "counts as dead" in str(line.get("message"))]

@@ -36,7 +36,7 @@ AT_WORK: ContextVar[bool] = ContextVar("at_work", default=False)
 """
 
 BY_TIME = ("local.workers.SWEEP", "postgres.liveness.LIVENESS", "postgres.queue.POLL", "postgres.notifier.POLL",
-           "postgres.notifier.PAUSE", "postgres.store.HERE")  # fmt: skip
+           "postgres.notifier.PAUSE", "postgres.store.HERE", "shared.search.PAUSE")  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
