@@ -74,6 +74,9 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "mail approvals approve 019c1310e400-0f2c5b0e-6a53-4c0e-9d6e-5f1f6a1e8a11.0",
         "mail approvals approve 019c1310e400-0f2c5b0e-6a53-4c0e-9d6e-5f1f6a1e8a11.0 --arguments '{\"amount\": 5}'",
     ),
+    "approvals answer": (
+        'mail approvals answer 019c1310e400-0f2c5b0e-6a53-4c0e-9d6e-5f1f6a1e8a11.0 "on Friday"',
+    ),
     "approvals reject": (
         'mail approvals reject 019c1310e400-0f2c5b0e-6a53-4c0e-9d6e-5f1f6a1e8a11.0 --reason "too expensive"',
     ),
