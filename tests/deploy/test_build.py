@@ -159,6 +159,7 @@ def test_only_the_function_of_protocols_carries_their_sdks(built: Path) -> None:
         subprocess.run([sys.executable, "-S", "-c", code], check=True, env=environment)
 
 
+@pytest.mark.soak
 def test_the_streaming_function_starts_as_lambda_starts_it(built: Path, tmp_path: Path) -> None:
     """Its layers are merged into one folder, as in /opt, and its wrapper runs in place of Lambda's own Python."""
     if sys.version_info[:2] != (3, 12) or sys.platform != "linux":

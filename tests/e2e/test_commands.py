@@ -86,6 +86,7 @@ def test_db_init_can_be_repeated_while_a_server_runs(tmp_path: Path) -> None:
         assert run_mail("db-init", cwd=tmp_path).stdout == first.stdout
 
 
+@pytest.mark.soak
 def test_a_backup_of_a_running_server_is_restored(tmp_path: Path) -> None:
     backup = tmp_path / "kept.db"
     with ServerProcess(tmp_path) as server, server.client("user") as client:

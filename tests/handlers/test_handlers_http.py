@@ -228,6 +228,7 @@ def test_a_message_is_answered_when_turns_are_run_meanwhile(stage: Stage) -> Non
     assert said["events"]
 
 
+@pytest.mark.soak
 def test_an_answer_that_a_function_cannot_send_says_how_to_get_less(stage: Stage) -> None:
     body = {"body": "x" * 1_600_000, "task_id": "large"}
     assert (
