@@ -16,6 +16,7 @@ from statistics import median
 
 from bench.engine import scratch
 from bench.report import Result, Row, Skipped
+from mail.local_aws.processes import free_port
 
 MODULES = ("mail", "mail.core.engine.runtime", "mail.bootstrap", "mail.http.app", "mail.server.app")
 """What is imported, each alone; `fastapi` is measured beside them, as most of what `mail.http` costs is its."""
@@ -297,9 +298,7 @@ def _starts(repeats: int) -> list[Row]:
 
 def start(code: str, folder: Path) -> tuple[float, float]:
     """Start a server; wall and CPU seconds to the first 200 of its `GET /health`. Raises TimeoutError."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-c", code, "server", "--port", str(port)]
     begin = time.perf_counter()
     quiet = subprocess.DEVNULL

@@ -22,8 +22,9 @@ from support.processes import forkserver
 if TYPE_CHECKING:
     from support.services.llm_stub import LLMStub
 
-# No test connects to the world: a client trusts one authority, as reading those of httpx2 takes 30 ms for each client.
-os.environ.setdefault("SSL_CERT_FILE", str(Path(__file__).parent / "support" / "processes" / "authority.pem"))
+# No test connects to the world: a client trusts one authority, as reading those of httpx2 or of the machine (which the
+# variable often names) takes up to 80 ms of CPU time for each client.
+os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "support" / "processes" / "authority.pem")
 
 # Servers and commands write their state where the one who runs the tests doesn't look for it.
 _STATE = tempfile.TemporaryDirectory(prefix="mail-tests-", ignore_cleanup_errors=True)
@@ -178,6 +179,14 @@ async def stub(running_stub: "LLMStub", monkeypatch: pytest.MonkeyPatch) -> "Asy
     yield running_stub
     await close_clients()
     assert running_stub.complaints == []
+
+
+@pytest.fixture
+def unused_tcp_port() -> int:
+    """A port that no connection gets meanwhile, unlike that of the fixture of pytest-asyncio."""
+    from mail.local_aws.processes import free_port
+
+    return free_port()
 
 
 @pytest.fixture

@@ -198,6 +198,7 @@ class TestArguments:
         assert isinstance(function, MAILAgentFunction)
         assert function.extra == {"mood": "fine", "user_token": "t"}
 
+    @pytest.mark.soak
     def test_more_arguments_of_agents_with_a_model(self) -> None:
         class Mine(LiteLLMSupervisorFunction):
             def __init__(self, **given: Any) -> None:

@@ -61,6 +61,7 @@ class Worker:
             return True
 
 
+@pytest.mark.soak
 async def test_nothing_is_lost_or_doubled(table: DynamoDBAdapter, make: Maker) -> None:
     await table.store.commit(make.begin(KEY, *(Mail(name, body=f"first of {name}") for name in MAILBOXES)))
     budget = list(range(TURNS))

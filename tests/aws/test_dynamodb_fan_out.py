@@ -51,6 +51,7 @@ async def begin(table: DynamoDBAdapter, make: Maker) -> Task:
     return change.task
 
 
+@pytest.mark.soak
 async def test_everybody_gets_it_once(table: DynamoDBAdapter, make: Maker) -> None:
     await begin(table, make)
     turn = await open_turn(table.store, KEY, "alpha", make)

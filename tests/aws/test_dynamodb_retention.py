@@ -395,6 +395,7 @@ class TestOpenTasks:
         assert await files.read_file(ANN, file.id) == b"text"
 
 
+@pytest.mark.soak
 async def test_a_call_and_an_approval_may_wait_for_longer_than_data_is_stored(
     store: DynamoDBStore, clock: Clock
 ) -> None:
@@ -445,7 +446,7 @@ async def test_a_call_and_an_approval_may_wait_for_longer_than_data_is_stored(
     assert outcome.answer == "SUCCESS: paid after the contract"
 
 
-@pytest.mark.parametrize("task_id", [KEY.task_id, None])
+@pytest.mark.parametrize("task_id", [KEY.task_id, pytest.param(None, marks=pytest.mark.soak)])
 async def test_what_is_on_hold_does_not_expire(table: DynamoDBAdapter, task_id: str | None) -> None:
     """A task that has ended, with a message in the bucket; one of another caller expires.
 
@@ -502,6 +503,7 @@ class TestLatest:
             clock.advance(DAY / 2)
             await sweep(store, clock)
 
+    @pytest.mark.soak
     async def test_a_task_that_has_ended_stays_without_its_past(
         self, store: DynamoDBStore, make: Maker, clock: Clock
     ) -> None:
@@ -526,6 +528,7 @@ class TestLatest:
         assert isinstance(turn, Turn)
         assert turn.history == [{"n": 2}]
 
+    @pytest.mark.soak
     async def test_what_is_on_hold_keeps_its_past(
         self, table: DynamoDBAdapter, store: DynamoDBStore, make: Maker, clock: Clock
     ) -> None:

@@ -174,6 +174,7 @@ class TestDeletion:
 
 
 class TestLists:
+    @pytest.mark.soak
     async def test_of_more_tasks_than_one_request_reads(self, table: DynamoDBAdapter, make: Maker) -> None:
         keys = [TaskKey(ANN, f"task-{n:03}") for n in range(130)]
         await asyncio.gather(*(table.store.commit(make.begin(key, deadline=NOW)) for key in keys))

@@ -133,7 +133,7 @@ async def test_without_a_cause_every_token_is_a_wake_up(sqs: SQSQueueAdapter) ->
         assert names(await drain(sqs)) == ["agent-0"]
 
 
-@pytest.mark.full(on="ministack")
+@pytest.mark.soak(on="ministack")
 async def test_what_is_refused_is_sent_again_and_only_that(sqs: SQSQueueAdapter) -> None:
     odd = [f"agent-{n}" for n in range(1, 15, 2)]
     with refusals(sqs, lambda mailbox, before: mailbox in odd and before < 2) as sent:

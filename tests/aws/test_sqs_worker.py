@@ -161,6 +161,7 @@ def conversing(turns: Counter[str]) -> SwarmCore:
     return build_swarm({"supervisor": supervise, "expert": answer})
 
 
+@pytest.mark.soak
 @needs_ministack
 async def test_two_workers_share_the_turns_of_all_tiers(table: DynamoDBAdapter, sqs: SQSQueueAdapter) -> None:
     turns: Counter[str] = Counter()
@@ -172,6 +173,7 @@ async def test_two_workers_share_the_turns_of_all_tiers(table: DynamoDBAdapter, 
     assert first.worker.running == second.worker.running == first.failures == second.failures == 0
 
 
+@pytest.mark.soak
 @needs_ministack
 async def test_a_tier_without_mail_keeps_a_slot_during_a_flood(
     table: DynamoDBAdapter, sqs: SQSQueueAdapter
@@ -245,6 +247,7 @@ async def test_what_does_not_end_in_time_is_resumed_elsewhere_at_once(
     assert asyncio.get_running_loop().time() - begin < other.runtime.lease_seconds, "no lease had to expire"
 
 
+@pytest.mark.soak
 @needs_ministack
 async def test_while_aws_refuses_turns_it_asks_less_often_and_then_runs_them_all(
     table: DynamoDBAdapter, sqs: SQSQueueAdapter, monkeypatch: pytest.MonkeyPatch

@@ -29,7 +29,7 @@ def test_every_pin_is_a_version_and_names_no_index() -> None:
         assert re.match(r"#|[\w-]+==[\d.]+\w*(;.*)?$", line)
 
 
-@pytest.mark.full
+@pytest.mark.soak
 def test_the_program_of_mail_runs_every_workload(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bench.peers.on_mail", f"sqlite:///{tmp_path / 'mail.db'}"]
     with subprocess.Popen(

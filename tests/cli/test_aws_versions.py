@@ -78,6 +78,7 @@ def versions(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, tuple
     return {each["function"]: (each["live"], each["versions"], each["deleted"]) for each in found}
 
 
+@pytest.mark.soak
 def test_functions_go_back_and_old_versions_are_deleted(
     account: Account, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -61,6 +61,7 @@ def test_words_are_cut_as_the_standard_library_cuts_them() -> None:
         assert split(typed) == expected, typed
 
 
+@pytest.mark.soak(on="backslashes")
 @pytest.mark.parametrize(
     "typed",
     ["x", "message '{}'", 'message "{}"', "a 'b'\"c\" ", "\\x"],

@@ -26,6 +26,7 @@ async def ask(client: Client, message: str) -> str:
     return answer
 
 
+@pytest.mark.soak
 async def test_a_client_of_each_generation_talks_to_a_server_through_it(tmp_path: Path) -> None:
     with ServerProcess(tmp_path) as server:
         told: list[str | None] = []
@@ -47,6 +48,7 @@ async def test_a_client_of_each_generation_talks_to_a_server_through_it(tmp_path
                 assert (await client.read_resource(listed[0].uri)).contents
 
 
+@pytest.mark.soak
 async def test_a_server_may_be_restarted_meanwhile(tmp_path: Path) -> None:
     with ServerProcess(tmp_path) as server:
         server.flags = ("--port", server.url.rpartition(":")[2])

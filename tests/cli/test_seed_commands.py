@@ -69,6 +69,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.soak(on=("8001", "8000", "reload"))
 @pytest.mark.parametrize("command", [*lines("mail server"), *lines("python -m mail.server")])
 def test_server(folder: Path, command: str) -> None:
     words = shlex.split(command)

@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import httpx2
+import pytest
 from support.processes.server import ServerProcess, eventually
 from support.processes.terminal import Terminal
 
@@ -25,6 +26,7 @@ def test_a_terminal_shows_each_request_and_turn(tmp_path: Path) -> None:
         assert terminal.end() == 0
 
 
+@pytest.mark.soak
 def test_ctrl_c_twice_stops_at_once_and_says_what_resumes(waiting: ServerProcess) -> None:
     assert waiting.post("hello", headers={"Prefer": "respond-async"}).status_code == 202
     waiting.process.send_signal(signal.SIGINT)

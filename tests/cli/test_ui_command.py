@@ -29,6 +29,7 @@ def signed_in(server: str, url: str) -> list[tuple[str, str]]:
     return found
 
 
+@pytest.mark.soak
 def test_links_of_a_server_and_of_the_command(tmp_path: Path) -> None:
     with ServerProcess(tmp_path) as server:
         assert "#sign-in=" not in server.output, "it is no terminal"

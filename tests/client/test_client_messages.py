@@ -121,6 +121,7 @@ async def test_the_output_of_an_answer_that_fits_a_schema(settings: dict[str, An
     assert (answer["response"], answer["output"]) == ('"you said: hi"', "you said: hi")
 
 
+@pytest.mark.soak(on="two")
 @pytest.mark.parametrize("body", ["two", "fail"])
 async def test_202_for_a_message_to_other_swarms_is_followed_too(body: str) -> None:
     """Agents of the server's own swarm may be the targets as well."""

@@ -142,6 +142,7 @@ async def test_giving_up_waiting_for_an_event_loses_none() -> None:
         assert await kinds(stream) == ONE_AGENT[1:]
 
 
+@pytest.mark.soak
 async def test_many_streams_at_once() -> None:
     """More than clients of HTTP open connections by default, on a server without a limit."""
     gate = asyncio.Event()

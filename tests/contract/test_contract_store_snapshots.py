@@ -136,6 +136,7 @@ def in_order(mail: list[InboxEntry]) -> list[tuple[int, Tier, str, str]]:
 
 
 class TestLook:
+    @pytest.mark.soak(on=("moto", "postgres"))
     async def test_a_task_is_read_as_it_was_at_every_seq(self, lived: tuple[Runtime, list[Moment]]) -> None:
         runtime, moments = lived
         store, last = runtime.store, moments[-1].task.seq
@@ -230,7 +231,7 @@ class TestTurns:
         with pytest.raises(BadRequest, match="not part of a turn"):
             await read_turn(runtime.store, SWARM, KEY, 1, Pacer())
 
-    @pytest.mark.full(on="dynamodb-moto")
+    @pytest.mark.soak(on="moto")
     async def test_what_is_read_does_not_grow_with_the_task(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -281,6 +282,7 @@ class TestFork:
         assert await once() == first
         assert len((await runtime.store.list_tasks(ANN)).tasks) == 2
 
+    @pytest.mark.soak(on="moto")
     @pytest.mark.fast(on="sqlite-memory")
     async def test_a_fork_of_any_moment_comes_to_an_answer(self, lived: tuple[Runtime, list[Moment]]) -> None:
         runtime, moments = lived
@@ -439,7 +441,7 @@ class TestHistoriesOfANewTask:
         assert (token.key, token.mailbox) == (KEY, "alpha")
 
     @pytest.mark.full(on="dynamodb-moto")
-    @pytest.mark.parametrize("agents", [3, 120])
+    @pytest.mark.parametrize("agents", [3, pytest.param(120, marks=pytest.mark.soak)])
     async def test_nothing_of_a_task_that_is_there_changes(
         self, store: Store, make: Maker, agents: int
     ) -> None:

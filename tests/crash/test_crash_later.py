@@ -39,6 +39,7 @@ def zygote(request: pytest.FixtureRequest, life: str) -> Iterator[Zygote]:
         yield process
 
 
+@pytest.mark.soak
 def test_the_points_of_calls_are_among_them(zygote: Zygote, life: str) -> None:
     seen = {label_of(point) for point in zygote.points}
     for when in ("before", "after"):
@@ -46,6 +47,7 @@ def test_the_points_of_calls_are_among_them(zygote: Zygote, life: str) -> None:
             assert f"{when} {where}" in seen
 
 
+@pytest.mark.soak(on=("ministack", "postgres", "reviews-1", "reviews-2", "reviews-3", "later-2", "later-3"))
 @pytest.mark.parametrize("part", range(PARTS))
 def test_dying_at_every_point(zygote: Zygote, part: int) -> None:
     if zygote.world == "sqlite":
@@ -55,6 +57,7 @@ def test_dying_at_every_point(zygote: Zygote, part: int) -> None:
         die_at_every_point(zygote, part)
 
 
+@pytest.mark.soak
 def test_dying_again_and_again_at_random(zygote: Zygote) -> None:
     chance, last = random.Random(f"{SEED} later"), len(zygote.points)
     for number in range(max(2, RUNS // 20)):

@@ -87,6 +87,7 @@ def store(zygote: Zygote) -> Store:
     return STORES[zygote.world]
 
 
+@pytest.mark.soak
 def test_the_points_are_everywhere(zygote: Zygote, store: Store) -> None:
     """Each request is one, before it is sent and after it was executed; so is each await of the engine at its ports.
 
@@ -107,6 +108,7 @@ def test_the_points_are_everywhere(zygote: Zygote, store: Store) -> None:
             assert f"{when} {where}" in seen, f"{when} {where}"
 
 
+@pytest.mark.soak(on="ministack")
 @pytest.mark.parametrize("part", range(PARTS))
 def test_dying_at_every_point_once(zygote: Zygote, part: int) -> None:
     die_at_every_point(zygote, part)
@@ -120,6 +122,7 @@ def test_dying_again_and_again_at_random(zygote: Zygote, store: Store, part: int
         assert zygote.must_survive(*fates, seed=SEED + number)
 
 
+@pytest.mark.soak(on=("ministack", "inside agent scout", "inside action book"))
 @pytest.mark.parametrize(
     "point", ["inside agent scout", "inside action book", "before store.commit [ann clerk"]
 )
@@ -127,6 +130,7 @@ def test_leaving_a_mailbox_alone_until_the_lease_of_the_dead_has_expired(zygote:
     assert len(zygote.must_survive({"at": point}, heirs=True)) == 1
 
 
+@pytest.mark.soak(on="ministack")
 @pytest.mark.parametrize("part", range(PARTS))
 def test_two_processes_at_work_on_the_same_tasks(zygote: Zygote, store: Store, part: int) -> None:
     """One or the other is killed, or stopped until its turns were taken over, and then continued."""
@@ -136,16 +140,19 @@ def test_two_processes_at_work_on_the_same_tasks(zygote: Zygote, store: Store, p
         zygote.must_survive(twins=strokes, seed=SEED + number)
 
 
+@pytest.mark.soak
 def test_two_processes_that_nothing_happens_to(zygote: Zygote) -> None:
     zygote.must_survive(twins={})
 
 
+@pytest.mark.soak(on="ministack")
 def test_being_held_up_between_taking_a_lease_and_reading_the_mail(zygote: Zygote, store: Store) -> None:
     if "dynamodb.update_item" not in store.requests:
         pytest.skip("one statement takes the lease and reads the mail")
     zygote.must_survive(twins={"ann": [{"at": "after dynamodb.update_item [ann", "held_up": True}]})
 
 
+@pytest.mark.soak(on=("ministack", "scout", "clerk"))
 @pytest.mark.parametrize("agent", ["chief", "scout", "clerk"])
 def test_the_end_of_a_process_between_a_commit_and_the_turn_that_it_opened(
     zygote: Zygote, store: Store, agent: str

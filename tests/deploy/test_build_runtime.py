@@ -48,12 +48,14 @@ def ask(build: Path, module: str) -> Any:
         return running.invoke(event)
 
 
+@pytest.mark.soak
 def test_the_root_answers(built: Path) -> None:
     answer = ask(built, "root")
     assert answer["statusCode"] == 200
     assert json.loads(answer["body"])["swarm"]["name"] == "example-no-proxy"
 
 
+@pytest.mark.soak(on="interswarm")
 @pytest.mark.parametrize("module", HTTP[: sized(fast=2, full=2, soak=len(HTTP))])
 def test_a_request_is_told_that_the_store_is_away(built: Path, module: str) -> None:
     answer = ask(built, module)
@@ -61,6 +63,7 @@ def test_a_request_is_told_that_the_store_is_away(built: Path, module: str) -> N
     assert "try again later" in json.loads(answer["body"])["detail"]
 
 
+@pytest.mark.soak(on=("outbound", "dead_letter"))
 @pytest.mark.parametrize("module", ["turn", "outbound", "dead_letter"])
 def test_a_token_stays_in_its_queue(built: Path, module: str) -> None:
     event = json.loads((ROOT / "events" / f"{module}.json").read_text(encoding="utf-8"))
@@ -68,6 +71,7 @@ def test_a_token_stays_in_its_queue(built: Path, module: str) -> None:
     assert ask(built, module) == {"batchItemFailures": failed}
 
 
+@pytest.mark.soak(on="peer_health")
 @pytest.mark.parametrize("module", ["sweeper", "peer_health"])
 def test_what_the_clock_calls_fails(built: Path, module: str) -> None:
     with pytest.raises(FunctionFailed, match="StoreUnavailable"):

@@ -213,6 +213,7 @@ class TestDockerfile:
         assert subprocess.run([sys.executable, "-c", here], check=False, capture_output=True).returncode == 1
 
 
+@pytest.mark.soak
 def test_the_package_can_be_built_of_what_is_copied(tmp_path: Path) -> None:
     for source in copied_sources():
         target = tmp_path / "context" / source

@@ -607,6 +607,19 @@ def test_turns_know_a_url_for_callbacks(template: Template) -> None:
     assert url == {"Fn::If": ["HasDomain", own, {"Fn::GetAtt": ["StreamFunctionUrl", "FunctionUrl"]}]}
 
 
+def test_functions_that_use_the_host_of_mail2_have_the_same(template: Template) -> None:
+    """RootFunction serves `GET /v2/` alone, which names no host; the sweeper takes the one that these have stored."""
+    named = {
+        name: each["Environment"]["Variables"].get("MAIL_HOST")
+        for name, each in functions(template).items()
+        if "MAIL_SERVES_MAIL2" in each.get("Environment", {}).get("Variables", {})
+        or name == "OutboundFunction"
+    }
+    assert named.pop("RootFunction") is None
+    assert named.keys() == {"Mail2Function", "StreamFunction", "OutboundFunction"}
+    assert all(host == {"Ref": "DomainName"} for host in named.values())
+
+
 def test_an_update_is_rolled_back_when_any_new_version_fails(template: Template) -> None:
     rollouts = template["Mappings"]["Rollouts"]
     assert [*rollouts] == template["Parameters"]["Rollout"]["AllowedValues"]

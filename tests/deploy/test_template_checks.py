@@ -10,6 +10,8 @@ from deploy_tools import ROOT, environment, expand, find_tool
 
 pytestmark = pytest.mark.timeout(300)
 
+GRADUAL = {"Rollout": "Canary10Percent5Minutes"}
+
 
 @pytest.mark.soak
 def test_checkov_sees_what_is_wrong(tmp_path: Path) -> None:
@@ -27,7 +29,7 @@ def test_checkov_sees_what_is_wrong(tmp_path: Path) -> None:
 @pytest.mark.soak
 def test_a_gradual_rollout_makes_a_valid_stack(tmp_path: Path) -> None:
     """In which nothing depends on itself: functions know the URL of another, and alarms end the rollout of both."""
-    (expanded,) = expand((ROOT / "template.yaml").read_text(), [{"Rollout": "Canary10Percent5Minutes"}])
+    (expanded,) = expand((ROOT / "template.yaml").read_text(), [GRADUAL])
     resources = expanded["Resources"]
     aliases = {name: each for name, each in resources.items() if each["Type"] == "AWS::Lambda::Alias"}
     assert len(aliases) == sum(each["Type"] == "AWS::Lambda::Function" for each in resources.values())
@@ -51,18 +53,15 @@ def test_a_gradual_rollout_makes_a_valid_stack(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_without_a_gradual_rollout_there_is_no_codedeploy() -> None:
-    (expanded,) = expand((ROOT / "template.yaml").read_text(), [{}])
-    types = {each["Type"] for each in expanded["Resources"].values()}
+def test_without_a_gradual_rollout_there_is_no_codedeploy_and_with_it_no_role_without_the_boundary() -> None:
+    at_once, gradual = expand((ROOT / "template.yaml").read_text(), [{}, GRADUAL])
+    types = {each["Type"] for each in at_once["Resources"].values()}
     assert not [kind for kind in types if "CodeDeploy" in kind]
-
-
-def test_sam_adds_no_role_without_the_boundary() -> None:
-    (expanded,) = expand((ROOT / "template.yaml").read_text(), [{"Rollout": "Canary10Percent5Minutes"}])
-    roles = {name: each for name, each in expanded["Resources"].items() if each["Type"] == "AWS::IAM::Role"}
+    roles = {name: each for name, each in gradual["Resources"].items() if each["Type"] == "AWS::IAM::Role"}
     assert [name for name, role in roles.items() if "PermissionsBoundary" not in role["Properties"]] == []
 
 
+@pytest.mark.soak
 def test_the_template_of_the_firewall_is_valid(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "firewall.md").read_text()
     block = re.search(r"```yaml\n(.*?)```", text, re.DOTALL)
@@ -102,6 +101,7 @@ for template in sys.argv[1:]:
 """What `sam deploy --guided` takes for open by mistake, per template; its default answer ends the deployment."""
 
 
+@pytest.mark.soak
 def test_a_guided_deployment_asks_nothing_about_authentication(tmp_path: Path) -> None:
     ours, open_one = ROOT / "template.yaml", tmp_path / "template.yaml"
     text = ours.read_text()

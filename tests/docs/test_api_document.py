@@ -44,8 +44,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         yield server
 
 
-def test_every_endpoint(server: ServerProcess) -> None:
-    paths = httpx2.get(f"{server.url}/openapi.json", timeout=30).json()["paths"]
+@pytest.fixture(scope="module")
+def client(server: ServerProcess) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=server.url, timeout=30) as client:
+        yield client
+
+
+def test_every_endpoint(client: httpx2.Client) -> None:
+    paths = client.get("/openapi.json").json()["paths"]
     served = {
         (method.upper(), re.sub(r"\{.*\}", "{name}", path))
         for path, methods in paths.items()
@@ -56,13 +62,14 @@ def test_every_endpoint(server: ServerProcess) -> None:
 
 
 @pytest.mark.parametrize(("method", "path", "roles"), ROWS)
-def test_who_may_call_it(server: ServerProcess, method: str, path: str, roles: str) -> None:
+def test_who_may_call_it(
+    server: ServerProcess, client: httpx2.Client, method: str, path: str, roles: str
+) -> None:
     """Without a body most requests are refused, but for another reason than whose they are."""
     allowed = ["admin", "user", "agent", None] if roles == "public" else roles.split(", ")
     for role in ("admin", "user", "agent", None):
         headers = {"Authorization": f"Bearer {server.tokens[role]}"} if role else {}
-        url = server.url + path.replace("{name}", "nobody")
-        status = httpx2.request(method, url, headers=headers, timeout=30).status_code
+        status = client.request(method, path.replace("{name}", "nobody"), headers=headers).status_code
         refusal = 403 if role else 401
         assert (status == refusal) == (role not in allowed), (role, status)
 
@@ -79,8 +86,8 @@ def test_every_event() -> None:
         assert f"`{kind.value}`" in section, kind
 
 
-def test_every_status(server: ServerProcess) -> None:
+def test_every_status(client: httpx2.Client) -> None:
     documented = set(re.findall(r"^\| (\d{3}) \|", TEXT, re.MULTILINE))
-    paths = httpx2.get(f"{server.url}/openapi.json", timeout=30).json()["paths"]
+    paths = client.get("/openapi.json").json()["paths"]
     told = {status for methods in paths.values() for one in methods.values() for status in one["responses"]}
     assert documented == {status for status in told if status >= "400"} | {"405"}

@@ -1,4 +1,5 @@
-"""Every command that the documents show is run, and prints what they say it prints.
+"""Every command that the documents show is run, and prints what they say it prints. In the full tier, a document whose
+commands others run is only parsed.
 
 A document is a session, from top to bottom. Its `sh` blocks are run in a fresh folder; a `text` or `json` block right
 after one is expected of it: each of its lines is printed, where `…` stands for anything. A block after "Save this as
@@ -9,7 +10,6 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -17,6 +17,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from types import MappingProxyType
 
+import click
 import pytest
 from support.engines.aws import has_ministack
 from support.processes import forkserver
@@ -27,6 +28,7 @@ from support.services.llm_stub import LLMStub, call, reply
 from support.services.llm_stub.script import Turn
 
 from mail.cli.project.bundle import TARGET, copy_swarm
+from mail.local_aws.processes import free_port
 
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENTS = [
@@ -78,6 +80,12 @@ BEFORE = {
     "versions.md": ["mail server", "mail send --task-id sums '12*(3+4)'"],
 }
 """What a document takes from the ones before it."""
+
+RUN_BY_OTHERS = {
+    *("1-hello-model.md", "3-two-agents.md", "4-person-in-the-loop.md", "5-watch-and-debug.md", "6-serve.md"),
+    *("7-deploy.md", "8-federate.md", "quickstart.md", "security.md", "troubleshooting.md"),
+}
+"""Documents whose commands others run, too, or tests of the command: the soak tier runs them as they stand."""
 
 
 def read_commands(block: str) -> list[str]:
@@ -202,8 +210,7 @@ class Session:
     def _start_uvicorn(self, arguments: list[str]) -> None:
         assert self.server is not None
         self.server.stop()
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         arguments[arguments.index("--port") + 1] = str(port)
         self.extra.append(
             forkserver.start(
@@ -280,7 +287,14 @@ def session(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Session]
             assert (stub.complaints, stub.is_done) == ([], True)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(each, marks=pytest.mark.soak) if each.name in RUN_BY_OTHERS else each
+        for each in DOCUMENTS
+    ],
+    ids=lambda path: path.name,
+)
 def test_every_command_works_as_shown(document: Path, session: Session) -> None:
     for command in BEFORE.get(document.name, ()):
         session.do(command)
@@ -293,6 +307,48 @@ def test_every_command_works_as_shown(document: Path, session: Session) -> None:
                 session.do(command)
         elif block.language in ("text", "json"):
             expect(block.text, session.output)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_command_of_mail_takes_what_it_is_given(document: Path) -> None:
+    from mail.cli.app import app
+
+    blocks = [block.text for block in read_blocks(document) if block.language == "sh"]
+    for line in (line for block in blocks for line in read_commands(block)):
+        for words in programs_of(line):
+            if words[0] == "mail":
+                parse(app, words[1:])
+
+
+def programs_of(line: str) -> Iterator[list[str]]:
+    """The words of each program that a line starts."""
+    words = shlex.shlex(line, posix=True, punctuation_chars=True)
+    words.whitespace_split = True
+    program: list[str] = []
+    for word in (*words, "|"):
+        if set(word) <= set("();<>|&"):
+            if program:
+                yield program
+            program = []
+        else:
+            program.append(word)
+
+
+def parse(command: click.Command, words: list[str]) -> None:
+    """Parse the words of a command as it does before it runs. Raises UsageError."""
+    if isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        _, below, rest = command.resolve_command(click.Context(command), words)
+        assert below is not None
+        parse(below, rest)
+        return
+    try:
+        command.make_context(command.name, words)
+    except click.exceptions.Exit:
+        pass  # of --help
+    except click.MissingParameter:
+        raise
+    except click.BadParameter:
+        pass  # a file that is not here
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -329,8 +385,6 @@ def test_every_key_of_the_configuration_is_documented() -> None:
 
 
 def test_every_flag_of_every_command_is_documented() -> None:
-    import click
-
     from mail.cli.app import app
 
     text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")

@@ -110,6 +110,7 @@ def test_llms_txt_follows_from_the_index() -> None:
     )
 
 
+@pytest.mark.soak
 def test_every_page_and_link_of_the_site(tmp_path: Path) -> None:
     """mkdocs finds every page in the navigation, and the target of every link."""
     mkdocs = ROOT / ".tools" / "docs" / "bin" / "mkdocs"

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import termios
@@ -23,6 +22,8 @@ import pytest
 from support.processes.document_samples import ROOT, Block, read_blocks
 from support.services.llm_stub import LLMStub
 from test_documented_commands import MODELS, expect, read_commands
+
+from mail.local_aws.processes import free_port
 
 pytestmark = pytest.mark.soak
 
@@ -49,7 +50,7 @@ class Newcomer:
     def __init__(self, home: Path, environ: Mapping[str, str], stub: LLMStub) -> None:
         self.home = self.folder = home
         self.stub = stub
-        self.ports = {"8000": _free_port(), "8001": _free_port()}
+        self.ports = {"8000": free_port(), "8001": free_port()}
         self.environ = {**environ, "MAIL_SERVER": f"http://localhost:{self.ports['8000']}"}
         self.servers: list[Server] = []
         self.output = ""
@@ -186,11 +187,6 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
             self.process.wait(60)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 @pytest.fixture

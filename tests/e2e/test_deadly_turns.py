@@ -107,6 +107,7 @@ def dead_letters(server: ServerProcess) -> list[dict[str, Any]]:
         return list(client.get("/dead-letters").json()["dead_letters"])
 
 
+@pytest.mark.soak
 def test_one_that_ends_its_process_is_set_aside_and_all_others_are_answered(server: ServerProcess) -> None:
     number = sized(fast=30, full=30, soak=1_000)
     chance = random.Random(5)

@@ -142,6 +142,7 @@ def test_a_swarm_that_cannot_be_answered_is_told_at_once(pair: Federation) -> No
     assert expected in alpha.errors
 
 
+@pytest.mark.soak
 def test_the_record_of_many_tasks_is_in_order(pair: Federation) -> None:
     """Mail stands where it was sent: before its answer, and word of the end before the end."""
     alpha = pair.servers["swarm-alpha"]

@@ -41,6 +41,7 @@ def script(stub: LLMStub) -> None:
     )
 
 
+@pytest.mark.soak(on="--python")
 @pytest.mark.parametrize("arguments", VARIANTS, ids=" ".join)
 def test_a_project_answers_and_passes_its_test(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     folder = tmp_path / "my-swarm"

@@ -135,6 +135,7 @@ def test_kill_9_in_the_middle_of_a_turn_and_the_other_takes_it_up(slow_folder: P
     assert "is gone; its tasks are taken over" in two.errors
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("short_leases")
 def test_a_frozen_server_loses_its_turn_to_the_other(slow_folder: Path, start: Start) -> None:
     """Its session lives, so that only its lease can tell; when it comes back, its turn is discarded."""
@@ -156,6 +157,7 @@ def test_a_frozen_server_loses_its_turn_to_the_other(slow_folder: Path, start: S
     assert two.stop() == 0
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("short_leases")
 def test_cancel_and_resume_answer_while_a_server_is_frozen(slow_folder: Path, start: Start) -> None:
     _, two = frozen_in_a_turn(slow_folder, start)
@@ -184,6 +186,7 @@ def frozen_in_a_turn(slow_folder: Path, start: Start) -> tuple[ServerProcess, Se
     return one, two
 
 
+@pytest.mark.soak
 def test_a_server_that_stops_leaves_its_turns_to_the_others(slow_folder: Path, start: Start) -> None:
     one = start()
     begin(one, "t")
@@ -197,6 +200,7 @@ def test_a_server_that_stops_leaves_its_turns_to_the_others(slow_folder: Path, s
     eventually(lambda: two.task("t")["completed"], "the task is finished")
 
 
+@pytest.mark.soak
 def test_many_tasks_on_three_servers_of_which_two_are_killed(slow_folder: Path, start: Start) -> None:
     """No task is lost, and none is answered twice."""
     servers = [start() for _ in range(3)]
@@ -223,6 +227,7 @@ def test_many_tasks_on_three_servers_of_which_two_are_killed(slow_folder: Path, 
         )
 
 
+@pytest.mark.soak
 def test_postgresql_starts_anew_under_running_servers(slow_folder: Path, start: Start) -> None:
     """Leases that could not be given back are freed, waiting clients get an answer, and turns continue or are run
     again.

@@ -79,6 +79,7 @@ def test_a_server_without_descriptors_neither_spins_nor_fills_the_log(server: Se
         assert is_healthy(server)
 
 
+@pytest.mark.soak
 def test_a_stop_while_strangers_neither_read_nor_send_is_no_error(tmp_path: Path) -> None:
     with ServerProcess(tmp_path) as server, ExitStack() as strangers:
         connect(server, strangers, b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 20)

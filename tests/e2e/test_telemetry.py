@@ -115,6 +115,7 @@ def test_a_server_that_stops_sends_what_it_has(receiver: Receiver, tmp_path: Pat
     assert names >= {"POST /message", "turn supervisor"}
 
 
+@pytest.mark.soak
 def test_a_receiver_that_is_not_there_does_no_harm(tmp_path: Path) -> None:
     env = {"MAIL_TRACES": "1", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
     with ServerProcess(tmp_path, env=env) as server:

@@ -20,6 +20,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.soak
 def test_the_built_functions_answer_and_stream(tmp_path: Path) -> None:
     with LocalAwsProcess(tmp_path, template=BUILD / "template.yaml") as server:
         assert server.ask("weather in Tokyo and 12*(3+4)").endswith("12*(3+4) = 84.")

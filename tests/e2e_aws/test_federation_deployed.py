@@ -119,6 +119,7 @@ def test_a_person_asks_an_agent_elsewhere_and_sees_it_stream(pair: Pair) -> None
     assert "event: task_complete" in lines
 
 
+@pytest.mark.soak
 def test_the_functions_call_an_agent_by_a2a(pair: Pair) -> None:
     """They have no SDK of it; polls are delayed messages of the queue of deliveries."""
     alpha, beta = pair
@@ -149,6 +150,7 @@ def test_mail_waits_in_its_queue_for_a_server_that_is_down(pair: Pair) -> None:
     assert kinds(alpha, "patient").count("interswarm_message_received") == 1
 
 
+@pytest.mark.soak
 def test_many_tasks_while_the_server_dies(pair: Pair) -> None:
     """Of both swarms; each ends with the right answer, and what one has said the other has read once."""
     alpha, beta = pair

@@ -75,6 +75,7 @@ def toys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toys]:
 
 
 class TestQueues:
+    @pytest.mark.soak
     def test_messages_of_a_group_keep_their_order_and_others_do_not_wait_for_them(self, toys: Toys) -> None:
         names = [f"{group}{n}" for n in range(3) for group in "abc"]
         for name in names:
@@ -90,6 +91,7 @@ class TestQueues:
             for earlier, later in pairwise(order)
         )
 
+    @pytest.mark.soak(on=("fails", "dies"))
     @pytest.mark.parametrize("failure", ["fails", "raises", "dies"])
     def test_what_was_not_handled_comes_again_before_what_is_behind_it(
         self, toys: Toys, failure: str
@@ -102,12 +104,14 @@ class TestQueues:
         assert begun == [(first, 1), (first, 2), (second, 1)]
         assert notes[1]["at"] - notes[0]["at"] > 1, "it came before its visibility had ended"
 
+    @pytest.mark.soak
     def test_what_takes_too_long_is_ended(self, toys: Toys) -> None:
         toys.send("slow", "slow", sleep=5)
         notes = toys.wait_for("buried", "slow")
         assert [note["event"] for note in notes] == ["begin", "begin", "buried"]
         assert notes[0]["pid"] != notes[1]["pid"]
 
+    @pytest.mark.soak
     def test_what_is_never_handled_becomes_a_dead_letter(self, toys: Toys) -> None:
         toys.send("bad", "bad", fails=[1, 2])
         toys.send("bad", "good")
@@ -199,7 +203,7 @@ class TestHttp:
 
 
 class TestCommand:
-    @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+    @pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.soak)])
     def test_nothing_outlives_it(self, tmp_path: Path, how: signal.Signals) -> None:
         process = LocalAwsProcess(tmp_path, template=make_toys(tmp_path))
         with process:

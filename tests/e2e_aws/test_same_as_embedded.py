@@ -61,6 +61,7 @@ def converse(server: ServerProcess, task_id: str, messages: list[Message]) -> tu
     return answers, read_record(record.json()) if record.status_code == 200 else []
 
 
+@pytest.mark.soak(on="two workers at once")
 @pytest.mark.parametrize("name", CONVERSATIONS)
 def test_events_and_answers_are_the_same(servers: tuple[ServerProcess, LocalAwsProcess], name: str) -> None:
     embedded, deployed = (converse(server, f"same {name}", CONVERSATIONS[name]) for server in servers)

@@ -180,6 +180,7 @@ def test_a_worker_that_names_no_deployment_says_how_to(tmp_path: Path) -> None:
     assert "the stack absent can't be read" in done.stderr
 
 
+@pytest.mark.soak
 async def test_a_worker_that_is_stopped_hands_back_its_turns_and_counts_what_it_has_done(
     tmp_path: Path,
 ) -> None:

@@ -102,6 +102,7 @@ async def test_a_mail_that_does_not_fit_is_refused(two: Any, durable: World) -> 
     assert len((await two.pop_mail(BOB, ALICE)).content) == ROW_BYTES - 400
 
 
+@pytest.mark.soak(on="moto")
 async def test_a_broadcast_reaches_more_than_a_transaction_holds(two: Any) -> None:
     others = [uuid4() for _ in range(102)]
     for owner in others:
@@ -112,6 +113,7 @@ async def test_a_broadcast_reaches_more_than_a_transaction_holds(two: Any) -> No
         assert [mail.content for mail in await two.receive(owner)] == ["hello"]
 
 
+@pytest.mark.soak(on="moto")
 async def test_more_mail_than_a_batch_keeps_its_order(two: Any) -> None:
     for n in range(110):
         await two.send(ALICE, BOB, n)
@@ -237,6 +239,7 @@ def test_sqlite_does_what_memory_does(steps: list[tuple[Any, ...]]) -> None:
         agree("sqlite", Path(folder), steps)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", [kind for kind in DURABLE if kind != "sqlite"][:1])
 @settings(max_examples=sized(fast=2, full=3, soak=100))
 @given(steps=STEPS)

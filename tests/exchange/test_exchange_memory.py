@@ -323,7 +323,7 @@ def test_sync_is_linear_in_the_recipients_of_broadcasts() -> None:
     assert many < 4.4 * few
 
 
-@pytest.mark.full
+@pytest.mark.soak
 def test_a_thousand_entities_and_much_mail() -> None:
     few = sized(fast=300, full=300, soak=10_000)
     assert lines_run(1_000, 10 * few) < 11 * lines_run(1_000, few)

@@ -41,7 +41,7 @@ async def run(world: World, *arguments: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.full(on="ministack")
+@pytest.mark.soak(on="ministack")
 async def test_processes_that_sync_at_once_deliver_each_mail_once(shared: World) -> None:
     alice, others = uuid4(), [uuid4(), uuid4(), uuid4()]
     number = 800 if shared.kind == "sqlite" else 24

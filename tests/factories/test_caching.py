@@ -71,6 +71,7 @@ def talk(cache: PrefixCache, turns: int) -> Any:
     return answer
 
 
+@pytest.mark.soak(on=("claude-thinking", "gpt-responses"))
 @pytest.mark.parametrize(
     ("model", "options"),
     [

@@ -143,6 +143,7 @@ def cuts(outcome: Outcome) -> list[ContextExtra]:
 MANY = [pytest.mark.soak, pytest.mark.timeout(3_600)]
 
 
+@pytest.mark.soak(on=("moto", "postgres"))
 @pytest.mark.parametrize(
     ("where", "turns", "size"),
     [
@@ -178,6 +179,7 @@ async def test_a_history_that_outgrows_its_window_many_times(
     assert changed == len(cuts(outcome)) >= len(moved)  # between two cuts, the beginning is the same
 
 
+@pytest.mark.soak
 @pytest.mark.full
 async def test_a_window_that_nobody_knows_is_learnt_from_a_refusal(stub: LLMStub) -> None:
     provider = Provider(8_192, 60)
@@ -192,6 +194,7 @@ async def test_without_it_the_window_ends_the_task(stub: LLMStub) -> None:
     assert "no longer fits into the context window" in outcome.answer
 
 
+@pytest.mark.soak
 async def test_a_result_of_megabytes_is_stored_once_and_read_in_pieces(stub: LLMStub) -> None:
     size = 5_000_000
 
@@ -251,6 +254,7 @@ class TestASummaryThatFails:
         assert provider.summaries
         assert all(cut.summary for cut in cuts(outcome) if cut.begin > 1)
 
+    @pytest.mark.soak
     async def test_the_history_is_whole_up_to_the_end_of_the_window(self, stub: LLMStub) -> None:
         provider = Provider(8_192, 40)
         sizes = []

@@ -47,6 +47,7 @@ class TestSilence:
 
 
 class TestUnstorable:
+    @pytest.mark.soak(on="streamed")
     @of(ALL)
     @pytest.mark.parametrize("arguments", [HALF, DEEP], ids=["half", "deep"])
     async def test_the_agent_is_told_and_the_task_goes_on(

@@ -445,6 +445,7 @@ async def test_the_attempts_end_across_all_waits(stub: LLMStub) -> None:
         await supervisor(CHAT[0])([prompt()])
 
 
+@pytest.mark.soak
 async def test_a_call_that_would_repeat_others_waits_in_its_turn(stub: LLMStub) -> None:
     """It stands in an action, or after a call that is paid for."""
     paid = UsageMeter()

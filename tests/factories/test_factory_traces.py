@@ -312,6 +312,7 @@ async def test_langfuse_reads_a_generation(stub: LLMStub) -> None:
     assert read["output"][0]["parts"][0]["arguments"] == {"finish_message": "42"}
 
 
+@pytest.mark.soak(on="stdio")
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 async def test_mcp_servers_get_the_trace(stub: LLMStub, recorded: Recorded, transport: str) -> None:
     """A call's `_meta` names the span of the action (SEP-414), over each transport; over HTTP a header as well."""

@@ -379,6 +379,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.soak(on="deepseek")
 @pytest.mark.parametrize(
     ("first", "second", "tool_format"),
     PAIRS,
@@ -428,6 +429,7 @@ async def outcome_of(rig: Rig, submitted: Submitted) -> Outcome:
 MANY = [pytest.mark.soak, pytest.mark.timeout(7_200)]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("where", "tasks"),
     [

@@ -197,6 +197,7 @@ async def test_a_name_to_approve_that_no_server_has(url: str, caplog: pytest.Log
     await tools.aclose()
 
 
+@pytest.mark.soak(on="stdio")
 async def test_a_list_that_changes(server: Any) -> None:
     tools = tools_of([server])
     provided = await tools.tools()
@@ -382,6 +383,7 @@ async def test_a_program_that_ends() -> None:
     await tools.aclose()
 
 
+@pytest.mark.soak
 async def test_a_program_that_answers_neither_a_call_nor_a_ping(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "PING_SECONDS", 0.5)
     tools = tools_of({"stuck": {"command": sys.executable, "args": COMMAND["args"], "timeout": 20}})
@@ -553,7 +555,7 @@ async def test_a_call_of_a_tool_that_is_gone_after_a_crash() -> None:
     ("tool", "answer", "calls"),
     [
         pytest.param("hang", "the outcome is unknown", 1, marks=pytest.mark.soak),
-        ("hang_again", "SUCCESS: x is done", 2),
+        pytest.param("hang_again", "SUCCESS: x is done", 2, marks=pytest.mark.soak),
     ],
 )
 async def test_the_process_is_killed_during_a_call(

@@ -536,6 +536,7 @@ async def test_a_wrong_identity_is_named(stub: LLMStub) -> None:
     assert "signature" in stub.complaints.pop()
 
 
+@pytest.mark.soak
 async def test_a_hundred_calls_of_bedrock_take_no_threads(stub: LLMStub) -> None:
     stub.otherwise = lambda _request: SAID.but(delay=0.5)
     request = request_of(EVERY["converse-gpt"])
@@ -560,6 +561,7 @@ print(sorted({"openai", "botocore", "boto3", "fastapi"} & set(sys.modules)))
 """
 
 
+@pytest.mark.soak(on="bedrock")
 @pytest.mark.parametrize(("llm", "imported"), [(GPT, "['openai']"), (BEDROCK, "['botocore']")])
 def test_litellm_is_not_needed(stub: LLMStub, llm: str, imported: str) -> None:
     stub.script(reply(call("task_complete", finish_message="Hello!")))

@@ -86,6 +86,7 @@ def test_handlers_behind_the_http_api_load_little_more_than_their_frameworks() -
     assert not any(".mail2." in name for name in loaded)
 
 
+@pytest.mark.soak
 def test_the_handler_of_mail_2_loads_its_own_modules_besides() -> None:
     loaded = imported(["mail2"])
     assert not packages(loaded) & NEVER

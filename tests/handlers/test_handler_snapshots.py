@@ -83,6 +83,7 @@ def database() -> Iterator[Database]:
         yield database
 
 
+@pytest.mark.soak(on="message")
 @pytest.mark.parametrize("handler", ["turn", "message"])
 def test_restored_processes_keep_what_was_built_and_share_nothing(handler: str, database: Database) -> None:
     environment = {

@@ -39,6 +39,7 @@ async def grow_old(stage: Stage, seconds: float) -> None:
     await stage.table.records.set_issuer_keys(json.dumps({**known, "read": known["read"] - seconds}))
 
 
+@pytest.mark.soak
 def test_functions_share_the_keys_that_one_of_them_reads(stage: Stage, issuer: IdentityProvider) -> None:
     def whoami(token: str) -> tuple[int, Any]:
         """What a function answers that has just been started."""

@@ -177,7 +177,7 @@ def path(stage: Stage) -> dict[str, str]:
 
 
 class TestFilesFromThere:
-    @pytest.mark.parametrize("is_known", [True, False])
+    @pytest.mark.parametrize("is_known", [True, pytest.param(False, marks=pytest.mark.soak)])
     def test_a_turn_fetches_them_where_the_swarm_is_registered(self, stage: Stage, is_known: bool) -> None:
         """Its role can't read the registry; what the message itself says of the place counts for nothing."""
         task_id = f"with a file, {is_known}"
@@ -250,6 +250,7 @@ class TestMailToThere:
         assert "swarm:example-no-proxy@swarm-beta" in task.contributors
         stage.delete(record)
 
+    @pytest.mark.soak
     def test_what_can_not_be_delivered_now_has_a_token_for_later(
         self, stage: Stage, peer: PeerServer, outbound: LambdaRuntime
     ) -> None:
@@ -269,6 +270,7 @@ class TestMailToThere:
         assert first == second
         stage.delete(again[0])
 
+    @pytest.mark.soak
     def test_one_that_is_no_token_comes_back(self, stage: Stage, outbound: LambdaRuntime) -> None:
         (sample,) = stage.event("outbound")["Records"]
         arn = f"arn:aws:sqs:us-east-1:000000000000:{stage.queues.outbound_url.rpartition('/')[2]}"
@@ -278,6 +280,7 @@ class TestMailToThere:
         assert result == {"batchItemFailures": [{"itemIdentifier": sample["messageId"]}]}
         assert [each["FailedDeliveries"] for each in metrics] == [1]
 
+    @pytest.mark.soak
     def test_a_dead_letter_tells_whoever_wrote_the_message(self, stage: Stage, peer: PeerServer) -> None:
         record = self.ask(stage, "dead delivery")
         stage.lose_worker("dead delivery", "@swarm-beta")
@@ -288,6 +291,7 @@ class TestMailToThere:
         assert "could not be delivered to swarm swarm-beta" in answer["body"]
         assert json.loads(answer["body"])["is_running"] is False
 
+    @pytest.mark.soak
     def test_its_health_is_looked_at_and_shown(self, stage: Stage, peer: PeerServer) -> None:
         event = stage.event("peer_health")
         assert stage.invoke("peer_health", event) == {"active": 1, "silent": 0}

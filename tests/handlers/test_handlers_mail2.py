@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 from function_stage import Stage
 from test_handlers_http import DOMAIN, answer
 from url_stage import TIMEOUT, served
@@ -78,6 +79,7 @@ def make_due(stage: Stage) -> None:
         stage.table.client.botocore.put_item(TableName=stage.table.table, Item=item)
 
 
+@pytest.mark.soak
 def test_mail_reaches_more_people_than_fit_into_the_transaction_of_its_sender(stage: Stage) -> None:
     """The API key of an admin makes the first account, and is its password; no request names the host elsewhere."""
     admin = log_in(stage, f"admin:root@{DOMAIN}", stage.key("admin", "root"))
@@ -172,6 +174,7 @@ def test_mail_to_an_agent_is_answered(stage: Stage) -> None:
     assert (entry["sender"], entry["subject"]) == (f"supervisor@example-no-proxy@{DOMAIN}", "Re: Tea")
 
 
+@pytest.mark.soak
 def test_the_inbox_is_a_stream_of_the_function_that_streams(stage: Stage, tmp_path: Path) -> None:
     """It ends before its invocation does, and its client resumes it."""
     admin = log_in(stage, f"admin:root@{DOMAIN}", stage.key("admin", "root"))
@@ -189,6 +192,7 @@ def test_the_inbox_is_a_stream_of_the_function_that_streams(stage: Stage, tmp_pa
         assert sent["message_id"] in second
 
 
+@pytest.mark.soak
 def test_a_lost_delivery_is_no_dead_letter(stage: Stage) -> None:
     """Its work stays noted, for the sweeper."""
     record = stage.event("outbound")["Records"][0]
@@ -196,12 +200,14 @@ def test_a_lost_delivery_is_no_dead_letter(stage: Stage) -> None:
     assert stage.invoke("dead_letter", {"Records": [record]}) == {"batchItemFailures": []}
 
 
+@pytest.mark.soak
 def test_mail_2_can_be_off(stage: Stage) -> None:
     off = stage.request("mail2", path="/v2/auth/whoami")
     with stage.start("mail2", {"MAIL_SERVES_MAIL2": "false"}) as running:
         assert running.invoke(off)["statusCode"] == 404
 
 
+@pytest.mark.soak
 def test_what_comes_to_the_function_of_other_requests_is_answered_as_well(stage: Stage) -> None:
     """An HTTP API may find no route for the empty rest of `/v2/{path+}`."""
     found = answer(stage.invoke("root", stage.request("root", path="/v2/")))

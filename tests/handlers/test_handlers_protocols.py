@@ -71,6 +71,7 @@ def test_a_message_of_a2a_is_streamed_to_its_answer(stage: Stage, url: str) -> N
     assert task["artifacts"] == [artifact["artifactUpdate"]["artifact"]]
 
 
+@pytest.mark.soak
 def test_the_end_of_a_task_of_a2a_is_pushed(stage: Stage, url: str) -> None:
     """This function takes the config, and that of deliveries calls the receiver."""
     event = stage.event("protocols")
@@ -124,6 +125,7 @@ def test_a_chat_completion_is_streamed_to_its_answer(stage: Stage, url: str) -> 
     assert choices[-1]["finish_reason"] == "stop"
 
 
+@pytest.mark.soak
 def test_a_response_of_openai_is_answered_within_the_time_of_the_function(stage: Stage, url: str) -> None:
     answer = httpx2.request(**passed_on(stage.event("protocols"), url, life=5, stream=False))
     assert answer.json()["status"] == "in_progress"

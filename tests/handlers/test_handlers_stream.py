@@ -39,6 +39,7 @@ def test_a_message_is_streamed_to_its_answer(stage: Stage, url: str) -> None:
     assert "1024" in rest[-2] + rest[-3]
 
 
+@pytest.mark.soak
 def test_a_stream_ends_before_its_function_does(stage: Stage, url: str) -> None:
     """Its reader reconnects by itself, as browsers do."""
     with httpx2.stream(**passed_on(stage.event("stream"), url, life=5, task_id="continued")) as response:
@@ -54,6 +55,7 @@ def test_a_stream_ends_before_its_function_does(stage: Stage, url: str) -> None:
     assert f"id: {last + 1}\n" in rest.text.replace("\r\n", "\n")
 
 
+@pytest.mark.soak
 def test_a_stream_that_can_be_resumed_ends_long_before_its_function(stage: Stage, url: str) -> None:
     assert httpx2.request(
         **passed_on(stage.event("stream"), url, life=5, task_id="quiet", stream=False)
@@ -65,6 +67,7 @@ def test_a_stream_that_can_be_resumed_ends_long_before_its_function(stage: Stage
     stage.work_off()
 
 
+@pytest.mark.soak
 def test_a_message_is_answered_where_nothing_is_streamed(stage: Stage, url: str) -> None:
     request = passed_on(stage.event("stream"), url, life=5, task_id="plain", stream=False)
     response = httpx2.request(**request)

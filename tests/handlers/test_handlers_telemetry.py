@@ -104,6 +104,7 @@ def test_a_task_that_begins_is_counted_where_it_begins(stage: Stage) -> None:
     stage.work_off()
 
 
+@pytest.mark.soak
 def test_an_answer_that_is_a_servers_error_is_counted(stage: Stage) -> None:
     """Lambda counts none: the invocation succeeds."""
     with stage.start("health", {"MAIL_TABLE": "missing"}) as running:
@@ -140,6 +141,7 @@ def traced_url(stage: Stage) -> Iterator[tuple[str, Any]]:
             yield f"http://{LOOPBACK}:{port}", receiver
 
 
+@pytest.mark.soak
 def test_the_streaming_function_has_sent_its_spans_when_a_response_ends(
     stage: Stage, traced_url: tuple[str, Any]
 ) -> None:
@@ -159,6 +161,7 @@ def test_the_streaming_function_has_sent_its_spans_when_a_response_ends(
     assert stage.load("traced").traceparent.split("-")[1] == span.trace_id.hex()
 
 
+@pytest.mark.soak
 def test_a_turns_model_call_is_traced_before_its_invocation_ends(stage: Stage, tmp_path: Path) -> None:
     """While the receiver is down, spans are dropped and counted, without a request for each invocation."""
     pytest.importorskip("opentelemetry.sdk", reason="pip install 'mail-serverless[otel]'")
@@ -213,6 +216,7 @@ def test_a_healthy_task_is_in_the_log(stage: Stage) -> None:
     assert len(turns) + 1 == stage.load("logged").generation.turns
 
 
+@pytest.mark.soak
 def test_no_level_of_the_log_drops_a_metric(stage: Stage) -> None:
     with stage.start("turn", {"POWERTOOLS_LOG_LEVEL": "ERROR"}) as running:
         ask(stage, "silent")

@@ -54,6 +54,7 @@ def test_it_is_sent_with_the_secret_of_ssm(
     assert (hook.after, hook.upto) == (1, 1)
 
 
+@pytest.mark.soak
 def test_what_fails_has_a_token_for_later(stage: Stage, path: dict[str, str]) -> None:
     with WebhookReceiver(500, 200) as receiver, stage.start("outbound", path) as running:
         webhook = {"url": receiver.url, "events": ["new_message"]}
@@ -73,6 +74,7 @@ def test_what_fails_has_a_token_for_later(stage: Stage, path: dict[str, str]) ->
     assert (hook.failures, hook.is_waiting) == (0, False)
 
 
+@pytest.mark.soak
 def test_a_token_that_is_given_up_counts_as_a_failure(stage: Stage, receiver: WebhookReceiver) -> None:
     webhook = {"url": receiver.url, "events": ["new_message"]}
     stage.invoke("message", message(stage, "dead hook", webhook))
@@ -86,6 +88,7 @@ def test_a_token_that_is_given_up_counts_as_a_failure(stage: Stage, receiver: We
     assert receiver.got == []
 
 
+@pytest.mark.soak
 def test_callers_register_them(stage: Stage, path: dict[str, str], receiver: WebhookReceiver) -> None:
     def asks(method: str, where: str = "/webhooks", body: dict[str, Any] | None = None) -> dict[str, Any]:
         event = stage.request("tasks", path=where, body=body, **{"content-type": "application/json"})

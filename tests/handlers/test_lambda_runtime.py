@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,7 @@ def handler(event, context):
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LambdaRuntime]:
     folder = tmp_path_factory.mktemp("function")
     (folder / "app.py").write_text(APP)
-    with LambdaRuntime(source_function("app.handler", timeout=2, root=folder), {"NAME": "value"}) as made:
+    with LambdaRuntime(source_function("app.handler", root=folder), {"NAME": "value"}) as made:
         yield made
 
 
@@ -63,7 +64,7 @@ def test_it_initialises_once_and_answers(running: LambdaRuntime) -> None:
 
 def test_it_tells_the_function_where_it_is(running: LambdaRuntime) -> None:
     answer = running.invoke({})
-    assert 1500 < answer["left"] <= 2000
+    assert 15_000 < answer["left"] <= 30_000
     assert answer["function"] == "app"
     assert int(answer["memory"]) == 512
     environment = answer["environment"]
@@ -97,15 +98,19 @@ def test_an_exception_is_an_error_of_the_function_and_the_process_lives(running:
     assert running.invoke({})["calls"] == before + 2
 
 
-def test_past_its_time_the_process_is_killed_and_the_next_invocation_starts_anew(
-    running: LambdaRuntime,
-) -> None:
-    running.invoke({})
-    inits = len(running.inits)
-    with pytest.raises(FunctionFailed, match=r"Task timed out after 2\.00 seconds"):
-        running.invoke({"sleep": 5})
-    assert running.invoke({})["calls"] == 1
-    assert len(running.inits) == inits + 1
+def test_past_its_time_the_process_is_killed_and_the_next_invocation_starts_anew(tmp_path: Path) -> None:
+    """The time limit is the first that is long enough for a start on this machine."""
+    (tmp_path / "app.py").write_text(APP)
+    for timeout in (2, 8, 32):
+        function = source_function("app.handler", timeout=timeout, root=tmp_path)
+        with LambdaRuntime(function, {}) as running, suppress(FunctionFailed):
+            assert running.invoke({})["calls"] == 1
+            with pytest.raises(FunctionFailed, match=rf"Task timed out after {timeout}\.00 seconds"):
+                running.invoke({"sleep": 600})
+            assert running.invoke({})["calls"] == 1
+            assert len(running.inits) == 2
+            return
+    pytest.fail("no process started in time")
 
 
 def test_a_process_that_dies_is_an_error_and_the_next_invocation_starts_anew(running: LambdaRuntime) -> None:

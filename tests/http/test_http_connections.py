@@ -178,6 +178,7 @@ class TestTime:
         stranger = await server.connect(server.post(b" " * 2**20, length=2**20 + 1))
         assert (await stranger.rest()).startswith("HTTP/1.1 408 ")
 
+    @pytest.mark.soak
     async def test_an_answer_that_nobody_reads(self, server: Server) -> None:
         stranger = await server.connect()
         stranger.writer.transport.pause_reading()  # type: ignore[attr-defined]

@@ -282,6 +282,7 @@ async def test_pages() -> None:
     assert pages == [["b/3"], [], []]
 
 
+@pytest.mark.soak
 async def test_a_page_has_threads_and_the_next_one_the_rest() -> None:
     async with HTTPServer(crew()) as server:
         for task in ("t1", "t2", "t3"):

@@ -107,6 +107,7 @@ def imported(request: pytest.FixtureRequest, old: OldDatabase) -> Iterator[str]:
 
 
 class TestReading:
+    @pytest.mark.soak(on="another postgres")
     def test_the_records_are_there(self, imported: str) -> None:
         async def check() -> None:
             async with Memory().served(imported) as client:
@@ -132,6 +133,7 @@ class TestReading:
 
         asyncio.run(check())
 
+    @pytest.mark.soak(on="another postgres")
     def test_the_timeline_is_that_of_then(self, imported: str) -> None:
         async def check() -> None:
             async with Memory().served(imported) as client:
@@ -150,6 +152,7 @@ class TestReading:
 
         asyncio.run(check())
 
+    @pytest.mark.soak(on="another postgres")
     def test_others_tasks_stay_theirs(self, imported: str) -> None:
         async def check() -> None:
             async with Memory().served(imported, "admin:root") as client:
@@ -159,6 +162,7 @@ class TestReading:
 
 
 class TestResuming:
+    @pytest.mark.soak(on="another postgres")
     def test_agents_remember(self, imported: str) -> None:
         memory = Memory()
 
@@ -175,6 +179,7 @@ class TestResuming:
         assert len(trip) == 7
         assert "ask the other swarm" in crashed[0]["content"]
 
+    @pytest.mark.soak(on="another postgres")
     def test_a_question_is_answered(self, imported: str) -> None:
         memory = Memory()
 
@@ -195,6 +200,7 @@ class TestResuming:
 
 
 class TestRepeating:
+    @pytest.mark.soak(on="another postgres")
     def test_it_changes_nothing_and_brings_what_is_new(
         self, imported: str, old: OldDatabase, capsys: pytest.CaptureFixture[str]
     ) -> None:

@@ -78,6 +78,7 @@ class TestNews:
         async with asyncio.timeout(30):  # half of what it would wait
             assert await waiting == 2
 
+    @pytest.mark.soak
     async def test_many_topics_are_told_in_several_payloads(
         self, adapter: PostgresAdapter, make: Maker
     ) -> None:
@@ -281,6 +282,27 @@ class TestTrouble:
         numbers = {(await postgres.fetch("SELECT pg_backend_pid()"))[0] for _ in range(3)}
         assert len(numbers) == 1
         await postgres.close()
+
+    async def test_nothing_in_the_background_opens_a_database_again_that_was_closed(
+        self, adapter: PostgresAdapter, make: Maker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A pool whose workers connect while the event loop closes would keep that from ending."""
+        monkeypatch.setattr("mail.adapters.shared.search.PAUSE_SECONDS", 0.0)
+        store = await adapter.another()
+        await store.commit(make.begin(KEY))
+        await adapter.leave()
+        asked, connect = list[str](), psycopg.AsyncConnection.connect
+
+        async def asking(*args: Any, **options: Any) -> Any:
+            asked.append(options["dbname"])
+            return await connect(*args, **options)
+
+        monkeypatch.setattr(psycopg.AsyncConnection, "connect", asking)
+        store.searches.note(task_number(KEY))
+        await asyncio.sleep(0.05)
+        with pytest.raises(StoreUnavailable):
+            await store.load(KEY)
+        assert not asked
 
     async def test_text_that_postgresql_cannot_hold(self, adapter: PostgresAdapter) -> None:
         with pytest.raises(BadRequest):

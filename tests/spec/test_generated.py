@@ -41,6 +41,7 @@ def test_the_script_tells_a_file_that_has_drifted(monkeypatch: pytest.MonkeyPatc
     assert generate.main(["--check"]) == 1
 
 
+@pytest.mark.soak
 def test_the_script_runs_by_itself() -> None:
     done = forkserver.run([sys.executable, str(SPEC / "generate.py"), "--check"], env=dict(os.environ))
     assert (done.returncode, done.stdout) == (0, "")

@@ -331,6 +331,7 @@ class TestForeignServers:
 
 
 class TestTime:
+    @pytest.mark.soak(on="stdio")
     async def test_the_given_time(self, toolbox: str, told: Any) -> None:
         arguments = {"seconds": 60}
         late = await told(
@@ -365,6 +366,7 @@ class TestTime:
             await call
         assert not await started()
 
+    @pytest.mark.soak
     @pytest.mark.parametrize("more", [[], ["--stubborn"]])
     async def test_programs_end_with_the_call(self, run: Any, set_up: Any, more: list[str]) -> None:
         set_up(toolbox={**COMMAND, "args": [*COMMAND["args"], *more]})

@@ -67,6 +67,7 @@ def place(page: "Page", name: str) -> tuple[float, float]:
     return box["x"], box["y"]
 
 
+@pytest.mark.soak
 def test_names_of_sixty_agents_are_whole_and_fit(
     page: "Page", crowd: StudioServer, shoot: Callable[[str], None]
 ) -> None:
@@ -92,6 +93,7 @@ def test_names_of_sixty_agents_are_whole_and_fit(
         assert pane["y"] <= box["y"] <= pane["y"] + pane["height"] - box["height"]
 
 
+@pytest.mark.soak
 def test_it_is_zoomed_and_moved_by_mouse_and_keyboard(page: "Page", studio: StudioServer) -> None:
     show(page, studio, "swarm")
     assert scale(page) == 100
@@ -123,6 +125,7 @@ def test_it_is_zoomed_and_moved_by_mouse_and_keyboard(page: "Page", studio: Stud
     page.wait_for_function("() => document.querySelector('.graph-scale').textContent === '100%'")
 
 
+@pytest.mark.soak
 def test_keys_lead_from_agent_to_agent(page: "Page", studio: StudioServer) -> None:
     show(page, studio, "swarm")
     assert [each.get_attribute("tabindex") for each in page.locator(".node").all()] == ["0", "-1", "-1"]
@@ -172,6 +175,7 @@ def test_a_task_is_live(page: "Page", studio: StudioServer, shoot: Callable[[str
     page.wait_for_url("**&tab=trace&entry=1")
 
 
+@pytest.mark.soak
 def test_an_unknown_price_is_said_to_be_unknown(page: "Page", studio: StudioServer) -> None:
     begin(page, studio, "free of charge")
     node(page, "supervisor").click()
@@ -184,6 +188,7 @@ def test_prompts_are_for_admins(page: "Page", studio: StudioServer) -> None:
     expect(page.locator(".agent-panel")).to_contain_text("None, or its function doesn't show it.")
 
 
+@pytest.mark.soak
 def test_other_swarms_are_shown_with_their_health(page: "Page", crowd: StudioServer) -> None:
     with StudioServer(registry=SwarmRegistry("example", "", allow_private=True)) as server:
         with server.client("admin") as admin:
@@ -198,6 +203,7 @@ def test_other_swarms_are_shown_with_their_health(page: "Page", crowd: StudioSer
         page.goto("about:blank")
 
 
+@pytest.mark.soak
 def test_axe_finds_nothing(page: "Page", studio: StudioServer, inspect: Callable[[str], None]) -> None:
     begin(page, studio, "free of charge")
     inspect("task")

@@ -68,6 +68,7 @@ def test_people_come_back_signed_in(
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
 
 
+@pytest.mark.soak
 def test_what_goes_wrong_is_said(page: "Page", team: TeamServer, provider: IdentityProvider) -> None:
     page.goto(f"{team.url}/ui?code=stolen&state=of-another-tab")
     expect(page.get_by_text("This tab didn't ask for this sign-in.")).to_be_visible()

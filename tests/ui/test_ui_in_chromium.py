@@ -38,6 +38,7 @@ def test_from_the_token_to_the_answer(page: "Page", server: ServerProcess, shoot
     shoot("answered-light")
 
 
+@pytest.mark.soak
 def test_the_answer_is_in_view_after_many_follow_ups(page: "Page", server: ServerProcess) -> None:
     ask(page, server, "1+1")
     for n in range(2, 13):
@@ -66,6 +67,7 @@ def test_a_breakpoint_is_answered(page: "Page", server: ServerProcess, shoot: Sh
     expect(answers(page).last).to_contain_text("Yes, you may.")
 
 
+@pytest.mark.soak
 def test_a_message_to_a_task_that_waits_becomes_its_answer(page: "Page", server: ServerProcess) -> None:
     ask(page, server, WAITING, "paused")
     page.get_by_role("button", name="Write a message instead").click()
@@ -78,6 +80,7 @@ def test_a_message_to_a_task_that_waits_becomes_its_answer(page: "Page", server:
     page.wrong[:] = [text for text in page.wrong if "409" not in text]  # type: ignore[attr-defined]
 
 
+@pytest.mark.soak
 def test_a_task_is_cancelled(page: "Page", server: ServerProcess) -> None:
     ask(page, server, WAITING, "paused")
     page.get_by_role("button", name="Cancel the task").click()
@@ -104,6 +107,7 @@ def test_a_task_is_saved_and_deleted_after_a_question(
     expect(page.get_by_role("heading", name="Delete this task?")).not_to_be_visible()
 
 
+@pytest.mark.soak
 def test_a_moment_of_a_task(page: "Page", server: ServerProcess) -> None:
     ask(page, server, "2+3")
     page.goto(f"{page.url}&at=1")
@@ -133,6 +137,7 @@ def open_beside(other: "Page", page: "Page", server: ServerProcess) -> None:
     other.get_by_role("button", name="Sign in").click()
 
 
+@pytest.mark.soak
 def test_what_happens_elsewhere_is_seen_here(page: "Page", other: "Page", server: ServerProcess) -> None:
     ask(page, server, WAITING, "paused")
     open_beside(other, page, server)
@@ -150,6 +155,7 @@ def test_what_happens_elsewhere_is_seen_here(page: "Page", other: "Page", server
     expect(other.locator('[data-task="elsewhere"]')).to_contain_text("40+2")
 
 
+@pytest.mark.soak
 def test_an_answer_that_comes_too_late_is_refused_and_the_task_shown_as_it_is(
     page: "Page", other: "Page", server: ServerProcess
 ) -> None:
@@ -166,7 +172,7 @@ def test_an_answer_that_comes_too_late_is_refused_and_the_task_shown_as_it_is(
     expect(answers(other).last).to_contain_text("Yes, from the first tab.")
 
 
-@pytest.mark.parametrize("opens_task", [True, False])
+@pytest.mark.parametrize("opens_task", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_offline_is_said_and_a_failed_message_stays(
     page: "Page", server: ServerProcess, opens_task: bool
 ) -> None:
@@ -202,6 +208,7 @@ def test_text_stays_text(page: "Page", server: ServerProcess) -> None:
     page.wrong[:] = [text for text in page.wrong if "TrustedHTML" not in text]  # type: ignore[attr-defined]
 
 
+@pytest.mark.soak
 def test_the_list_of_tasks_in_pages(page: "Page", server: ServerProcess) -> None:
     with server.client() as client:
         for n in range(23):
@@ -222,6 +229,7 @@ def test_the_list_of_tasks_in_pages(page: "Page", server: ServerProcess) -> None
     expect(page.get_by_text("No tasks match")).to_be_visible()
 
 
+@pytest.mark.soak
 def test_dark_and_light(page: "Page", server: ServerProcess, shoot: Shoot) -> None:
     ask(page, server, WAITING, "paused")
     assert ground(page) > 200
@@ -278,6 +286,7 @@ def test_a_sign_in_link_begins_a_session_that_sign_out_ends(page: "Page", server
     assert page.evaluate("sessionStorage.length") == 0
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("token", "says"),
     [("mail_wrong", "Invalid or revoked"), ("agent", "role"), ("ké☃", "Invalid or revoked")],
@@ -292,6 +301,7 @@ def test_a_token_that_won_t_do(page: "Page", server: ServerProcess, token: str, 
     page.wrong[:] = [text for text in page.wrong if "40" not in text]  # type: ignore[attr-defined]
 
 
+@pytest.mark.soak
 def test_narrow_and_by_keyboard(page: "Page", server: ServerProcess, shoot: Shoot) -> None:
     page.set_viewport_size({"width": 360, "height": 740})
     page.goto(f"{server.url}/ui")

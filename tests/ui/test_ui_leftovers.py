@@ -62,6 +62,7 @@ def press(page: "Page", keys: str, leads_to: str = "") -> None:
 # --------------------------------------------------------------------------------------------- keyboard
 
 
+@pytest.mark.soak
 def test_the_list_of_tasks_and_the_tabs_by_keyboard(page: "Page", studio: StudioServer) -> None:
     for name in ("list-a", "list-b", "list-c"):
         studio.ask(f"hello {name}", task_id=name)
@@ -84,6 +85,7 @@ def test_the_list_of_tasks_and_the_tabs_by_keyboard(page: "Page", studio: Studio
     press(page, "Tab", "region Conversation")
 
 
+@pytest.mark.soak
 def test_an_approval_by_keyboard(page: "Page", studio: StudioServer) -> None:
     studio.ask("pay 3", task_id="keys-pay")
     sign_in(page, studio, fragment="#task=keys-pay")
@@ -101,6 +103,7 @@ def test_an_approval_by_keyboard(page: "Page", studio: StudioServer) -> None:
     expect(page.locator(".answered")).to_contain_text("approved by ann")
 
 
+@pytest.mark.soak
 def test_the_trace_by_keyboard(page: "Page", studio: StudioServer) -> None:
     studio.ask("pay 3", task_id="keys-trace")
     page.set_viewport_size({"width": 900, "height": 800})
@@ -137,6 +140,7 @@ def test_the_trace_by_keyboard(page: "Page", studio: StudioServer) -> None:
     expect(slider).to_be_focused()
 
 
+@pytest.mark.soak
 def test_a_task_is_cancelled_by_keyboard(page: "Page", studio: StudioServer) -> None:
     studio.ask("ask may I?", task_id="keys-cancel")
     sign_in(page, studio, fragment="#task=keys-cancel")
@@ -149,6 +153,7 @@ def test_a_task_is_cancelled_by_keyboard(page: "Page", studio: StudioServer) -> 
 # -------------------------------------------------------------------------------------------- the trace
 
 
+@pytest.mark.soak
 def test_on_a_narrow_screen_a_row_of_the_trace_has_two_lines(
     page: "Page", studio: StudioServer, axe: str, shoot: Shoot
 ) -> None:
@@ -168,6 +173,7 @@ def test_on_a_narrow_screen_a_row_of_the_trace_has_two_lines(
     shoot("trace-narrow")
 
 
+@pytest.mark.soak
 def test_the_details_of_a_turn_say_when_the_swarm_was_replaced_since(
     page: "Page", studio: StudioServer
 ) -> None:
@@ -192,6 +198,7 @@ def test_the_details_of_a_turn_say_when_the_swarm_was_replaced_since(
 # --------------------------------------------------------------------------------------------- an agent
 
 
+@pytest.mark.soak
 def test_an_agents_tools_of_mcp_servers_and_what_it_is_for(
     page: "Page", files: StudioServer, axe: str, shoot: Shoot
 ) -> None:

@@ -83,6 +83,7 @@ def test_what_needs_the_caller_is_counted_shown_and_dealt_with(
     expect(region).to_contain_text("Nothing waits for you")
 
 
+@pytest.mark.soak
 def test_the_browser_says_what_is_new_while_the_page_is_hidden(page: "Page", bank: Bank) -> None:
     page.add_init_script(NOTED)
     enter(page, bank, "user", "approvals")
@@ -99,6 +100,7 @@ def test_the_browser_says_what_is_new_while_the_page_is_hidden(page: "Page", ban
     assert page.evaluate("window.noted") == ["MAIL: pay needs your approval"]
 
 
+@pytest.mark.soak
 def test_texts_are_found_and_the_last_changed_task_is_the_first(page: "Page", studio: StudioServer) -> None:
     ask(page, studio, "say 2**77 in long-talk")
     new_task(page)
@@ -122,6 +124,7 @@ def test_texts_are_found_and_the_last_changed_task_is_the_first(page: "Page", st
     expect(tasks.first).to_contain_text("long-talk")
 
 
+@pytest.mark.soak
 def test_a_server_without_an_index_says_so(page: "Page", studio: StudioServer) -> None:
     def titles(route: "Route") -> None:
         response = route.fetch()
@@ -133,6 +136,7 @@ def test_a_server_without_an_index_says_so(page: "Page", studio: StudioServer) -
     expect(page.get_by_text("This server searches titles and ids only.")).to_be_visible()
 
 
+@pytest.mark.soak
 def test_the_keyboard_finds_tasks_agents_and_commands(
     page: "Page", studio: StudioServer, shoot: Callable[[str], Path]
 ) -> None:
@@ -167,6 +171,7 @@ def test_the_keyboard_finds_tasks_agents_and_commands(
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
+@pytest.mark.soak
 def test_axe_finds_nothing(page: "Page", studio: StudioServer, inspect: Callable[[str], None]) -> None:
     for body in ("ask may I?", "fail please", "pay 700"):
         studio.ask(body)

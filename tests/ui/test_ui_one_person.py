@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from studio_page import answers, expect, new_task, send, status_of
 from support.processes.server import ServerProcess, run_mail
 
@@ -51,6 +52,7 @@ def test_what_one_begins_the_other_shows_and_opens(
     expect(answers(page)).to_contain_text(["1024"])
 
 
+@pytest.mark.soak
 def test_the_admin_s_session_is_for_the_admin_s_pages(
     page: "Page", server: ServerProcess, tmp_path: Path
 ) -> None:
@@ -97,6 +99,7 @@ def test_the_admin_s_session_is_for_the_admin_s_pages(
     assert valid.isdisjoint(digest(token)[:NUMBER_CHARACTERS] for token in (user, admin))
 
 
+@pytest.mark.soak
 def test_a_key_of_one_s_own_is_one_session(page: "Page", server: ServerProcess) -> None:
     page.goto(f"{server.url}/ui")
     page.get_by_label("Token").fill(server.tokens["user"])

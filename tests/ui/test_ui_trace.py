@@ -99,6 +99,7 @@ def test_the_waterfall_and_its_inspector(
     expect(nodes.first).to_have_attribute("aria-expanded", "false")
 
 
+@pytest.mark.soak
 def test_a_long_history_is_read_up_to_what_the_server_returns(
     page: "Page", swarm: StudioServer, trace: Callable[..., None]
 ) -> None:
@@ -123,6 +124,7 @@ def test_a_long_history_is_read_up_to_what_the_server_returns(
     assert asked == [30, 330, 630, 930, 1000]
 
 
+@pytest.mark.soak
 def test_a_trace_grows_while_agents_work(
     page: "Page", swarm: StudioServer, trace: Callable[..., None], shoot: Callable[[str], None]
 ) -> None:
@@ -138,6 +140,7 @@ def test_a_trace_grows_while_agents_work(
     expect(running).to_have_count(0)
 
 
+@pytest.mark.soak
 def test_time_travel(
     page: "Page", swarm: StudioServer, trace: Callable[..., None], shoot: Callable[[str], None]
 ) -> None:
@@ -212,6 +215,7 @@ def test_a_message_is_edited_and_an_answer_made_again_where_they_are(
     page.goto("about:blank")
 
 
+@pytest.mark.soak
 def test_costs_stay_on_a_small_laptop(
     page: "Page", swarm: StudioServer, shoot: Callable[[str], None]
 ) -> None:
@@ -228,6 +232,7 @@ def test_costs_stay_on_a_small_laptop(
     page.goto("about:blank")
 
 
+@pytest.mark.soak
 def test_a_failed_task_runs_again(page: "Page", swarm: StudioServer, trace: Callable[..., None]) -> None:
     swarm.ask("please break", task_id="broken")
     trace("broken")
@@ -243,6 +248,7 @@ def test_a_failed_task_runs_again(page: "Page", swarm: StudioServer, trace: Call
     assert "task=broken" not in page.url
 
 
+@pytest.mark.soak
 def test_axe_finds_nothing(
     page: "Page", swarm: StudioServer, trace: Callable[..., None], inspect: Callable[[str], None]
 ) -> None:
@@ -310,6 +316,7 @@ def long_task(page: "Page") -> None:
     page.route("**/task/stream*", lambda route: route.fulfill(status=204))
 
 
+@pytest.mark.soak
 def test_thousands_of_entries_scroll(
     page: "Page", swarm: StudioServer, trace: Callable[..., None], shoot: Callable[[str], None]
 ) -> None:

@@ -4,6 +4,8 @@ import pkgutil
 import subprocess
 import sys
 
+import pytest
+
 import mail
 
 CHECK = """\
@@ -46,6 +48,7 @@ def public_modules() -> list[str]:
     return ["mail", *(name for name in modules if not name.endswith("__main__") and ".examples." not in name)]
 
 
+@pytest.mark.soak
 def test_importing_every_module_changes_nothing_outside_mail() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", CHECK, *public_modules()],

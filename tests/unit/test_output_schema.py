@@ -118,6 +118,7 @@ def test_a_property_may_be_called_as_a_keyword_that_is_not_supported() -> None:
 _DOUBLED = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(30)}
 
 
+@pytest.mark.soak(on="a billion steps")
 @pytest.mark.parametrize(
     ("schema", "text"),
     [

@@ -1,6 +1,6 @@
 """`@value` makes what `@dataclass` makes, but for code that is compiled for each class."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -56,6 +56,38 @@ def test_methods_of_the_class_stay() -> None:
             return self.name
 
     assert repr(Named("n")) == "n"
+
+
+@pytest.mark.parametrize("decorate", [value, dataclass(slots=True, unsafe_hash=True)])
+def test_it_inherits_and_is_made_as_a_dataclass_is(decorate: Any) -> None:
+    """The first value of a class compiles its `__init__`, also when that of a subclass calls it."""
+
+    @decorate
+    class Base:
+        x: int
+        names: list[str] = field(default_factory=list)
+        seen: int = field(default=0, init=False)
+
+        def __post_init__(self) -> None:
+            self.seen += self.x
+
+    @decorate
+    class Derived(Base):
+        y: int = 2
+
+    class Own(Derived):
+        def __init__(self) -> None:
+            super().__init__(5, y=6)
+
+    own = Own()
+    assert (own.x, own.y, own.seen, own.names) == (5, 6, 5, [])
+    assert Derived(1).names is not Derived(1).names
+    assert replace(Derived(1, ["a"]), y=3) == Derived(1, ["a"], 3)
+    for _ in range(2):
+        with pytest.raises(
+            TypeError, match=r"Base\.__init__\(\) missing 1 required positional argument: 'x'"
+        ):
+            Base()
 
 
 def test_its_class_has_no_defaults_which_would_make_access_to_attributes_slow() -> None:

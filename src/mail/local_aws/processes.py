@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -15,6 +16,9 @@ from typing import IO, Self
 from mail.errors import ConfigurationError, MAILError
 
 LOOPBACK = "127.0.0.1"
+
+PORTS = range(20_000, 32_768)
+"""The ports that servers get: no system gives these to a connection, which could take one before its server does."""
 
 TERMINATION_SECONDS = 3
 """Seconds between SIGTERM and SIGKILL."""
@@ -93,9 +97,11 @@ class KeptProcess:
 
 def free_port() -> int:
     """Return a free port of the loopback interface."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
+    while True:
+        port = secrets.choice(PORTS)  # processes with the same seed draw different ones
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind((LOOPBACK, port))
+            return port
 
 
 def listens(port: int) -> bool:

@@ -10,6 +10,7 @@ import pytest
 
 from mail.adapters.aws.store import DynamoDBStore
 from mail.adapters.local.queue import LocalQueue
+from mail.adapters.postgres.pool import Postgres, Row
 from mail.adapters.postgres.store import PostgresStore
 from mail.adapters.sqlite.backend import SQLiteDocuments
 from mail.adapters.sqlite.database import SQLiteDatabase
@@ -164,6 +165,22 @@ QUEUES: dict[str, Callable[[], QueueAdapter]] = {
 }
 
 
+class _CountingReads:
+    """The database of a store, with whose rows a list grows; not with those of what works beside the store."""
+
+    def __init__(self, sql: Postgres, read: list[None]) -> None:
+        self._sql = sql
+        self._read = read
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sql, name)
+
+    async def fetch(self, *args: Any) -> list[Row]:
+        rows = await self._sql.fetch(*args)
+        self._read.extend([None] * len(rows))
+        return rows
+
+
 def count_rows(store: Any, monkeypatch: pytest.MonkeyPatch) -> list[None]:
     """Return a list that grows by an element for each row or item (SQLite: each step) that a store reads."""
     read: list[None] = []
@@ -171,14 +188,7 @@ def count_rows(store: Any, monkeypatch: pytest.MonkeyPatch) -> list[None]:
         case SQLiteStore() as sqlite:
             sqlite._sql.set_progress_handler(lambda: read.append(None), 1)
         case PostgresStore() as postgres:
-            fetch = postgres._sql.fetch
-
-            async def counting(*args: Any) -> list[Any]:
-                rows = await fetch(*args)
-                read.extend([None] * len(rows))
-                return rows
-
-            monkeypatch.setattr(postgres._sql, "fetch", counting)
+            monkeypatch.setattr(postgres, "_sql", _CountingReads(postgres._sql, read))
         case DynamoDBStore() as dynamodb:
             client = dynamodb._table._client
             call = client.call

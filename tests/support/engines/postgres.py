@@ -238,7 +238,7 @@ class PostgresAdapter:
         await self.reopen()
 
     async def close(self) -> None:
-        await self._leave()
+        await self.leave()
         return_database(self.url)
 
     async def size(self) -> int:
@@ -249,7 +249,7 @@ class PostgresAdapter:
         return int(size)
 
     async def reopen(self) -> Store:
-        await self._leave()
+        await self.leave()
         self.store: Store = await self.another()
         self.records: ServerDocuments = ServerDocuments(PostgresDocuments(self._open[-1][0]))
         self.files: Files = PostgresFiles(self._open[-1][0])
@@ -264,7 +264,8 @@ class PostgresAdapter:
         self._open.append((postgres, notifier))
         return PostgresStore(postgres, notifier, clock=lambda: NOW)
 
-    async def _leave(self) -> None:
+    async def leave(self) -> None:
+        """Close all that is open."""
         while self._open:
             postgres, notifier = self._open.pop()
             await notifier.stop()

@@ -6,7 +6,7 @@
 
 A tier includes those before it. A path on the command line runs whatever its tier. A test is in the tier of its marker,
 in the module (`pytestmark = pytest.mark.full`), at its class or itself; the closest one decides.
-`@pytest.mark.soak(on="stdio")` is for those of its parameters that contain this, or one of several:
+`@pytest.mark.soak(on="stdio")` is for those of its parameters, or their id, that contain this, or one of several:
 `on=("moto", "postgres")`. A test without one is in the tier of its folder (`FOLDERS`).
 """
 
@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, cast, get_args
+from zlib import crc32
 
 import pytest
 
@@ -50,6 +51,13 @@ SERVERS_AND_FILES = ("ministack", "dynoxide", "dynamodb-local", "custom", "postg
 SECOND_ENGINES = ("ministack", "dynoxide", "dynamodb-local")
 """Ends of parameters with which a test does again what it does on moto: it is left to the soak tier."""
 
+IN_TURN = ("dynamodb-moto", "postgres")
+"""The stores behind a network: in the full tier a test of the contract runs on SQLite in memory, and on one of these,
+by its name. On both run those that users may import for a store of their own (`ON_EACH`), and all in the soak tier.
+"""
+
+ON_EACH = "tests/contract/test_contract_suites.py"
+
 ON_MOTO = ("tests/aws/", "tests/contract/", "tests/exchange/")
 """The folders whose tests moto runs, too. For what it can't show, a marker names the engine: `full(on="ministack")`."""
 
@@ -81,7 +89,7 @@ page are between others, so that few Chromiums run at once.
 
 
 TOGETHER = (
-    r"tests/(factories/|http/test_http_openai_litellm)",
+    r"tests/(factories/|http/test_http_openai_litellm|api/test_(api_facade|model_samples|documented_))",
     r"tests/ui/test_ui_[a-k]",
     r"tests/ui/test_ui_[l-z]",
 )
@@ -130,14 +138,38 @@ def tier_of(item: pytest.Item) -> Tier:
         return "soak"
     if item.nodeid.startswith(ON_MOTO) and _ends(item, *SECOND_ENGINES):
         return "soak"
+    if item.nodeid.startswith("tests/contract/") and _is_for_another(item):
+        return "soak"
+    if item.nodeid.startswith("tests/factories/") and _is_streamed_too(item):
+        return "soak"
     is_slow = _ends(item, *SERVERS_AND_FILES)
     is_slow |= item.nodeid.startswith("tests/exchange/") and _ends(item, "dynamodb-moto")
     return "full" if found == "fast" and is_slow else found
 
 
+def _is_for_another(item: pytest.Item) -> bool:
+    """Return whether the full tier leaves a test of the contract to another store than that of this item."""
+    stores = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    store = stores.get("adapter", stores.get("durable"))
+    if store == "sqlite-slow":
+        return "adapter" in stores
+    if store not in IN_TURN or item.nodeid.startswith(ON_EACH):
+        return False
+    return store != IN_TURN[crc32(item.nodeid.replace(store, "").encode()) % len(IN_TURN)]
+
+
+def _is_streamed_too(item: pytest.Item) -> bool:
+    """Return whether a test does with a streamed reply what it does with a whole one; `test_ports` compares both."""
+    name, _, values = item.nodeid.rpartition("::")[2].partition("[")
+    return values.endswith("-streamed]") and "stream" not in name and "/test_ports.py" not in item.nodeid
+
+
 def _contains(item: pytest.Item, named: str | tuple[str, ...]) -> bool:
     parts = (named,) if isinstance(named, str) else named
-    return _has_parameter(item, lambda value: any(part in value for part in parts))
+    call = getattr(item, "callspec", None)
+    return call is not None and any(
+        part in text for part in parts for text in (call.id, *call.params.values()) if isinstance(text, str)
+    )
 
 
 def _ends(item: pytest.Item, *endings: str) -> bool:

@@ -66,7 +66,6 @@ class PostgreSQL(Database):
             await takeover.start(recover)
 
         async def close() -> None:
-            store.searches.close()
             await takeover.stop()
             await queue.close()
             await live.close()

@@ -39,7 +39,11 @@ logger = logging.getLogger(__name__)
 
 
 class Postgres:
-    """A database. Connections are opened on demand, on the event loop that needs them."""
+    """A database. Connections are opened on demand, on the event loop that needs them, and no more after `close`.
+
+    Attributes:
+        at_close: called when `close` begins; they stop what works in the background.
+    """
 
     def __init__(self, url: str, *, connections: int = CONNECTIONS) -> None:
         self.name = hide_credentials(url)
@@ -47,6 +51,8 @@ class Postgres:
         self._connections = connections
         self._pool: AsyncConnectionPool[Connection] | None = None
         self._at_work: set[asyncio.Future[Any]] = set()
+        self._is_closed = False
+        self.at_close: list[Callable[[], None]] = []
 
     async def fetch(self, statement: LiteralString, values: Values = ()) -> list[Row]:
         """Run one statement that may be repeated; return its rows. Raises as `run` does."""
@@ -61,7 +67,8 @@ class Postgres:
         """Run a piece of work on a connection, and retry if that breaks; the second argument says if it is a retry.
 
         The work of a cancelled caller continues to its end, so that the connection stays usable. Raises
-        StoreUnavailable if it is unknown whether the work is done, and BadRequest for text that can't be stored.
+        StoreUnavailable if it is unknown whether the work is done or the database is closed, and BadRequest for text
+        that can't be stored.
         """
         working = asyncio.ensure_future(self._run(work))
         self._at_work.add(working)
@@ -73,12 +80,17 @@ class Postgres:
         return await AsyncConnection.connect(**self._parameters, autocommit=True)
 
     async def close(self) -> None:
-        """Wait for running work, and close all connections."""
+        """Wait for running work, and close all connections.
+
+        A pool that late work opened would keep its event loop from closing: its workers survive being cancelled.
+        """
+        for stop in self.at_close:
+            stop()
         while self._at_work:
             await asyncio.wait(self._at_work)
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            await pool.close()
+        self._is_closed = True
+        if self._pool is not None:
+            await self._pool.close()
 
     def _forget(self, working: asyncio.Future[Any]) -> None:
         self._at_work.discard(working)
@@ -106,6 +118,8 @@ class Postgres:
         raise AssertionError("the last attempt returns or raises")
 
     async def _opened(self) -> AsyncConnectionPool[Connection]:
+        if self._is_closed:
+            raise StoreUnavailable
         if self._pool is None:
             self._pool = AsyncConnectionPool(
                 kwargs={**self._parameters, "autocommit": True},

@@ -194,7 +194,8 @@ class Behind[K: Hashable]:
         return not has_more
 
     def close(self) -> None:
-        """Stop writing."""
+        """Stop writing, for good."""
+        self._is_lazy = True
         with suppress(RuntimeError):  # the loop may be closed
             if self._timer is not None:
                 self._timer.cancel()
