@@ -21,6 +21,7 @@ LAYERS = {
 }
 
 
+@pytest.mark.soak
 def test_only_code_and_layers_differ_from_ours(tmp_path: Path, template: dict[str, Any]) -> None:
     path = tmp_path / "template.yaml"
     path.write_text(deployment_template(), encoding="utf-8")

@@ -502,6 +502,7 @@ async def test_a_wrong_identity_is_named(stub: LLMStub) -> None:
     assert "signature" in stub.complaints.pop()
 
 
+@pytest.mark.soak
 async def test_a_hundred_calls_of_bedrock_take_no_threads(stub: LLMStub) -> None:
     stub.otherwise = lambda _request: SAID.but(delay=0.5)
     request = request_of(EVERY["converse-gpt"])

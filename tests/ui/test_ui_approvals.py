@@ -104,6 +104,7 @@ def hiding() -> Iterator[StudioServer]:
         yield server
 
 
+@pytest.mark.soak
 def test_what_is_approved_is_what_was_shown(
     page: "Page", hiding: StudioServer, shoot: Callable[[str], None]
 ) -> None:

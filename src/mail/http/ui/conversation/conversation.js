@@ -9,6 +9,7 @@ import { Icon } from "../components/icons.js";
 import { Json } from "../components/json.js";
 import { Markdown } from "../components/markdown.js";
 import { Guard, Notice } from "../components/notice.js";
+import { useWork } from "../components/use-work.js";
 import { html, prose, useEffect, useRef, useState } from "../html.js";
 import { ForkDialog, rerun } from "../trace/fork.js";
 import { indexOf, snapshotsOf } from "../trace/snapshots.js";
@@ -91,18 +92,7 @@ const Growing = ({ from, to, text }) => html`
 `;
 
 function Failure({ item, onRetry, onTrace }) {
-  const [isBusy, setBusy] = useState(false);
-  const [problem, setProblem] = useState(null);
-  const retry = async () => {
-    setBusy(true);
-    setProblem(null);
-    try {
-      await onRetry();
-    } catch (failure) {
-      setProblem(failure);
-      setBusy(false);
-    }
-  };
+  const { perform, isBusy, problem } = useWork();
   return html`
     <div class="failure" role="group" aria-label="The task failed" data-latest>
       <p class="failure-head">
@@ -115,7 +105,11 @@ function Failure({ item, onRetry, onTrace }) {
         ${
           onRetry &&
           html`
-            <button type="button" class="button small" aria-busy=${isBusy ? "true" : null} onClick=${retry}>
+            <button
+              type="button"
+              class="button small"
+              aria-busy=${isBusy ? "true" : null}
+              onClick=${() => perform(onRetry)}>
               <${Icon} name="retry" />
               Retry
             </button>

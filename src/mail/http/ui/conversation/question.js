@@ -9,30 +9,13 @@ import { Json } from "../components/json.js";
 import { pretty } from "../components/pretty.js";
 import { Markdown } from "../components/markdown.js";
 import { Notice } from "../components/notice.js";
+import { useWork } from "../components/use-work.js";
 import { visible } from "../components/visible.js";
 import { html, useEffect, useId, useRef, useState } from "../html.js";
 import { ArgumentsForm, Changes, changesOf, fieldsOf, readForm, shownAs } from "./arguments-form.js";
 import { GrowingField, onEnter } from "./composer.js";
 
 const isEmpty = (value) => !Object.keys(value).length;
-
-/** Run work once at a time, and keep what goes wrong. */
-function useWork() {
-  const [problem, setProblem] = useState(null);
-  const [isBusy, setBusy] = useState(false);
-  const perform = async (work) => {
-    if (isBusy) return;
-    setBusy(true);
-    setProblem(null);
-    try {
-      await work();
-    } catch (failure) {
-      setProblem(failure);
-      setBusy(false);
-    }
-  };
-  return [perform, isBusy, problem];
-}
 
 /** What is asked in words, if the call asks something, and what else its arguments say. */
 function wordsOf({ asked, arguments: args }) {
@@ -96,7 +79,7 @@ function AnswerForm({ item, draft, setDraft, onSend, isBusy, isOnly }) {
 /** Questions that wait for answers: all of them are sent together. */
 export function Questions({ items, session }) {
   const [drafts, setDrafts] = useState({});
-  const [perform, isBusy, problem] = useWork();
+  const { perform, isBusy, problem } = useWork();
   const isComplete = items.every(({ call_id }) => drafts[call_id]?.trim());
   const send = () =>
     isComplete && perform(() => session.answer(items.map(({ call_id }) => ({ call_id, content: drafts[call_id] }))));
@@ -229,7 +212,7 @@ function Approval({ item, call, session, swarm }) {
   const [typed, setTyped] = useState(() => typedOf(args));
   const readTyped = () => (isRaw ? text : readForm(fields, typed, args));
   const [reason, setReason] = useState("");
-  const [perform, isBusy, problem] = useWork();
+  const { perform, isBusy, said } = useWork();
   const id = useId();
   const send = (decision, facts) =>
     session.decide(item.call_id, decision, { ...facts, ...(served ? { arguments_sha256: sha256(served) } : {}) });
@@ -318,7 +301,7 @@ function Approval({ item, call, session, swarm }) {
       }
       ${decideBy && html`<p class="quiet small-text">Decide by ${new Date(decideBy).toLocaleString()}</p>`}
       ${!mayDecide && html`<p class="quiet">Waits for the decision of ${call.reviewers.join(", ")}</p>`}
-      ${problem && html`<${Notice} tone="bad">${problem.message}</${Notice}>`}
+      ${said}
       <div class="row">
         ${
           mayDecide &&
