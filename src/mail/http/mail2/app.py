@@ -14,7 +14,7 @@ from mail.auth.fastapi import headers_of
 from mail.errors import BadRequest, MAILError, Unauthenticated
 from mail.http.app import MAILApp
 from mail.http.bodies import JSON
-from mail.http.mail2 import accounts, boxes
+from mail.http.mail2 import boxes, logins
 from mail.http.service import Service
 from mail.mail2.accounts import NOT_VALID, WRONG_PASSWORD, WRONG_REFRESH
 
@@ -39,11 +39,11 @@ class _App(MAILApp):
 def build(service: Service | None, *, is_whole: bool = True) -> MAILApp:
     """Make the application that serves the MAIL host of a service; None only for its documentation.
 
-    One that isn't whole has the routes of mail clients and accounts alone, and is made sooner.
+    One that isn't whole has the routes of mail clients alone, and is made sooner.
     """
-    modules: list[Any] = [accounts, boxes]
+    modules: list[Any] = [logins, boxes]
     if is_whole:
-        modules += [import_module(f"{__package__}.{name}") for name in ("daemon", "directory")]
+        modules += [import_module(f"{__package__}.{name}") for name in ("accounts", "daemon", "directory")]
     app = _App(
         title="MAIL 2.0",
         description=DESCRIPTION,
