@@ -95,6 +95,30 @@ async def test_a_function_of_the_arguments_decides(made: MAILAction, amount: int
     assert outcome.answer == f"SUCCESS: refunded {amount}"
 
 
+async def test_calls_that_nobody_could_read_are_not_shown() -> None:
+    ran: list[str] = []
+
+    @action(needs_approval=True)
+    def publish(text: str) -> str:
+        """Publish a text."""
+        ran.append(text)
+        return "published"
+
+    def policy(view: View) -> list[Any]:
+        if view.results:
+            return [complete(" and ".join(view.results))]
+        return [call("publish", text=size * "x") for size in (200_000, 200_000, 300_000, 20_000)]
+
+    agent = Agent("chief", function=scripted(policy, tool_format="completions"), actions=[publish])
+    async with Swarm(agent) as swarm:
+        question = await swarm.aask("Publish it.")
+        assert [len(each.arguments["text"]) for each in question.pending] == [200_000, 20_000]
+        answer = (await swarm.aapprove(question)).text
+    assert [len(text) for text in ran] == [200_000, 20_000]
+    assert answer.count("SUCCESS: published") == 2
+    assert answer.count("may have 262144 bytes together, not") == 2
+
+
 def even(amount: int) -> int:
     if amount % 2:
         raise ValueError("it must be even")

@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -26,6 +27,7 @@ from mail.core.task.documents import IN_MEMORY, StoredToken
 from mail.core.task.ports import Busy
 from mail.core.task.search import Search
 from mail.core.task.task import TaskKey, Transition
+from mail.core.task.turn_state import Breakpoint, PausedCall
 from mail.errors import ConfigurationError, StoreUnavailable, VersionConflict
 from mail.testing.changes import ANN, BOB, NOW, Mail, Maker, checkpoint
 from mail.testing.contracts import committed, everything, first_turn, open_turn
@@ -354,6 +356,32 @@ class TestBytesInMemory:
             assert turn.entry.message.message.body == "x" * 100_000
             await store.save_checkpoint(turn, checkpoint("x" * 100_000))
             assert store._cached_bytes == 0
+
+    async def test_tasks_that_are_paused_at_long_calls_are_bounded_by_their_size(
+        self, path: Path, make: Maker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(mail.adapters.sqlite.store, "CACHED_BYTES", 50_000)
+        call = PausedCall(call_id="call-1", name="pay", arguments={"text": "x" * 20_000})
+        reached = Breakpoint(agent="alpha", tool_format="completions", calls=(call,))
+        with SQLiteDatabase(path) as database:
+            store = SQLiteStore(database)
+            keys = [TaskKey(ANN, f"task-{n}") for n in range(6)]
+            for key in keys:
+                await store.commit(make.begin(key))
+                turn = await open_turn(store, key, "alpha", make)
+                paused = make.change(turn.task, turn=turn, transition=Transition.PAUSE)
+                generation = replace(paused.task.generation, breakpoint=reached)
+                await store.commit(replace(paused, task=replace(paused.task, generation=generation)))
+            for key in keys:
+                task = await store.load(key)
+                assert task is not None
+                assert task.generation.breakpoint == reached
+                assert store._cached_bytes == sum(cached.size for cached in store._cache.values()) <= 50_000
+                assert len(store._cache) <= 2
+            await store.commit(make.change(task, transition=Transition.RESUME))
+            resumed = await store.load(keys[-1])
+            assert resumed is not None
+            assert resumed.is_running
 
     async def test_the_log_is_moved_into_the_file_by_a_thread(self, path: Path, make: Maker) -> None:
         with SQLiteDatabase(path) as database:

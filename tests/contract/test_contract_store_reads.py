@@ -1,13 +1,16 @@
 """Store: what others watch and list: events, responses, tasks, ready and overdue work."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from support.engines.adapters import StoreAdapter
 
 from mail.core.protocol.message import Tier
-from mail.core.task.ports import Store, WakeUp
+from mail.core.task.ports import Store, TaskPage, WakeUp
+from mail.core.task.search import Search
 from mail.core.task.task import Task, TaskKey, TaskStatus, Transition
+from mail.core.task.turn_state import Breakpoint, PausedCall
 from mail.errors import BadRequest, TaskNotFound, VersionConflict
 from mail.http.routes.threads import PageStart, read_cursor, tasks_from, write_cursor
 from mail.testing.changes import ANN, BOB, NOW, Mail, Maker
@@ -323,6 +326,30 @@ class TestListTasks:
         except BadRequest:
             return
         assert all(task.instance == BOB for task in theirs.tasks)
+
+    async def test_a_page_of_tasks_with_long_calls_ends_early(self, store: Store, make: Maker) -> None:
+        call = PausedCall(call_id="call-1", name="pay", arguments={"text": "x" * (3 * 2**20)})
+        reached = Breakpoint(agent="alpha", tool_format="completions", calls=(call,))
+        for n in range(5):
+            key = TaskKey(ANN, f"task-{n}")
+            begun = await committed(store, make.begin(key, Mail("alpha")))
+            paused = make.change(begun.task, transition=Transition.PAUSE)
+            generation = replace(paused.task.generation, breakpoint=reached)
+            await store.commit(replace(paused, task=replace(paused.task, generation=generation)))
+
+        async def listed(cursor: str | None) -> TaskPage:
+            return await store.list_tasks(ANN, status=TaskStatus.PAUSED, limit=5, cursor=cursor)
+
+        async def found(cursor: str | None) -> TaskPage:
+            return await store.search(ANN, Search(status=TaskStatus.PAUSED), limit=5, cursor=cursor)
+
+        for read in (listed, found):
+            first = await read(None)
+            assert [task.task_id for task in first.tasks] == ["task-4", "task-3", "task-2"]
+            assert first.cursor is not None
+            second = await read(first.cursor)
+            assert [task.task_id for task in second.tasks] == ["task-1", "task-0"]
+            assert second.cursor is None
 
 
 class TestReadyAndOverdue:

@@ -24,6 +24,7 @@ from fastapi.routing import APIRoute
 from support.processes.projects import entry, supervisor, write_project
 from support.processes.server import ServerProcess, run_mail
 
+from mail.core.engine.actions import MAX_HELD
 from mail.core.task.files import MAX_FILE_BYTES
 from mail.http.routes import load_routers
 
@@ -405,8 +406,8 @@ def approvals(method: str, path: str, body: bytes = b"") -> Load:
     """About calls with the longest arguments: all that wait, or one of them."""
 
     async def load(server: Server) -> Counter[int]:
-        for n in range(4):
-            given = {"task_id": f"approve-{n}", "body": f"approve {WIDE[4096:]}"}
+        for n in range(AT_ONCE):
+            given = {"task_id": f"approve-{n}", "body": f"approve {WIDE[-MAX_HELD + 100 :]}"}
             await server.ask(server.request("POST", "/message", json.dumps(given).encode()))
         [one] = (await server.read(server.request("GET", "/approvals?limit=1")))["approvals"]
         key = hmac.digest(SECRET.encode(), b"link of an approval", "sha256")

@@ -12,10 +12,9 @@ import pytest
 from support.services.llm_stub import LLMStub, Request, call, reply, text
 
 from mail.core.task.swarm import History
-from mail.examples.mafia.evidence import Evidence, read_hearings
+from mail.examples.mafia.hearings import read_hearings
 from mail.examples.mafia.narrator import RuleBasedNarrator
-from mail.examples.mafia.players import PLAYERS
-from mail.examples.mafia.roles import ROLES
+from mail.examples.mafia.players import RuleBasedPlayer
 
 MODEL = "openai/gpt-5-mini"
 
@@ -39,7 +38,9 @@ def speaker(request: Request) -> str:
 
 def _answer(request: Request, seed: int) -> Any:
     name, history = speaker(request), request.body["input"]
-    return _narrate(history) if name == "Narrator" else _play(name, seed, request, history)
+    return (
+        _narrate(history) if name == "Narrator" else reply(text(RuleBasedPlayer(name, seed).answer(history)))
+    )
 
 
 def _narrate(history: History) -> Any:
@@ -48,10 +49,3 @@ def _narrate(history: History) -> Any:
     if uses := narrator.uses(hearing):
         return reply(*(call(tool, **arguments) for tool, arguments in uses))
     return reply(text(narrator.words(hearing, history) or "Done."))
-
-
-def _play(name: str, seed: int, request: Request, history: History) -> Any:
-    role = re.search(r"Your secret role is: (\w+)\.", request.body["instructions"])
-    assert role is not None
-    player = PLAYERS[ROLES[role[1]]](name, seed)
-    return reply(text(player.answer(Evidence(name, seed, history))))

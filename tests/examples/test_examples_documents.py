@@ -56,7 +56,7 @@ async def test_pieces_of_manual_mode(capsys: pytest.CaptureFixture[str]) -> None
                     if entry.get("role") == "user"
                 ]
                 assert text.rstrip("\n") in turns
-    assert capsys.readouterr().out.splitlines() == ["Town wins on day 3", "True"]
+    assert capsys.readouterr().out.splitlines() == ["Mafia wins on day 3", "True"]
 
 
 @pytest.mark.parametrize("document", [EXAMPLES_MD, MANUAL_MD], ids=lambda path: path.name)

@@ -45,6 +45,9 @@ PIECE_FACTOR = 6
 READ_BYTES = 8 * 1024 * 1024
 """What reading a whole task takes, however large it is: a few slices of its timeline."""
 
+LIST_BYTES = 2 * 1024 * 1024
+"""What reading a page of tasks takes, before their sizes are known: a caller reads a few pages at the same time."""
+
 CALLER = "mail.caller"
 """The caller of a request, in its scope."""
 

@@ -23,6 +23,7 @@ from mail.core.protocol.clock import format_time
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.output_schema import read_output
 from mail.core.protocol.values import fill
+from mail.core.task.approvals import DecisionName
 from mail.core.task.callbacks import LaterCall
 from mail.core.task.change import InboxEntry, Snapshot
 from mail.core.task.costs import NO_USAGE, Usage
@@ -31,7 +32,7 @@ from mail.core.task.interswarm import OpenRequest
 from mail.core.task.mailboxes import goes_out
 from mail.core.task.members import member_of, show_address
 from mail.core.task.ports import Store
-from mail.core.task.size import event_size
+from mail.core.task.size import event_size, paused_size
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.timers import Timer, TimerKind
 from mail.core.task.turn_state import OpenUserQuestion, PausedCall
@@ -94,21 +95,23 @@ class PendingToolCall(Answered):
     arguments: dict[str, Any]
     arguments_text: str | None = Field(
         default=None,
-        description="For a call that needs approval: its arguments as JSON text in ASCII, for the `arguments_sha256` "
-        "of a decision. Absent for others.",
+        description="For a call that waits for a decision: its arguments as JSON text in ASCII, for the "
+        "`arguments_sha256` of a decision. Absent for others.",
     )
     needs_approval: bool = Field(
         default=False,
         description="Whether the server runs the call once a person has approved it; absent if not.",
     )
     reviewers: list[str] = Field(
-        default_factory=list, description="Who decides, in place of the task's owner; absent for the owner."
+        default_factory=list,
+        description="Who decides or, if it needs no approval, answers, in place of the task's owner; absent for the "
+        "owner.",
     )
     approve_by: str | None = Field(
         default=None,
         description="When the call counts as rejected if nobody decides, or as its action says; absent for never.",
     )
-    decision: Literal["approve", "edit", "reject"] | None = Field(
+    decision: DecisionName | None = Field(
         default=None, description="The decision, while other calls still wait; absent if there is none."
     )
     asks: OpenUserQuestion | None = Field(
@@ -337,15 +340,16 @@ async def answer_pieces(
 
 
 def reading(service: Service, request: Request, *tasks: Task, events: int | None = None) -> Holding:
-    """Return what a request holds, with what it takes to read tasks, or so many events of each.
+    """Return what a request holds, with what it takes to read tasks, or so many events of each, and waiting calls.
 
     Raises RateLimited and Overloaded.
     """
     holding, weight = service.holding(request), sum(task.stored_bytes for task in tasks)
     if events is not None:
         weight = sum(task.stored_bytes * min(events, task.seq) // max(1, task.seq) for task in tasks)
-    if weight > PIECE_BYTES:
-        holding.hold_to_read(min(READ_BYTES, weight * PIECE_FACTOR))
+    paused = sum(paused_size(task.generation.breakpoint) for task in tasks)
+    if weight + paused > PIECE_BYTES:
+        holding.hold_to_read(min(READ_BYTES, weight * PIECE_FACTOR) + paused * PIECE_FACTOR)
     return holding
 
 
@@ -435,7 +439,7 @@ async def summaries_pieces(
 
     async def summaries() -> AsyncGenerator[tuple[str, object]]:
         for task in tasks:
-            await pacer.pause(SUMMARY_BYTES)
+            await pacer.pause(SUMMARY_BYTES + paused_size(task.generation.breakpoint))
             yield f"{task.instance}#{task.task_id}" if by_caller else task.task_id, summary(task)
 
     async for piece in object_pieces(summaries()):
@@ -537,8 +541,11 @@ async def read_mail(store: Store, task: Task, pacer: Paced) -> AsyncGenerator[In
         await pacer.pause(SLICE_BYTES)
 
 
-def task_summary(task: Task) -> dict[str, Any]:
-    """Return a task as `TaskSummary`; the fields from `status` on are additions to the protocol's."""
+def task_summary(task: Task, *, approvals: bool = True) -> dict[str, Any]:
+    """Return a task as `TaskSummary`; the fields from `status` on are additions to the protocol's.
+
+    Without `approvals`, the calls that need approval are left out.
+    """
     schema = task.generation.output_schema
     return fill(
         TaskSummary,
@@ -550,7 +557,7 @@ def task_summary(task: Task) -> dict[str, Any]:
         completed=not task.is_running,
         generation=task.generation.number,
         steps=task.generation.steps,
-        **asked(task),
+        **asked(task, approvals=approvals),
         waiting_for=waiting_for(task),
         queued=queued(task),
         working=None if task.is_running else [],
@@ -625,7 +632,9 @@ def pending_call(call: PausedCall, agent: str = "") -> dict[str, Any]:
     if call.asks is not None:
         shown["asks"] = asdict(call.asks)
     if call.needs_approval:
-        shown |= {"needs_approval": True, "arguments_text": call.arguments_text}
+        shown["needs_approval"] = True
+    if call.is_held:
+        shown["arguments_text"] = call.arguments_text
     if call.reviewers is not None:
         shown["reviewers"] = list(call.reviewers.by)
     if call.approve_by is not None:
@@ -635,12 +644,16 @@ def pending_call(call: PausedCall, agent: str = "") -> dict[str, Any]:
     return shown
 
 
-def asked(task: Task) -> dict[str, Any]:
-    """Return what a paused task asks: the breakpoint tool calls that it waits for, and in words."""
+def asked(task: Task, *, approvals: bool = True) -> dict[str, Any]:
+    """Return what a paused task asks: the calls that it waits for, with or without those to approve, and in words."""
     generation = task.generation
     agent = generation.breakpoint.agent if generation.breakpoint else ""
     return {
-        "pending_tool_calls": [pending_call(call, agent) for call in generation.waiting_calls],
+        "pending_tool_calls": [
+            pending_call(call, agent)
+            for call in generation.waiting_calls
+            if approvals or not call.needs_approval
+        ],
         "question": generation.question,
     }
 

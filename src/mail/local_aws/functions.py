@@ -7,10 +7,9 @@ or that fault injection ends, is killed with its environment.
 
 import asyncio
 import json
-import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import count
@@ -18,19 +17,19 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import h11
+from starlette.applications import Starlette
+from starlette.requests import Request as HTTPRequest
+from starlette.responses import Response
+from starlette.routing import Route
 
 from mail.http.routes import module_names
 from mail.local_aws import forkserver
 from mail.local_aws.processes import LOOPBACK, system_environment
 from mail.local_aws.stack import FunctionSpec
+from mail.server.process import listen
+from mail.server.uvicorn_parts import serving
 
 _BASE = "/2018-06-01/runtime"
-_NEXT = f"{_BASE}/invocation/next"
-_INIT_ERROR = f"{_BASE}/init/error"
-_ANSWER = re.compile(rf"{_BASE}/invocation/([^/]+)/(response|error)")
-
-_READ_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ class Reply:
 
 
 class RuntimeApi:
-    """The Runtime API of one environment, on a port of its own.
+    """The Runtime API of one environment, an ASGI application on a port of its own.
 
     `on_ready` is called each time the runtime requests an event.
     """
@@ -61,93 +60,47 @@ class RuntimeApi:
     def __init__(self, on_ready: Callable[[], None], on_reply: Callable[[Reply], None]) -> None:
         self._on_ready = on_ready
         self._on_reply = on_reply
-        self._requests: asyncio.Queue[Request] = asyncio.Queue()
-        self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._requests: asyncio.Queue[Request | None] = asyncio.Queue()
+        self._running = AsyncExitStack()
+        self._application = Starlette(
+            routes=[
+                Route(f"{_BASE}/invocation/next", self._next),
+                Route(f"{_BASE}/init/error", self._answer, methods=["POST"]),
+                Route(f"{_BASE}/invocation/{{id}}/{{outcome}}", self._answer, methods=["POST"]),
+            ]
+        )
 
     async def start(self) -> str:
         """Listen, and return the value of AWS_LAMBDA_RUNTIME_API."""
-        self._server = await asyncio.start_server(self._accept, LOOPBACK, 0)
-        return f"{LOOPBACK}:{self._server.sockets[0].getsockname()[1]}"
+        listener = listen(LOOPBACK, 0)
+        await self._running.enter_async_context(serving(self._application, listener))
+        return f"{LOOPBACK}:{listener.getsockname()[1]}"
 
     async def stop(self) -> None:
         """Close every connection."""
-        assert self._server is not None
-        self._server.close()
-        for connection in self._connections:
-            connection.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        self._requests.put_nowait(None)
+        await self._running.aclose()
 
     def send_event(self, request: Request) -> None:
         """Send an event to a runtime that has requested one."""
         self._requests.put_nowait(request)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections.add(task)
-        try:
-            # only `stop` cancels; asyncio's callback would report it as an error
-            with suppress(ConnectionError, h11.RemoteProtocolError, asyncio.CancelledError):
-                await _serve(reader, writer, self._answer)
-        finally:
-            self._connections.discard(task)
-            writer.close()
+    async def _next(self, _: HTTPRequest) -> Response:
+        self._on_ready()
+        request = await self._requests.get()
+        if request is None:  # the end
+            return Response(status_code=503)
+        headers = {
+            "Lambda-Runtime-Aws-Request-Id": request.id,
+            "Lambda-Runtime-Deadline-Ms": str(int(request.deadline * 1000)),
+            "Lambda-Runtime-Invoked-Function-Arn": request.function_arn,
+        }
+        return Response(request.payload, headers=headers, media_type="application/json")
 
-    async def _answer(self, method: str, path: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        if path == _NEXT:
-            self._on_ready()
-            request = await self._requests.get()
-            headers = {
-                "Lambda-Runtime-Aws-Request-Id": request.id,
-                "Lambda-Runtime-Deadline-Ms": str(int(request.deadline * 1000)),
-                "Lambda-Runtime-Invoked-Function-Arn": request.function_arn,
-                "Content-Type": "application/json",
-            }
-            return 200, headers, request.payload
-        if path == _INIT_ERROR:
-            self._on_reply(Reply(None, body, failed=True))
-            return 202, {}, b""
-        answer = _ANSWER.fullmatch(path)
-        if answer is None or method != "POST":
-            return 404, {}, b""
-        self._on_reply(Reply(answer[1], body, failed=answer[2] == "error"))
-        return 202, {}, b""
-
-
-_Answer = Callable[[str, str, bytes], Awaitable[tuple[int, dict[str, str], bytes]]]
-
-
-async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: _Answer) -> None:
-    """Serve HTTP/1.1 on one connection until the client closes it."""
-    connection = h11.Connection(h11.SERVER)
-    target = method = ""
-    body = bytearray()
-    while True:
-        event = connection.next_event()
-        if event is h11.NEED_DATA:
-            if connection.they_are_waiting_for_100_continue:
-                proceed = h11.InformationalResponse(status_code=100, headers=[])
-                writer.write(connection.send(proceed) or b"")
-            connection.receive_data(await reader.read(_READ_BYTES))
-        elif isinstance(event, h11.Request):
-            method, target, body = event.method.decode(), event.target.decode(), bytearray()
-        elif isinstance(event, h11.Data):
-            body += event.data
-        elif isinstance(event, h11.EndOfMessage):
-            status, headers, content = await answer(method, target, bytes(body))
-            fields = [*headers.items(), ("Content-Length", str(len(content)))]
-            events = (
-                h11.Response(status_code=status, headers=fields),
-                h11.Data(data=content),
-                h11.EndOfMessage(),
-            )
-            for out in events:
-                writer.write(connection.send(out) or b"")
-            await writer.drain()
-            connection.start_next_cycle()
-        else:
-            return
+    async def _answer(self, http: HTTPRequest) -> Response:
+        of, outcome = http.path_params.get("id"), http.path_params.get("outcome", "error")
+        self._on_reply(Reply(of, await http.body(), failed=outcome == "error"))
+        return Response(status_code=202)
 
 
 INIT_SECONDS = 30.0

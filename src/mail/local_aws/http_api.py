@@ -6,17 +6,14 @@ https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-develop-in
 import asyncio
 import json
 import re
-import socket
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl
 from uuid import uuid4
 
-import uvicorn
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -24,7 +21,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mail.local_aws.functions import LambdaFunction
 from mail.local_aws.stack import Cors, Route
-from mail.server.uvicorn_parts import QuietServer, running
 
 INTEGRATION_SECONDS = 30.0
 PAYLOAD_BYTES = 6 << 20
@@ -196,11 +192,3 @@ def with_cors(application: ASGIApp, cors: Cors | None) -> ASGIApp:
         expose_headers=cors.exposed,
         max_age=cors.max_age,
     )
-
-
-def serving(application: ASGIApp, listener: socket.socket) -> AbstractAsyncContextManager[None]:
-    """Serve an ASGI application on this event loop."""
-    config = uvicorn.Config(
-        application, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1
-    )
-    return running(QuietServer(config), listener)

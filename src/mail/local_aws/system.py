@@ -31,7 +31,7 @@ from mail.local_aws.deployment import Deployment, Template
 from mail.local_aws.event_sources import Faults, Poller, run_schedule
 from mail.local_aws.function_url import WebFunction
 from mail.local_aws.functions import ForkServer, Invocation, LambdaFunction
-from mail.local_aws.http_api import HttpApi, OnlySigned, serving, with_cors
+from mail.local_aws.http_api import HttpApi, OnlySigned, with_cors
 from mail.local_aws.ministack import LocalAccount, Ministack, credentials
 from mail.local_aws.processes import (
     LOOPBACK,
@@ -43,6 +43,7 @@ from mail.local_aws.processes import (
 )
 from mail.local_aws.stack import WRAPPER_VARIABLE, EventSource, FunctionSpec, Route, Schedule, Stack
 from mail.server.process import base_url, listen
+from mail.server.uvicorn_parts import serving
 
 SQS_CONNECTIONS = 64
 STREAMS = "StreamFunction"

@@ -8,13 +8,14 @@ import math
 import re
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import h11
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -340,11 +341,24 @@ async def running(server: uvicorn.Server, listener: socket.socket) -> AsyncItera
         await task
 
 
-class QuietServer(uvicorn.Server):
+class _QuietServer(uvicorn.Server):
     """uvicorn that leaves signals to others."""
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
         return nullcontext()
+
+
+def serving(application: ASGIApp, listener: socket.socket) -> AbstractAsyncContextManager[None]:
+    """Serve an ASGI application on this event loop, without limits, logs and signals."""
+    config = uvicorn.Config(
+        application,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        timeout_keep_alive=3600,
+        timeout_graceful_shutdown=1,
+    )
+    return running(_QuietServer(config), listener)
 
 
 class GracefulServer(uvicorn.Server):

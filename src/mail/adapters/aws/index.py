@@ -37,8 +37,9 @@ from mail.adapters.shared.cursors import foreign_cursor
 from mail.core.task.approvals import Ask
 from mail.core.task.deletion import LegalHold
 from mail.core.task.leases import DueTask
-from mail.core.task.ports import CallerUsage, TaskPage, WakeUp, wake_ups
+from mail.core.task.ports import PAGE_BYTES, CallerUsage, TaskPage, WakeUp, wake_ups
 from mail.core.task.search import Search, Searched, fold
+from mail.core.task.size import paused_size
 from mail.core.task.task import ASLEEP, Task, TaskKey, TaskStatus, listings_of
 from mail.errors import MAILError
 
@@ -79,11 +80,12 @@ class TaskIndex:
         start = None if cursor is None else _read_cursor(instance, cursor)
         tasks: list[Task] = []
         cursors: list[str] = []
-        is_ordered = instance is not None
+        is_ordered, size = instance is not None, 0
         async with aclosing(self._newest(instance, status, start, limit + 1)) as newest:
             async for task in newest:
-                if len(tasks) == limit:
+                if len(tasks) == limit or size >= PAGE_BYTES:
                     return TaskPage(tasks, cursors[-1], is_ordered, tuple(cursors))
+                size += paused_size(task.generation.breakpoint)
                 tasks.append(task)
                 cursors.append(_make_cursor(instance, task))
         return TaskPage(tasks, None, is_ordered, tuple(cursors))
@@ -95,16 +97,17 @@ class TaskIndex:
         start = None if cursor is None else _read_cursor(instance, cursor)
         tasks: list[Task] = []
         cursors: list[str] = []
-        last, looked_at = "", 0
+        last, looked_at, size = "", 0, 0
         async with aclosing(self._newest(instance, search.status, start, SEARCHED_AT_ONCE)) as newest:
             async for task in newest:
-                if looked_at == SEARCHED_AT_ONCE or len(tasks) == limit:
+                if looked_at == SEARCHED_AT_ONCE or len(tasks) == limit or size >= PAGE_BYTES:
                     return TaskPage(tasks, last, cursors=tuple(cursors), searched=Searched.TITLES)
                 looked_at, last = looked_at + 1, _make_cursor(instance, task)
                 head = fold(f"{task.task_id}\n{task.title or ''}")
                 if search.admits(task) and all(word in head for word in search.words):
                     tasks.append(task)
                     cursors.append(last)
+                    size += paused_size(task.generation.breakpoint)
         return TaskPage(tasks, None, cursors=tuple(cursors), searched=Searched.TITLES)
 
     async def list_dead(

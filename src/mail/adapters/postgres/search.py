@@ -25,6 +25,7 @@ from mail.adapters.shared.search import (
     search_too_long,
     texts_of,
 )
+from mail.core.task.ports import PAGE_BYTES
 from mail.core.task.search import Search, cost_of
 from mail.core.task.stored import read_task
 from mail.core.task.task import listings_of
@@ -181,6 +182,7 @@ class SearchIndex:
             "cost": search.min_cost,
             "words": list(search.words),
             "limit": limit,
+            "page_bytes": PAGE_BYTES,
         }
 
         async def work(connection: Connection, _is_retry: bool) -> list[Row]:
@@ -204,7 +206,7 @@ def _found(match: str | None) -> LiteralString:
             " JOIN mail.searched ON searched.task = hit.task"
         )
     return (
-        "SELECT found.born, found.updated, state FROM"
+        f"SELECT found.born, found.updated, {page_state('found.updated DESC, found.born DESC')} FROM"
         f" (SELECT searched.* FROM {source} WHERE instance = %(instance)s"
         " AND (updated, born) < (%(updated)s::text, %(born)s::bigint) AND updated >= %(since)s"
         " AND (%(until)s::text = '' OR updated < %(until)s::text) AND cost >= %(cost)s"
@@ -226,6 +228,12 @@ async def _rarest(connection: Connection, words: Iterable[str]) -> str | None:
         if row[0] <= FEW:
             found.append((row[0], match))
     return min(found, default=(0, None))[1]
+
+
+def page_state(order: LiteralString) -> LiteralString:
+    """Return the column of the states of a page in this order: null behind the first `page_bytes`."""
+    before: LiteralString = f"(ORDER BY {order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+    return f"CASE WHEN coalesce(sum(octet_length(state)) OVER {before}, 0) < %(page_bytes)s THEN state END AS state"
 
 
 async def rebuild(sql: Postgres) -> int:

@@ -45,7 +45,7 @@ from mail.adapters.postgres.leases import (
 from mail.adapters.postgres.notifier import Notifier, change_topic, ending_topic
 from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
 from mail.adapters.postgres.schema import task_number
-from mail.adapters.postgres.search import SearchIndex
+from mail.adapters.postgres.search import SearchIndex, page_state
 from mail.adapters.shared.codec import decode_events, decode_portion, decoding, read_tasks
 from mail.adapters.shared.cursors import make_page, read_cursor
 from mail.adapters.shared.search import make_place
@@ -65,7 +65,7 @@ from mail.core.task.change import Commit, InboxEntry, Inheritance, Snapshot, Tas
 from mail.core.task.context import Portion
 from mail.core.task.events import Event
 from mail.core.task.leases import Claim, DueTask, ExpiredLease, Lease, WebhookClaim
-from mail.core.task.ports import FIRST, Busy, CallerUsage, Idle, TaskPage, WakeUp, wake_ups
+from mail.core.task.ports import FIRST, PAGE_BYTES, Busy, CallerUsage, Idle, TaskPage, WakeUp, wake_ups
 from mail.core.task.search import Search, Searched
 from mail.core.task.stored import read_message, read_task, read_wait, write_wait
 from mail.core.task.task import Task, TaskKey, TaskStatus, listings_of
@@ -429,13 +429,15 @@ class PostgresStore:
     ) -> TaskPage:
         condition: LiteralString = "" if instance is None else "instance = %(instance)s AND"
         rows = await self._sql.fetch(
-            f"SELECT born, state FROM mail.tasks WHERE {condition} born < %(cursor)s AND (%(statuses)s::text[] IS NULL"
-            " OR status = ANY(%(statuses)s::text[])) ORDER BY born DESC LIMIT %(limit)s",
+            f"SELECT born, {page_state('born DESC')} FROM mail.tasks WHERE {condition} born < %(cursor)s"
+            " AND (%(statuses)s::text[] IS NULL OR status = ANY(%(statuses)s::text[]))"
+            " ORDER BY born DESC LIMIT %(limit)s",
             {
                 "instance": instance,
                 "cursor": read_cursor(cursor),
                 "statuses": status and list(listings_of(status)),
                 "limit": limit + 1,
+                "page_bytes": PAGE_BYTES,
             },
         )
         return await self._page(rows, limit)
@@ -444,28 +446,31 @@ class PostgresStore:
         self, instance: str, search: Search, *, limit: int = 100, cursor: str | None = None
     ) -> TaskPage:
         rows, is_complete = await self.searches.find(instance, search, limit=limit + 1, cursor=cursor)
-        changed = {born: updated for born, updated, _ in rows[:limit]}
-        states: list[tuple[int, str]] = [(born, state) for born, _, state in rows[:limit]]
-        tasks = [each async for each in read_tasks(states, self._pacer)]
-        following = make_place(rows[limit - 1][1], rows[limit - 1][0]) if len(rows) > limit else None
-        cursors = tuple(make_place(changed[born], born) for born, _ in tasks)
-        searched = Searched.TEXTS if is_complete else Searched.SOME_TEXTS
-        return TaskPage([task for _, task in tasks], following, cursors=cursors, searched=searched)
+        changed = {born: updated for born, updated, _ in rows}
+        states = [(born, state) for born, _, state in rows]
+        page = await self._page(states, limit, lambda born: make_place(changed[born], born))
+        return replace(page, searched=Searched.TEXTS if is_complete else Searched.SOME_TEXTS)
 
     async def list_dead(
         self, instance: str | None, *, limit: int = 100, cursor: str | None = None
     ) -> TaskPage:
         rows = await self._sql.fetch(
-            "SELECT born, state FROM mail.tasks WHERE dead AND (%(instance)s::text IS NULL OR instance = %(instance)s)"
+            f"SELECT born, {page_state('born DESC')} FROM mail.tasks"
+            " WHERE dead AND (%(instance)s::text IS NULL OR instance = %(instance)s)"
             " AND born < %(cursor)s ORDER BY born DESC LIMIT %(limit)s",
-            {"instance": instance, "cursor": read_cursor(cursor), "limit": limit + 1},
+            {
+                "instance": instance,
+                "cursor": read_cursor(cursor),
+                "limit": limit + 1,
+                "page_bytes": PAGE_BYTES,
+            },
         )
         return await self._page(rows, limit)
 
-    async def _page(self, rows: list[Row], limit: int) -> TaskPage:
-        states: list[tuple[int, str]] = [(born, state) for born, state in rows[:limit]]
+    async def _page(self, rows: Sequence[Row], limit: int, place: Callable[[int], str] = str) -> TaskPage:
+        states: list[tuple[int, str]] = [(born, state) for born, state in rows[:limit] if state is not None]
         tasks = [each async for each in read_tasks(states, self._pacer)]
-        return make_page(tasks, [born for born, _ in rows], limit)
+        return make_page(tasks, [born for born, _ in rows], limit, place)
 
     async def list_ready(self, *, quiet_since: str | None = None, now: float = inf) -> list[WakeUp]:
         rows = await self._sql.fetch(

@@ -17,9 +17,6 @@ from mail.core.task.task import Task
 EVENTS_AT_ONCE = 128
 """The number of events of a long commit that are decoded without a pause."""
 
-STATES_AT_ONCE = 32
-"""The number of states that are read without a pause."""
-
 
 class _StoredEvent(NamedTuple):
     seq: int
@@ -70,13 +67,19 @@ def decode_portion(n: int, text: bytes | str) -> Portion:
 
 
 async def read_tasks[T](
-    states: Iterable[tuple[T, bytes | str]], pacer: Paced
+    states: Iterable[tuple[T, bytes | str]], pacer: Paced, *, max_bytes: int | None = None
 ) -> AsyncGenerator[tuple[T, Task]]:
-    """Yield tasks, given their states and what is known of each besides, with pauses between many."""
-    for n, (known, state) in enumerate(states, 1):
+    """Yield tasks, given their states and what is known of each besides, with pauses between many.
+
+    They end after the state with which they reach `max_bytes`.
+    """
+    size = 0
+    for known, state in upto_bytes(states, lambda each: len(each[1]), max_bytes):
         yield known, read_task(state)
-        if not n % STATES_AT_ONCE:
-            await pacer.pause(PIECE_BYTES)
+        size += len(state)
+        if size >= PIECE_BYTES:
+            await pacer.pause(size)
+            size = 0
 
 
 def upto_bytes[Item](

@@ -23,7 +23,13 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from mail.adapters.shared.codec import decode_events, decode_portion, decoding, read_tasks, upto_bytes
+from mail.adapters.shared.codec import (
+    decode_events,
+    decode_portion,
+    decoding,
+    read_tasks,
+    upto_bytes,
+)
 from mail.adapters.shared.cursors import LAST_NUMBER, make_page, read_cursor
 from mail.adapters.shared.search import make_place
 from mail.adapters.shared.snapshots import (
@@ -68,7 +74,7 @@ from mail.core.task.context import Portion
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.events import Event
 from mail.core.task.leases import Claim, DueTask, ExpiredLease, Lease, WebhookClaim, due_of
-from mail.core.task.ports import FIRST, Busy, CallerUsage, Idle, TaskPage, WakeUp, wake_ups
+from mail.core.task.ports import FIRST, PAGE_BYTES, Busy, CallerUsage, Idle, TaskPage, WakeUp, wake_ups
 from mail.core.task.search import Search, Searched
 from mail.core.task.stored import (
     TaskEncoder,
@@ -631,13 +637,11 @@ class SQLiteStore:
         self, instance: str, search: Search, *, limit: int = 100, cursor: str | None = None
     ) -> TaskPage:
         rows, is_complete = await self._search.find(instance, search, limit=limit + 1, cursor=cursor)
-        changed = dict(rows[:limit])
-        tasks = [each async for each in self._tasks([(row,) for row in changed])]
-        own = [(row, task) for row, task in tasks if task.instance == instance]
-        following = make_place(*rows[limit - 1][::-1]) if len(rows) > limit else None
-        cursors = tuple(make_place(changed[row], row) for row, _ in own)
-        searched = Searched.TEXTS if is_complete else Searched.SOME_TEXTS
-        return TaskPage([task for _, task in own], following, cursors=cursors, searched=searched)
+        changed = dict(rows)
+        found = self._tasks([(row,) for row, _ in rows[:limit]], PAGE_BYTES)
+        own = [(row, task) async for row, task in found if task.instance == instance]
+        page = make_page(own, list(changed), limit, lambda row: make_place(changed[row], row))
+        return replace(page, searched=Searched.TEXTS if is_complete else Searched.SOME_TEXTS)
 
     async def list_dead(
         self, instance: str | None, *, limit: int = 100, cursor: str | None = None
@@ -809,13 +813,15 @@ class SQLiteStore:
             await self._database.write_in_turn(partial(self._database.in_thread, _give_space_back))
 
     async def _page(self, rows: list[tuple[Any, ...]], limit: int) -> TaskPage:
-        tasks = [each async for each in self._tasks(rows[:limit])]
+        tasks = [each async for each in self._tasks(rows[:limit], PAGE_BYTES)]
         return make_page(tasks, [row for (row,) in rows], limit)
 
-    def _tasks(self, rows: list[tuple[Any, ...]]) -> AsyncGenerator[tuple[int, Task]]:
+    def _tasks(
+        self, rows: list[tuple[Any, ...]], max_bytes: int | None = None
+    ) -> AsyncGenerator[tuple[int, Task]]:
         """Yield the tasks of rows, without those that are deleted meanwhile."""
         states = ((row, state) for (row,) in rows for (state,) in self._newest_state(row))
-        return read_tasks(states, self._pacer)
+        return read_tasks(states, self._pacer, max_bytes=max_bytes)
 
     def _roll_back(self, error: BaseException) -> None:
         """Roll back an open transaction. Raises StoreUnavailable for an error of SQLite."""
@@ -954,19 +960,27 @@ class SQLiteStore:
 
     def _remember(self, cached: CachedTask) -> CachedTask:
         self._cache[cached.task.key] = cached
+        self._cached_bytes += cached.size
         excess = min(len(self._cache) - CACHED_TASKS, EVICTED_AT_ONCE)
         for key in list(islice(self._cache, max(0, excess))):
             if self._cache[key].is_in_use:
                 self._cache.move_to_end(key)  # thousands may be leased, and are not to be looked at each time
             else:
                 self._cached_bytes -= self._cache.pop(key).size
+        if self._cached_bytes > CACHED_BYTES:
+            self._make_room()
         return cached
 
     def _make_room(self) -> None:
-        """Drop the texts of the least recently used tasks, as there are too many in the cache."""
-        for cached in self._cache.values():
+        """Drop the texts of the least recently used tasks, and tasks with long calls, as the cache is too large."""
+        newest = next(reversed(self._cache), None)  # somebody is about to use it
+        for key, cached in list(self._cache.items()):
             self._cached_bytes -= cached.size
             cached.forget()
+            if cached.size and key != newest and not cached.is_in_use:
+                del self._cache[key]
+            else:
+                self._cached_bytes += cached.size
             if self._cached_bytes <= CACHED_BYTES * 3 // 4:  # so that commits rarely look for texts to drop
                 break
 

@@ -8,7 +8,7 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry, Position, TaskChange
 from mail.core.task.leases import Claim, Lease, due_of
 from mail.core.task.mailboxes import goes_out
-from mail.core.task.size import json_size, message_size, text_size
+from mail.core.task.size import json_size, message_size, paused_size, text_size
 from mail.core.task.stored import TaskEncoder
 from mail.core.task.task import Task
 from mail.core.task.turn_state import Checkpoint
@@ -35,7 +35,7 @@ class CachedTask:
         open_turns: the places of turns in the file of open turns, by mailbox (`mail.adapters.sqlite.open_turns`).
         answer: the last generation that has ended while the task was cached, and its finishing message, if it is kept.
         checkpoints: the mailbox and seq of each message with an unfinished turn, and its checkpoint, if it is kept.
-        size: the size of the texts that are kept.
+        size: the size of the texts that are kept, and of the arguments of calls at which the task is paused.
         committing: the change that a thread is writing to the file.
     """
 
@@ -48,7 +48,7 @@ class CachedTask:
         self.leases: dict[str, Lease] = {}
         self.open_turns: dict[str, int] = {}
         self.checkpoints: dict[tuple[str, int], Checkpoint | None] = {}
-        self.size = 0
+        self.size = paused_size(task.generation.breakpoint)
         self.committing: TaskChange | None = None
         self._mail: defaultdict[str, list[Position]] = defaultdict(list)
         self._entries: dict[Position, InboxEntry] = {}
@@ -120,6 +120,9 @@ class CachedTask:
         """Apply a change that was committed to the file, and what the task's row says after it."""
         if change.response is not None and change.ended is not None:
             self._keep_answer(change.ended, change.response)
+        if change.task.generation.breakpoint is not self.task.generation.breakpoint:
+            before, after = self.task.generation.breakpoint, change.task.generation.breakpoint
+            self.size += paused_size(after) - paused_size(before)
         self.task, self.columns = change.task, columns
         if change.consumed is not None:
             mailbox = change.consumed.mailbox
@@ -142,7 +145,7 @@ class CachedTask:
         self.answer = None
         self.checkpoints = dict.fromkeys(self.checkpoints)
         self._entries = {}
-        self.size = 0
+        self.size = paused_size(self.task.generation.breakpoint)
 
     def _is_committing(self, mailbox: str) -> bool:
         change = self.committing

@@ -14,6 +14,7 @@ from mail.core.engine.telemetry import Tracer
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.values import value
 from mail.core.task.callbacks import LATER, Later, Polled
+from mail.core.task.size import json_size
 from mail.core.task.swarm import ActionCore
 from mail.core.task.task import ForkActions
 from mail.core.task.turn_state import Checkpoint, Receipt
@@ -37,6 +38,9 @@ UNKNOWN_AFTER_TIMEOUT = (
 NOBODY_APPROVES = (
     "it was not run: a person must approve this call, and nobody here can: the task belongs to another swarm"
 )
+
+MAX_HELD = 256 * 1024
+"""The bytes of the arguments of all calls of a turn that wait for a person: far more than a person reads."""
 
 FORK_REFUSES = (
     "it was not run: this task is a fork in which only read-only actions run. Continue without it, and say in your "
@@ -134,7 +138,7 @@ class ActionRunner:
                 action = replace(action, needs_approval=True)
             may_hold = self._mode is not ForkActions.RUN or (action and action.needs_approval is not False)
             if action is not None and receipt is None and may_hold:
-                refusal = await self._hold(action, call)
+                refusal = await self._hold(action, call, checkpoint)
                 if refusal is not None:
                     checkpoint = self._with(checkpoint, index, refusal)
                     continue
@@ -175,7 +179,7 @@ class ActionRunner:
         spent, models = self._meter.spent, self._meter.spent_by_model
         return replace(checkpoint.with_receipt(index, receipt), usage=spent, models=models)
 
-    async def _hold(self, action: ActionCore, call: AgentToolCall) -> Receipt | None:
+    async def _hold(self, action: ActionCore, call: AgentToolCall, checkpoint: Checkpoint) -> Receipt | None:
         """Return the receipt of a call that may not run, or not before a person has approved it; None if it may."""
         is_free = self._mode is ForkActions.RUN or action.read_only
         if self._mode is ForkActions.REFUSE and not is_free:
@@ -187,6 +191,13 @@ class ActionRunner:
             return Receipt(state=Receipt.State.FAILED, content=text)
         if not self._has_person:
             return Receipt(state=Receipt.State.FAILED, content=NOBODY_APPROVES)
+        if (size := json_size(call.tool_args) + _held_bytes(checkpoint)) > MAX_HELD:
+            text = (
+                f"it was not run: a person must approve this call, and the arguments of the calls of a turn that wait "
+                f"for approval may have {MAX_HELD} bytes together, not {size}. Shorten them, or put a long text into a "
+                "file and pass its id."
+            )
+            return Receipt(state=Receipt.State.FAILED, content=text)
         return Receipt(state=Receipt.State.HELD)
 
     async def _run_together(self, group: list[tuple[int, ActionCore]], checkpoint: Checkpoint) -> Checkpoint:
@@ -318,6 +329,16 @@ async def _attempt(action: ActionCore, call: AgentToolCall) -> str | Later | Pol
 
 def _text(error: Exception) -> str:
     return str(error) or type(error).__name__
+
+
+def _held_bytes(checkpoint: Checkpoint) -> int:
+    """Return the size of the arguments of the calls that wait for approval."""
+    calls = zip(checkpoint.calls, checkpoint.receipts, strict=True)
+    return sum(
+        json_size(call.tool_args)
+        for call, receipt in calls
+        if receipt is not None and receipt.state is Receipt.State.HELD
+    )
 
 
 async def _needs_approval(action: ActionCore, call: AgentToolCall) -> bool:

@@ -4,8 +4,10 @@ Fields that a later version has stored are ignored, as in tasks.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
+from pydantic import BaseModel
 from pydantic_core import from_json, to_json
 
 from mail.core.task.audit import STARTED, AuditEntry
@@ -69,8 +71,7 @@ class ServerDocuments:
 
     async def find_token(self, digest: str) -> StoredToken | None:
         """Return the token with this digest."""
-        document = await self._documents.get(Kind.TOKEN, digest)
-        return None if document is None else _token(document)
+        return await self._find(_token, Kind.TOKEN, digest)
 
     async def has_tokens(self) -> bool:
         """Return whether a token was ever added."""
@@ -102,8 +103,7 @@ class ServerDocuments:
 
     async def health(self) -> str | None:
         """Return the health status that an admin has set."""
-        document = await self._documents.get(Kind.HEALTH)
-        return None if document is None else document.fields["status"]
+        return await self._find(lambda document: document.fields["status"], Kind.HEALTH)
 
     async def set_health(self, status: str) -> None:
         """Set the health status that other swarms see."""
@@ -111,11 +111,7 @@ class ServerDocuments:
 
     async def loaded_swarm(self) -> LoadedSwarm | None:
         """Return the swarm that was loaded last."""
-        document = await self._documents.get(Kind.LOADED_SWARM)
-        if document is None:
-            return None
-        names = (field.name for field in dataclasses.fields(LoadedSwarm))
-        return LoadedSwarm(**{name: document.fields.get(name, "") for name in names})
+        return await self._find(_swarm, Kind.LOADED_SWARM)
 
     async def set_loaded_swarm(self, swarm: LoadedSwarm) -> None:
         """Store a loaded swarm in place of the one before it. Raises PayloadTooLarge."""
@@ -128,10 +124,9 @@ class ServerDocuments:
 
     async def swarm_draft(self, name: str) -> "SwarmDraft":
         """Return a draft of the swarm. Raises DraftNotFound."""
-        document = await self._documents.get(Kind.SWARM_DRAFT, name)
-        if document is None:
+        if (draft := await self._find(_draft, Kind.SWARM_DRAFT, name)) is None:
             raise DraftNotFound(f"there is no draft {name[:64]!r} of the swarm")
-        return _draft(document)
+        return draft
 
     async def add_revision(self, name: str, revision: "Revision") -> "SwarmDraft":
         """Add a revision to a draft, or begin one with it. Raises PayloadTooLarge."""
@@ -142,13 +137,8 @@ class ServerDocuments:
             known = () if document is None else _draft(document).revisions
             draft = SwarmDraft(name=name, revisions=(*known, revision)[-MAX_REVISIONS:])
             made = Document((name,), {"record": pack(draft.model_dump_json(exclude_defaults=True))})
-            if document is None:
-                is_put = await self._documents.put(Kind.SWARM_DRAFT, made, condition=PutIf.ABSENT)
-            else:
-                is_put = await self._documents.put(
-                    Kind.SWARM_DRAFT, made, condition=PutIf.PRESENT, where=document.fields
-                )
-            if is_put:
+            condition, where = (PutIf.ABSENT, None) if document is None else (PutIf.PRESENT, document.fields)
+            if await self._documents.put(Kind.SWARM_DRAFT, made, condition=condition, where=where):
                 return draft
 
     async def remove_draft(self, name: str) -> bool:
@@ -157,8 +147,9 @@ class ServerDocuments:
 
     async def caller_token(self, caller: str) -> tuple[str, float] | None:
         """Return the sealed token of a caller (`role:id@swarm`), and when it expires, in seconds since the epoch."""
-        document = await self._documents.get(Kind.CALLER_TOKEN, caller)
-        return None if document is None else (document.fields["sealed"], document.expires or 0.0)
+        return await self._find(
+            lambda document: (document.fields["sealed"], document.expires or 0.0), Kind.CALLER_TOKEN, caller
+        )
 
     async def set_caller_token(self, caller: str, sealed: str, expires: float, *, now: float) -> None:
         """Store a caller's sealed token in place of the one before; SQL deletes those that had expired at `now`."""
@@ -167,8 +158,7 @@ class ServerDocuments:
 
     async def issuer_keys(self) -> str | None:
         """Return the keys of the identity provider that were stored last, as `mail.auth.oidc` writes them."""
-        document = await self._documents.get(Kind.ISSUER_KEYS)
-        return None if document is None else document.fields["record"]
+        return await self._find(lambda document: document.fields["record"], Kind.ISSUER_KEYS)
 
     async def set_issuer_keys(self, record: str) -> None:
         """Store the keys of the identity provider in place of those before."""
@@ -199,15 +189,13 @@ class ServerDocuments:
     async def peer(self, name: str) -> PeerRecord | None:
         """Return the swarm of this name."""
         for kind in reversed(_PEERS):
-            document = await self._documents.get(kind, name)
-            if document is not None:
-                return _PEERS[kind](document)
+            if (peer := await self._find(_PEERS[kind], kind, name)) is not None:
+                return peer
         return None
 
     async def set_peer(self, peer: PeerRecord) -> None:
         """Store a swarm in place of the one with its name. Its health stays."""
-        document = Document((peer.name,), {"record": peer.model_dump_json()}, peer.expires)
-        await self._documents.put(Kind.PEER, document)
+        await self._documents.put(Kind.PEER, _record(peer, peer.name, expires=peer.expires))
 
     async def set_found_peer(self, peer: PeerRecord, health: PeerHealth) -> None:
         """Store a swarm that agents have discovered; of its access only the expiry counts."""
@@ -238,8 +226,7 @@ class ServerDocuments:
 
     async def set_webhook(self, caller: str, webhook: WebhookRecord, *, limit: int) -> bool:
         """Store a webhook in place of the one with its id; return False if the caller has `limit` more already."""
-        document = Document((caller, webhook.id), {"record": webhook.model_dump_json()})
-        return await self._documents.put(Kind.WEBHOOK, document, limit=limit)
+        return await self._documents.put(Kind.WEBHOOK, _record(webhook, caller, webhook.id), limit=limit)
 
     async def delete_webhook(self, caller: str, webhook_id: str) -> bool:
         """Delete a webhook; return whether it was known."""
@@ -253,13 +240,13 @@ class ServerDocuments:
     async def hold_on(self, key: TaskKey) -> LegalHold | None:
         """Return a hold on a task or its caller, if there is one."""
         for name in (key.instance, name_of(key)):
-            if (document := await self._documents.get(Kind.HOLD, name)) is not None:
-                return _hold(document)
+            if (hold := await self._find(_hold, Kind.HOLD, name)) is not None:
+                return hold
         return None
 
     async def set_hold(self, hold: LegalHold) -> None:
         """Store a hold in place of the one on the same task or caller."""
-        await self._documents.put(Kind.HOLD, Document((hold.name,), {"record": hold.model_dump_json()}))
+        await self._documents.put(Kind.HOLD, _record(hold, hold.name))
 
     async def lift_hold(self, name: str) -> bool:
         """Delete a hold; return whether there was one."""
@@ -274,8 +261,9 @@ class ServerDocuments:
 
     async def deleted_at(self, key: TaskKey) -> float | None:
         """Return when a task of this name was deleted last, if that is remembered."""
-        document = await self._documents.get(Kind.DELETED_TASK, name_of(key))
-        return None if document is None else float(document.fields["deleted"])
+        return await self._find(
+            lambda document: float(document.fields["deleted"]), Kind.DELETED_TASK, name_of(key)
+        )
 
     async def caller_deletions(self) -> list[CallerDeletion]:
         """Return the deletions of callers, with those that have ended."""
@@ -283,18 +271,17 @@ class ServerDocuments:
 
     async def caller_deletion(self, caller: str) -> CallerDeletion | None:
         """Return the last deletion of a caller."""
-        document = await self._documents.get(Kind.CALLER_DELETION, caller)
-        return None if document is None else _deletion(document)
+        return await self._find(_deletion, Kind.CALLER_DELETION, caller)
 
     async def set_caller_deletion(
         self, deletion: CallerDeletion, *, now: float, instead_of: CallerDeletion | None = None
     ) -> bool:
         """Store a deletion, with `instead_of` only in place of that; return whether it is stored."""
         expires = None if deletion.ended is None else now + ENDED_SECONDS
-        document = Document((deletion.caller,), {"record": deletion.model_dump_json()}, expires)
+        document = _record(deletion, deletion.caller, expires=expires)
         if instead_of is None:
             return await self._documents.put(Kind.CALLER_DELETION, document, now=now)
-        where, present = {"record": instead_of.model_dump_json()}, PutIf.PRESENT
+        where, present = _record(instead_of).fields, PutIf.PRESENT
         return await self._documents.put(Kind.CALLER_DELETION, document, condition=present, where=where)
 
     async def forget(self, caller: str) -> None:
@@ -323,13 +310,29 @@ class ServerDocuments:
         documents = await self._documents.page(Kind.AUDIT, limit=limit, before=before)
         return list(map(_act, documents))
 
+    async def _find[T](self, read: Callable[[Document], T], kind: Kind, *key: str) -> T | None:
+        """Return what a document holds; None if there is none."""
+        document = await self._documents.get(kind, *key)
+        return None if document is None else read(document)
 
-def _hold(document: Document) -> LegalHold:
-    return LegalHold.model_validate_json(document.fields["record"], extra="ignore")
+
+def _record(record: BaseModel, *key: str, expires: float | None = None) -> Document:
+    return Document(key, {"record": record.model_dump_json()}, expires)
 
 
-def _deletion(document: Document) -> CallerDeletion:
-    return CallerDeletion.model_validate_json(document.fields["record"], extra="ignore")
+def _reader[T: BaseModel](record: type[T]) -> Callable[[Document], T]:
+    return lambda document: record.model_validate_json(document.fields["record"], extra="ignore")
+
+
+_hold = _reader(LegalHold)
+_deletion = _reader(CallerDeletion)
+_webhook = _reader(WebhookRecord)
+_peer = _reader(PeerRecord)
+
+
+def _swarm(document: Document) -> LoadedSwarm:
+    names = (field.name for field in dataclasses.fields(LoadedSwarm))
+    return LoadedSwarm(**{name: document.fields.get(name, "") for name in names})
 
 
 def _act_fields(entry: AuditEntry) -> dict[str, str]:
@@ -359,10 +362,6 @@ def _token(document: Document) -> StoredToken:
     )
 
 
-def _peer(document: Document) -> PeerRecord:
-    return PeerRecord.model_validate_json(document.fields["record"], extra="ignore")
-
-
 def _found_peer(document: Document) -> PeerRecord:
     """Return a discovered swarm without what only admins decide, as code of agents can write these documents."""
     found = _peer(document)
@@ -382,10 +381,6 @@ def _found_peer(document: Document) -> PeerRecord:
 
 _PEERS = {Kind.FOUND_PEER: _found_peer, Kind.PEER: _peer}
 """How swarms are read; a later kind takes precedence."""
-
-
-def _webhook(document: Document) -> WebhookRecord:
-    return WebhookRecord.model_validate_json(document.fields["record"], extra="ignore")
 
 
 def _draft(document: Document) -> "SwarmDraft":

@@ -7,6 +7,8 @@ from typing import Any
 MAX_QUESTION = 2_000
 """Characters of a call in words; its arguments are whole in `pending_tool_calls`."""
 
+MAX_READ = 8 * MAX_QUESTION
+"""Characters of each text of a call that are looked at, white space included."""
 
 QUESTIONS = ("question", "prompt", "message", "text", "body", "query", "ask")
 """Names of an argument that holds a question."""
@@ -34,15 +36,16 @@ def describe_question(
     who = agent or "the swarm"
     question = question_argument(arguments)
     values = (
-        f"{key}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+        f"{key}: {value[:MAX_READ] if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
         for key, value in arguments.items()
     )
     if reviewers:
-        words = f"{who} waits for {' or '.join(reviewers)} to approve {name}({', '.join(values)})"
+        does = "approve" if needs_approval else "answer"
+        words = f"{who} waits for {' or '.join(reviewers)} to {does} {name}({', '.join(values)})"
     elif needs_approval:
         words = f"{who} wants to run {name}({', '.join(values)})"
     elif question is not None:
-        words = f"{who} asks: {arguments[question]}"
+        words = f"{who} asks: {arguments[question][:MAX_READ]}"
     else:
         words = f"{who} waits for the result of {name}({', '.join(values)})"
     line = " ".join(words.split())

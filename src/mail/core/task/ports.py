@@ -100,9 +100,15 @@ class CallerUsage:
     asleep: int = 0
 
 
+PAGE_BYTES = 8 * 1024 * 1024
+"""The size of states after which a page of tasks ends: thousands of usual ones, some with long calls that wait."""
+
+
 @value
 class TaskPage:
     """A page of tasks, newest first; `cursor` leads to the next page, None on the last.
+
+    It ends early after PAGE_BYTES: tasks that are paused at long calls are large.
 
     If `is_ordered` is False, the tasks have no order, and the next page may contain newer ones. `cursors` are those
     behind each of the tasks. Of a search, `searched` says what was searched: all texts, only those of some tasks, as

@@ -6,6 +6,7 @@ It is measured without writing anything as JSON, so that a commit knows what it 
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.events import Event
 from mail.core.task.extras import NO_EXTRA
+from mail.core.task.turn_state import Breakpoint
 
 OVERHEAD = 200
 """Bytes of a message or an event besides its texts: ids, addresses, times and names of fields."""
@@ -44,6 +45,16 @@ def message_size(message: MAILMessage) -> int:
     size = OVERHEAD + (len(body) if body.isascii() else text_size(body))  # spares the usual body a call
     size += len(subject) if subject.isascii() else text_size(subject)
     return size + json_size(routing) if routing else size
+
+
+def paused_size(reached: Breakpoint | None) -> int:
+    """Return the size of the arguments of the calls at which a task is paused: they may be most of it in memory."""
+    if reached is None:
+        return 0
+    return sum(
+        json_size(call.arguments) + json_size(call.approval and call.approval.arguments)
+        for call in reached.calls
+    )
 
 
 def event_size(event: Event) -> int:

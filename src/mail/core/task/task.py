@@ -194,8 +194,8 @@ class Generation:
 
     @property
     def run_began(self) -> int | None:
-        """The seq before the first event of the run; None if that is not known, as of tasks of earlier versions."""
-        return None if self.began < 0 or (self.began == 0 and self.run > 1) else self.began
+        """The seq before the first event of the run; None if that is in another task."""
+        return None if self.began == UNKNOWN_SEQ else self.began
 
     @property
     def waiting_calls(self) -> tuple[PausedCall, ...]:

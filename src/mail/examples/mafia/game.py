@@ -6,7 +6,7 @@
     trial       the accused speaks, the other players vote
 
 The narrator and the players are agents of one swarm, and each sees only its own mail. The game is the same for
-language models and for rule-based players.
+language models and for players without one, who choose by chance.
 """
 
 import asyncio

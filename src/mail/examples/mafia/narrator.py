@@ -8,7 +8,7 @@ from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.task.swarm import History, ToolChoice
 from mail.examples.mafia import phrases
-from mail.examples.mafia.evidence import Heard, Hearing, read_hearings
+from mail.examples.mafia.hearings import Heard, Hearing, read_hearings
 from mail.examples.rule_based.calls import ToolUse, say
 from mail.examples.rule_based.reading import Call, Result, newest_first
 

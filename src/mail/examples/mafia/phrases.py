@@ -6,7 +6,7 @@ Prompts request them from language models, rule-based players write them, and pl
 import re
 from enum import StrEnum
 
-from mail.examples.mafia.roles import ROLES, Role
+from mail.examples.mafia.roles import Role
 
 NARRATOR = "Narrator"
 NOBODY = "nobody"
@@ -30,36 +30,25 @@ def move_in(instructions: str) -> Move:
     return next((move for move in Move if move in text), Move.SPEECH)
 
 
-# ----------------------------------------------------------------------------------------- players
-
 PROTECTS = re.compile(r"\bI protect (?P<name>\w+)", re.IGNORECASE)
 INVESTIGATES = re.compile(r"\bI investigate (?P<name>\w+)", re.IGNORECASE)
 KILLS = re.compile(r"\bI vote to kill (?P<name>\w+)", re.IGNORECASE)
 NOMINATES = re.compile(r"\bI nominate (?P<name>\w+)", re.IGNORECASE)
 VOTES = re.compile(r"\bI vote (?P<verdict>guilty|innocent)", re.IGNORECASE)
-SUSPECTS = re.compile(r"\bI suspect (?P<name>\w+)")
-CLAIMS = re.compile(r"\bI am the (?P<role>Doctor|Detective)\b")
 FINDING = re.compile(r"\b(?P<name>\w+) is (?P<not>not )?Mafia\b")
-"""A finding, from a detective, or from the narrator to the detective."""
+"""The result of an investigation."""
+
+LIVING = re.compile(r"^Living players: (?P<names>.*)$", re.MULTILINE)
+CHOICES = re.compile(r"^Choices: (?P<names>.*)$", re.MULTILINE)
+TELL_THEM = "Tell them: "
+"""In the narrator's instructions: the following text is to be announced."""
+REPORT = "Report the finding"
+"""In the narrator's instructions: the finding for the detective is in the result of its tool."""
 
 
 def finding(name: str, is_mafia: bool) -> str:
     """Return the result of an investigation."""
     return f"{name} is Mafia." if is_mafia else f"{name} is not Mafia."
-
-
-# ----------------------------------------------------------------------------------- announcements
-
-LIVING = re.compile(r"^Living players: (?P<names>.*)$", re.MULTILINE)
-CHOICES = re.compile(r"^Choices: (?P<names>.*)$", re.MULTILINE)
-PARTNERS = re.compile(r"^The Mafia is: (?P<names>.*)$", re.MULTILINE)
-NIGHT_FALLS = re.compile(r"\bNight \d+ falls\b")
-ON_TRIAL = re.compile(r"\b(?P<name>\w+) is on trial\b")
-DEATH = re.compile(rf"\b(?P<name>\w+) has died and was: (?P<role>{'|'.join(ROLES)})\b")
-TELL_THEM = "Tell them: "
-"""In the narrator's instructions: the following text is to be announced."""
-REPORT = "Report the finding"
-"""In the narrator's instructions: the finding for the detective is in the result of its tool."""
 
 
 def death(name: str, role: Role) -> str:

@@ -55,8 +55,6 @@ VILLAGER = Role(
     "Villager", Team.TOWN, "You have your wits and your vote. You win with the town, when no Mafia is left."
 )
 
-ROLES = {role.name: role for role in (MAFIA, DOCTOR, DETECTIVE, VILLAGER)}
-
 
 def calculate_roles(n: int) -> list[Role]:
     """Return the roles of a game of `n` players. Raises BadRequest for too few or too many."""

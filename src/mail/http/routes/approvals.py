@@ -1,29 +1,32 @@
 """Approvals: the calls that wait for the caller's decision, its tasks that need it, and the page of a link."""
 
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from urllib.parse import parse_qs
 
 from fastapi import Depends, Path, Query, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, Response
 from pydantic import Field
+from pydantic_core import to_json
 
 from mail.core.decisions.approvals import GivenApproval
 from mail.core.decisions.needs import Need
 from mail.core.decisions.reviewers import show_call
-from mail.core.engine.pacing import PIECE_BYTES
+from mail.core.engine.needs import TaskNeed
 from mail.core.engine.reviews import Review
-from mail.core.task.approvals import LinkHolder
+from mail.core.task.approvals import DecisionName, LinkHolder
 from mail.core.task.audit import Act
-from mail.core.task.size import json_size
+from mail.core.task.size import json_size, paused_size
 from mail.errors import ApprovalNotFound, BadRequest, MAILError
 from mail.http.access import AdminOrUser, NextCursor
-from mail.http.account import PIECE_FACTOR
+from mail.http.account import LIST_BYTES
+from mail.http.answers import answer, array_pieces, object_pieces
 from mail.http.audit import audited
 from mail.http.bodies import JSON, Answered, CallDecision, JSONBody, read_body
 from mail.http.openapi import answers, make_router
 from mail.http.service import Service, address_of, service_of
-from mail.http.task_json import EVENT_PAGE_BYTES, TaskSummary, task_summary
+from mail.http.task_json import EVENT_PAGE_BYTES, SUMMARY_BYTES, TaskSummary, reading, task_summary
 
 MAX_PAGE = 50
 """The most tasks on a page."""
@@ -42,6 +45,10 @@ class WaitingApproval(Answered):
         description="The arguments as JSON text in ASCII, for the `arguments_sha256` of a decision."
     )
     arguments_sha256: str = Field(description="The SHA-256 of `arguments_text`, in hexadecimal.")
+    needs_approval: bool = Field(
+        description="Whether to decide if the call runs; else it asks for an `answer`."
+    )
+    question: str = Field(description="The question, if an argument has it; empty for a call to approve.")
     asked: str = Field(description="When the task paused, in ISO 8601.")
     decide_by: str | None = Field(
         description="When others are asked, too, or the call is decided without a person; null for never."
@@ -63,7 +70,9 @@ class NeedyTask(Answered):
         "later."
     )
     reason: str = Field(description="The answer of a task that has failed; empty for others.")
-    task: TaskSummary
+    task: TaskSummary = Field(
+        description="The task; its `pending_tool_calls` leave out calls that need approval, which are in `approvals`."
+    )
 
 
 class Approvals(Answered):
@@ -81,7 +90,7 @@ class Decided(Answered):
     """The decision is made; nobody can change it any more."""
 
     id: str
-    decision: Literal["approve", "edit", "reject"]
+    decision: DecisionName
 
 
 router = make_router("approvals")
@@ -98,29 +107,18 @@ def _shown(found: Review, own: str) -> dict[str, Any]:
     }
 
 
-async def _take_room(request: Request, found: Review, size: int = 0) -> int:
-    """Hold what showing a call takes beside others of some `size`, and wait for it; return their size together.
-
-    Raises RateLimited and Overloaded.
-    """
-    holding, more = service_of(request).holding(request), json_size(found.call.arguments)
-    if size + more > PIECE_BYTES:
-        holding.hold_to_read((size + more) * PIECE_FACTOR)
-    await holding.pause(more)
-    return size + more
-
-
 @router.get("/approvals", summary="List approvals", **answers(Approvals, 400))
 async def get_approvals(
     request: Request,
     caller: AdminOrUser,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="The most tasks on a page.")] = 20,
     cursor: NextCursor = None,
-) -> JSON:
+) -> Response:
     """List what waits for you: calls of your tasks and those that you may review, oldest first, and your tasks."""
     service = service_of(request)
     own = caller.principal(service.runtime.swarm.name)
-    shown, size, read, following = list[dict[str, Any]](), 0, 0, None
+    found, size, read, following = list[Review](), 0, 0, None
+    await service.holding(request).wait(LIST_BYTES)
     try:
         async with aclosing(service.runtime.reviews.waiting(own, limit=limit + 1, cursor=cursor)) as waiting:
             async for at, calls in waiting:
@@ -128,14 +126,33 @@ async def get_approvals(
                     following = at
                     break
                 read += 1
-                for each in calls:
-                    size = await _take_room(request, each, size)
-                    shown.append(_shown(each, str(own)))
+                size += sum(json_size(each.call.arguments) for each in calls)
+                found += calls
     except ApprovalNotFound:
         raise BadRequest("cursor must be the next_cursor of a page") from None
     needy = [] if cursor else await service.runtime.needs(str(own))
-    tasks = [{"need": each.need, "reason": each.reason, "task": task_summary(each.task)} for each in needy]
-    return JSON({"approvals": shown, "tasks": tasks, "next_cursor": following})
+    reading(service, request, *(each.task for each in needy if each.need is Need.QUESTION), events=0)
+
+    async def members() -> AsyncGenerator[tuple[str, object]]:
+        yield "approvals", array_pieces(_shown_calls(service, found, str(own)))
+        yield "tasks", array_pieces(_shown_tasks(service, needy))
+        yield "next_cursor", following
+
+    return await answer(request, object_pieces(members()), advice="list fewer with limit")
+
+
+async def _shown_calls(service: Service, found: list[Review], own: str) -> AsyncGenerator[bytes]:
+    for each in found:
+        await service.runtime.pacer.pause(json_size(each.call.arguments))
+        yield to_json(_shown(each, own))
+
+
+async def _shown_tasks(service: Service, needy: list[TaskNeed]) -> AsyncGenerator[bytes]:
+    for each in needy:
+        calls = paused_size(each.task.generation.breakpoint) if each.need is Need.QUESTION else 0
+        await service.runtime.pacer.pause(SUMMARY_BYTES + calls)
+        task = task_summary(each.task, approvals=False)
+        yield to_json({"need": each.need, "reason": each.reason, "task": task})
 
 
 @router.get("/approvals/{approval_id}", summary="Show an approval", **answers(WaitingApproval, 404))
@@ -144,7 +161,7 @@ async def get_approval(request: Request, caller: AdminOrUser, approval_id: _Id) 
     service = service_of(request)
     own = caller.principal(service.runtime.swarm.name)
     found = await service.runtime.reviews.find(own, approval_id)
-    await _take_room(request, found)
+    await service.holding(request).pause(json_size(found.call.arguments))
     return JSON(_shown(found, str(own)))
 
 
@@ -193,7 +210,7 @@ async def _answer_link(
         holder = await _known_link(request, service, approval_id, token)
         if form is None:
             found = await service.runtime.reviews.find(holder, approval_id)
-            await _take_room(request, found)
+            await service.holding(request).pause(json_size(found.call.arguments))
             page = form_of(show_call(found.task, found.paused_at, found.call))
         else:
             await service.refresh()

@@ -17,6 +17,7 @@ from mail.core.task.audit import Act
 from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import BadRequest
 from mail.http.access import AdminOrUser, NextCursor, chosen_instance, named_instance
+from mail.http.account import LIST_BYTES
 from mail.http.audit import audited
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import PAGE_HEADERS, answers, make_router, problems
@@ -167,6 +168,7 @@ async def get_dead_letters(
             found = [_line(listed) for listed in await runtime.dead_letters.of(task)]
         return JSON({"dead_letters": found, "next_cursor": None})
     instance = chosen_instance(caller, of, swarm)
+    await service.holding(request).wait(LIST_BYTES)
     async with audited(request, caller, Act.LIST_DEAD_LETTERS, owner=instance):
         page = await runtime.dead_letters.page(instance, limit=limit, cursor=cursor)
     query = {"limit": str(limit)} | ({"caller": of} if of else {})

@@ -12,7 +12,7 @@ from mail.core.task.search import Search, Searched, words_of
 from mail.core.task.task import TaskStatus
 from mail.errors import BadRequest, Forbidden
 from mail.http.access import AdminOrUser, OtherOwner, chosen_instance, read_time
-from mail.http.account import BODY_FACTOR
+from mail.http.account import BODY_FACTOR, LIST_BYTES
 from mail.http.answers import answer
 from mail.http.audit import audited
 from mail.http.bodies import JSON, Given, JSONBody
@@ -144,6 +144,7 @@ async def get_tasks(
     searched = {name: str(value) for name, value in asked.items() if value is not None}
     if searched and instance != own:
         raise BadRequest(f"{', '.join(searched)}: only your own tasks are searched; leave out caller and all")
+    await service.holding(request).wait(LIST_BYTES)
     if searched:
         search = Search(
             words_of(q or ""), status, _utc(since, "since"), _utc(until, "until"), min_cost or 0.0
@@ -153,17 +154,19 @@ async def get_tasks(
     else:
         async with audited(request, caller, Act.LIST_TASKS, owner=instance):
             page = await service.runtime.store.list_tasks(instance, status=status, limit=limit, cursor=cursor)
+    service.holding(request).take(0)
     query |= {"all": "true"} if every else {"caller": whose} if whose else {}
     if instance != own:
         query["fields"] = "summary"
         found = [task for task in page.tasks if task.instance.endswith(f"@{swarm}") and task.schedule is None]
-        pieces = summaries_pieces(found, service.runtime.pacer, of_others=True, by_caller=every)
+        pacer = reading(service, request, *page.tasks, events=0)
+        pieces = summaries_pieces(found, pacer, of_others=True, by_caller=every)
     elif fields is None:
         page = page.upto(service.page_bytes)
         pieces = tasks_pieces(service, page.tasks, reading(service, request, *page.tasks))
     else:
         query["fields"] = fields
-        pieces = summaries_pieces(page.tasks, service.runtime.pacer)
+        pieces = summaries_pieces(page.tasks, reading(service, request, *page.tasks, events=0))
     headers = page_headers(request, "/tasks", query, page.cursor)
     if searched:
         headers["X-Searched"] = page.searched
@@ -224,6 +227,7 @@ async def get_task(
     more = await task_output(service, task) | await waits(service, task) if at is None else {}
     if fields is not None:
         more["working"] = await service.runtime.working(task)
+        reading(service, request, task, events=0)
         return JSON({**task_summary(task), **more}, headers=headers)
     holding = reading(service, request, task)
     if at is not None:

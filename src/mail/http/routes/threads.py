@@ -33,7 +33,7 @@ from mail.core.task.ports import Store
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import BadRequest, ThreadNotFound
 from mail.http.access import AdminOrUser, NextCursor
-from mail.http.account import BODY_FACTOR
+from mail.http.account import BODY_FACTOR, LIST_BYTES
 from mail.http.answers import answer, array_pieces, each, object_pieces
 from mail.http.openapi import PAGE_HEADERS, answers, make_router, problems
 from mail.http.service import service_of
@@ -167,6 +167,7 @@ async def get_threads(
     else:
         runtime = service_of(request).runtime
         instance = str(caller.principal(runtime.swarm.name))
+        await service_of(request).holding(request).wait(LIST_BYTES)
         tasks, following = await tasks_from(runtime.store, instance, start, limit)
     chosen = Filters(bead=bead, pending=pending, overdue=overdue, unfinished=unfinished)
 
@@ -269,9 +270,10 @@ async def _tasks_with(request: Request, caller: Caller, thread_id: str) -> list[
     """Return the newest tasks, and the task with the thread's id if that is older."""
     runtime = service_of(request).runtime
     instance = str(caller.principal(runtime.swarm.name))
+    await service_of(request).holding(request).wait(LIST_BYTES)
     page = await runtime.store.list_tasks(instance, limit=MAX_TASKS)
     tasks = page.upto(PAGE_BYTES).tasks
-    if (len(tasks) < len(page.tasks) or len(tasks) == MAX_TASKS) and _is_task_id(thread_id):
+    if (len(tasks) < len(page.tasks) or page.cursor is not None) and _is_task_id(thread_id):
         named = await runtime.store.load(TaskKey(instance, thread_id))
         tasks += [named] if named is not None and all(task.key != named.key for task in tasks) else []
     return tasks
@@ -289,6 +291,7 @@ async def _read[T](request: Request, tasks: list[Task], ack_within: float, use: 
     """Read the messages of tasks, and return what `use` makes of them. Raises RateLimited and Overloaded."""
     service = service_of(request)
     runtime, holding = service.runtime, service.holding(request)
+    holding.take(0)
     weight = sum(task.stored_bytes for task in tasks)
     if weight > PIECE_BYTES:
         holding.hold(weight * BODY_FACTOR)  # unlike other reads, it needs all messages at once

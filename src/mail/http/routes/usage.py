@@ -21,6 +21,7 @@ from mail.core.task.task import Task, TaskKey
 from mail.core.turns.context import CURRENT_TASK
 from mail.errors import TaskNotFound
 from mail.http.access import AdminOrUser, Since, Until, chosen_instance, read_time
+from mail.http.account import LIST_BYTES
 from mail.http.audit import audited
 from mail.http.bodies import JSON, Answered
 from mail.http.openapi import answers, make_router
@@ -108,6 +109,7 @@ async def get_usage(
         await _add_one(service, caller, TaskKey(instance or _own(service, caller), task_id), period, bill)
         following = None
     else:
+        await service.holding(request).wait(LIST_BYTES)
         following = await _add_page(service, instance, period, bill, limit, cursor)
     return JSON(bill.report(period, following))
 

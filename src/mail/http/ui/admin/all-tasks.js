@@ -1,13 +1,13 @@
 // The tasks of all callers.
 
-import { Confirm } from "../components/dialog.js";
 import { StatusChip } from "../components/chip.js";
 import { Ago } from "../components/duration.js";
+import { SelectField, TextField } from "../components/field.js";
 import { Empty } from "../components/notice.js";
 import { formatCost } from "../components/usage.js";
 import { html, useState } from "../html.js";
 import { OpenedDialog } from "./opened.js";
-import { Field, More, Page, Small, Table, perform, useData, useNotice } from "./page.js";
+import { More, Page, RowButton, Small, Table, useActs, useData } from "./page.js";
 import { allTasks, cancelTask } from "./requests.js";
 import { TurnsDialog } from "./turns.js";
 
@@ -27,7 +27,10 @@ const COLUMNS = [
   ["", "actions"],
 ];
 const CANCELLABLE = new Set(["running", "paused"]);
-const STATES = ["running", "paused", "completed", "failed", "cancelled"];
+const STATES = [
+  ["", "All"],
+  ...["running", "paused", "completed", "failed", "cancelled"].map((state) => [state, state]),
+];
 
 /** Return `role:id` of a task's owner, `role:id@swarm`. */
 export const callerOf = (owner) => owner.slice(0, owner.lastIndexOf("@"));
@@ -41,16 +44,23 @@ export function AllTasks({ caller }) {
   const data = useData(() => allTasks({ status, limit }), { about: [status, limit], every: 5 });
   const [open, setOpen] = useState(null); // the task whose turns are shown
   const [read, setRead] = useState(null); // the one of another caller that is read
-  const [doomed, setDoomed] = useState(null);
-  const [notice, say] = useNotice();
-  const cancel = async (task) => {
-    setDoomed(null);
-    await perform(
-      say,
+  const { said, ask } = useActs(data);
+  const cancel = (task) => {
+    const children = html`
+      <p>
+        <strong>${task.title || task.task_id}</strong>
+        ${" "}of ${callerOf(task.task_owner)} stops.
+      </p>
+      <p>
+        No turn begins any more, and the results of those that run are discarded. A new message of its owner resumes it.
+      </p>
+      <p>Its timeline and the server's log say that you have cancelled it.</p>
+    `;
+    ask(
+      { title: "Cancel this task?", action: "Cancel the task", children },
       () => cancelTask({ task_id: task.task_id, caller: callerOf(task.task_owner) }),
       () => `${task.title || task.task_id} is cancelled.`,
     );
-    await data.reload();
   };
   const mine = `${caller.role}:${caller.id}`;
   const matches = ({ title, task_id: id, task_owner: owner }) =>
@@ -60,79 +70,56 @@ export function AllTasks({ caller }) {
       ${({ tasks, hasMore }) => {
         const shown = tasks.filter(matches);
         return html`
-          ${notice}
+          ${said}
           <div class="row admin-filters">
-            <${Field} label="State" id="all-status">
-              <select id="all-status" value=${status} onChange=${(event) => setStatus(event.currentTarget.value)}>
-                <option value="">All</option>
-                ${STATES.map((state) => html`<option value=${state}>${state}</option>`)}
-              </select>
-            </${Field}>
-            <${Field} label="Search" id="all-search">
-              <input
-                id="all-search"
-                type="search"
-                placeholder="Title, id or caller"
-                value=${search}
-                onInput=${(event) => setSearch(event.currentTarget.value)} />
-            </${Field}>
+            <${SelectField} label="State" id="all-status" value=${status} onChoose=${setStatus} options=${STATES} />
+            <${TextField}
+              label="Search"
+              id="all-search"
+              type="search"
+              placeholder="Title, id or caller"
+              value=${search}
+              onType=${setSearch} />
           </div>
-          ${
-            shown.length
-              ? html`
-                  <${Table}
-                    label="Tasks of all callers"
-                    columns=${COLUMNS}
-                    rows=${shown.map((task) => [
-                      keyOf(task),
-                      html`<${Title} task=${task} isMine=${callerOf(task.task_owner) === mine} />`,
-                      callerOf(task.task_owner),
-                      html`
-                        <span class="row">
-                          <${StatusChip} status=${task.status} />
-                          <${Dead} count=${task.dead_letters.length} />
-                        </span>
-                      `,
-                      html`<${Ago} time=${task.start_time} />`,
-                      task.seq.toLocaleString("en"),
-                      formatCost(task.usage.total) || "–",
-                      html`
-                        <button
-                          type="button"
-                          class="button small"
-                          aria-label=${`Turns of ${task.title || task.task_id}`}
-                          onClick=${() => setOpen(task)}>
-                          Turns
-                        </button>
-                        ${
-                          callerOf(task.task_owner) !== mine &&
-                          html`
-                            <button
-                              type="button"
-                              class="button small"
-                              aria-label=${`Read ${task.title || task.task_id}`}
-                              onClick=${() => setRead(task)}>
-                              Read…
-                            </button>
-                          `
-                        }
-                        ${
-                          CANCELLABLE.has(task.status) &&
-                          html`
-                            <button
-                              type="button"
-                              class="button small"
-                              aria-label=${`Cancel ${task.title || task.task_id}`}
-                              onClick=${() => setDoomed(task)}>
-                              Cancel
-                            </button>
-                          `
-                        }
-                      `,
-                    ])} />
-                `
-              : html`<${Empty} title=${tasks.length ? "No task matches" : "No tasks yet"} />`
-          }
+          <${Table}
+            label="Tasks of all callers"
+            none=${html`<${Empty} title=${tasks.length ? "No task matches" : "No tasks yet"} />`}
+            columns=${COLUMNS}
+            rows=${shown.map((task) => [
+              keyOf(task),
+              html`<${Title} task=${task} isMine=${callerOf(task.task_owner) === mine} />`,
+              callerOf(task.task_owner),
+              html`
+                <span class="row">
+                  <${StatusChip} status=${task.status} />
+                  <${Dead} count=${task.dead_letters.length} />
+                </span>
+              `,
+              html`<${Ago} time=${task.start_time} />`,
+              task.seq.toLocaleString("en"),
+              formatCost(task.usage.total) || "–",
+              html`
+                <${RowButton} label=${`Turns of ${task.title || task.task_id}`} onClick=${() => setOpen(task)}>
+                  Turns
+                </${RowButton}>
+                ${
+                  callerOf(task.task_owner) !== mine &&
+                  html`
+                    <${RowButton} label=${`Read ${task.title || task.task_id}`} onClick=${() => setRead(task)}>
+                      Read…
+                    </${RowButton}>
+                  `
+                }
+                ${
+                  CANCELLABLE.has(task.status) &&
+                  html`
+                    <${RowButton} label=${`Cancel ${task.title || task.task_id}`} onClick=${() => cancel(task)}>
+                      Cancel
+                    </${RowButton}>
+                  `
+                }
+              `,
+            ])} />
           <${More} hasMore=${hasMore && limit < MOST} onClick=${() => setLimit(Math.min(MOST, limit + PAGE))} />
           ${
             open &&
@@ -146,26 +133,6 @@ export function AllTasks({ caller }) {
           ${
             read &&
             html`<${OpenedDialog} task=${read} caller=${callerOf(read.task_owner)} onClose=${() => setRead(null)} />`
-          }
-          ${
-            doomed &&
-            html`
-              <${Confirm}
-                title="Cancel this task?"
-                action="Cancel the task"
-                onClose=${() => setDoomed(null)}
-                onConfirm=${() => void cancel(doomed)}>
-                <p>
-                  <strong>${doomed.title || doomed.task_id}</strong>
-                  ${" "}of ${callerOf(doomed.task_owner)} stops.
-                </p>
-                <p>
-                  No turn begins any more, and the results of those that run are discarded. A new message of its owner
-                  resumes it.
-                </p>
-                <p>Its timeline and the server's log say that you have cancelled it.</p>
-              </${Confirm}>
-            `
           }
         `;
       }}

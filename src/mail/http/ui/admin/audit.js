@@ -1,10 +1,11 @@
 // The audit: who did what with rights.
 
 import { Chip } from "../components/chip.js";
+import { Field } from "../components/field.js";
 import { Empty } from "../components/notice.js";
 import { html, useState } from "../html.js";
 import { callerOf } from "./all-tasks.js";
-import { Command, Field, More, Page, Small, Table, useData } from "./page.js";
+import { Command, More, Page, Small, Table, useData } from "./page.js";
 import { audit } from "./requests.js";
 
 const PAGE = 100;
@@ -39,28 +40,23 @@ export function Audit() {
             <input id="audit-act" placeholder="create token" value=${asked.act} onChange=${filter("act")} />
           </${Field}>
         </div>
-        ${
-          entries.length
-            ? html`
-                <${Table}
-                  label="Audit"
-                  columns=${COLUMNS}
-                  rows=${entries.map((entry) => [
-                    entry.id,
-                    html`
-                      ${entry.act}
-                      <${Small}>${entry.on}${entry.reason && ` (“${entry.reason}”)`}</${Small}>
-                    `,
-                    callerOf(entry.by),
-                    entry.owner ? callerOf(entry.owner) : "",
-                    html`<time datetime=${entry.time}>${timeOf(entry.time)}</time>`,
-                    html`<${Chip} tone=${TONES[entry.outcome] ?? "good"}>${entry.outcome}</${Chip}>`,
-                    entry.address,
-                  ])} />
-                <${More} hasMore=${hasMore && limit < MOST} onClick=${() => setLimit(Math.min(MOST, limit + PAGE))} />
-              `
-            : html`<${Empty} title="No entries"><p>Nothing like this has been done.</p></${Empty}>`
-        }
+        <${Table}
+          label="Audit"
+          none=${html`<${Empty} title="No entries"><p>Nothing like this has been done.</p></${Empty}>`}
+          columns=${COLUMNS}
+          rows=${entries.map((entry) => [
+            entry.id,
+            html`
+              ${entry.act}
+              <${Small}>${entry.on}${entry.reason && ` (“${entry.reason}”)`}</${Small}>
+            `,
+            callerOf(entry.by),
+            entry.owner ? callerOf(entry.owner) : "",
+            html`<time datetime=${entry.time}>${timeOf(entry.time)}</time>`,
+            html`<${Chip} tone=${TONES[entry.outcome] ?? "good"}>${entry.outcome}</${Chip}>`,
+            entry.address,
+          ])} />
+        <${More} hasMore=${hasMore && limit < MOST} onClick=${() => setLimit(Math.min(MOST, limit + PAGE))} />
         <${Command} text=${EXPORT} />
       `}
     </${Page}>

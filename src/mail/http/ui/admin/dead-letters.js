@@ -1,11 +1,10 @@
 // The dead letters of all callers.
 
-import { Confirm } from "../components/dialog.js";
 import { Ago } from "../components/duration.js";
 import { Empty } from "../components/notice.js";
 import { html, useState } from "../html.js";
 import { callerOf } from "./all-tasks.js";
-import { More, Page, Small, Table, perform, useData, useNotice } from "./page.js";
+import { More, Page, RowButton, Small, Table, useActs, useData } from "./page.js";
 import { deadLetters, settleLetters } from "./requests.js";
 
 const PAGE = 100;
@@ -23,8 +22,8 @@ const messages = (count) => (count === 1 ? "1 message" : `${count} messages`);
 const mailboxName = (mailbox) =>
   ({ "@": `swarm ${mailbox.slice(1)}`, "!": `webhook ${mailbox.slice(1)}` })[mailbox[0]] ?? mailbox;
 
-/** Return what `Confirm` asks before an action. */
-function question({ action, letter }) {
+/** Return what `Confirm` asks before an action; "all" is a letter, too. */
+function question(action, letter) {
   if (action === "redrive") {
     return {
       title: "Redrive all dead letters?",
@@ -51,16 +50,12 @@ function question({ action, letter }) {
 export function DeadLetters() {
   const [limit, setLimit] = useState(PAGE);
   const data = useData(() => deadLetters({ limit }), { about: [limit], every: 10 });
-  const [notice, say] = useNotice();
-  const [asked, setAsked] = useState(null); // {action, letter}: what has to be confirmed; "all" is a letter, too
-  const ask = (action, letter) => setAsked({ action, letter });
-  const settle = async (action, letter) => {
-    setAsked(null);
+  const { said, act, ask } = useActs(data);
+  const settle = (action, letter, perform) => {
     const chosen =
       letter === "all" ? { all: true } : { task_id: letter.task_id, seq: letter.seq, caller: letter.caller };
     const done = action === "redrive" ? "processed again" : "discarded";
-    await perform(
-      say,
+    return perform(
       () => settleLetters(action, chosen),
       ({ count, failed }) => [
         `${messages(count)} ${count === 1 ? "is" : "are"} ${done}.`,
@@ -70,70 +65,57 @@ export function DeadLetters() {
         },
       ],
     );
-    await data.reload();
   };
+  const confirm = (action, letter) => settle(action, letter, (...work) => ask(question(action, letter), ...work));
   return html`
     <${Page}
       title="Dead letters"
       about="Messages and webhook deliveries that could not be processed, of all callers."
       data=${data}>
       ${({ letters, hasMore }) => html`
-        ${notice}
+        ${said}
         ${
-          letters.length
-            ? html`
-                <div class="row">
-                  <button type="button" class="button" onClick=${() => ask("redrive", "all")}>Redrive all…</button>
-                  <button type="button" class="button" onClick=${() => ask("discard", "all")}>Discard all…</button>
-                </div>
-                <${Table}
-                  label="Dead letters"
-                  columns=${COLUMNS}
-                  rows=${letters.map((letter) => [
-                    `${letter.caller}#${letter.task_id}#${letter.seq}`,
-                    html`
-                      ${letter.subject || "No subject"}
-                      <${Small}>${letter.sender} → ${mailboxName(letter.mailbox)}</${Small}>
-                    `,
-                    html`
-                      ${letter.reason}
-                      <${Small}>${letter.attempts === 1 ? "1 attempt" : `${letter.attempts} attempts`}</${Small}>
-                    `,
-                    html`
-                      ${callerOf(letter.caller)}
-                      <${Small}>${letter.task_id}</${Small}>
-                    `,
-                    html`<${Ago} time=${letter.timestamp} />`,
-                    html`
-                      <button
-                        type="button"
-                        class="button small"
-                        aria-label=${`Redrive ${letter.subject}, event ${letter.seq} of ${letter.task_id}`}
-                        onClick=${() => void settle("redrive", letter)}>
-                        Redrive
-                      </button>
-                      <button
-                        type="button"
-                        class="button small"
-                        aria-label=${`Discard ${letter.subject}, event ${letter.seq} of ${letter.task_id}`}
-                        onClick=${() => ask("discard", letter)}>
-                        Discard
-                      </button>
-                    `,
-                  ])} />
-                <${More} hasMore=${hasMore && limit < MOST} onClick=${() => setLimit(Math.min(MOST, limit + PAGE))} />
-              `
-            : html`<${Empty} title="No dead letters"><p>Every message could be processed.</p></${Empty}>`
-        }
-        ${
-          asked &&
+          letters.length > 0 &&
           html`
-            <${Confirm}
-              ...${question(asked)}
-              onClose=${() => setAsked(null)}
-              onConfirm=${() => void settle(asked.action, asked.letter)} />
+            <div class="row">
+              <button type="button" class="button" onClick=${() => confirm("redrive", "all")}>Redrive all…</button>
+              <button type="button" class="button" onClick=${() => confirm("discard", "all")}>Discard all…</button>
+            </div>
           `
         }
+        <${Table}
+          label="Dead letters"
+          none=${html`<${Empty} title="No dead letters"><p>Every message could be processed.</p></${Empty}>`}
+          columns=${COLUMNS}
+          rows=${letters.map((letter) => [
+            `${letter.caller}#${letter.task_id}#${letter.seq}`,
+            html`
+              ${letter.subject || "No subject"}
+              <${Small}>${letter.sender} → ${mailboxName(letter.mailbox)}</${Small}>
+            `,
+            html`
+              ${letter.reason}
+              <${Small}>${letter.attempts === 1 ? "1 attempt" : `${letter.attempts} attempts`}</${Small}>
+            `,
+            html`
+              ${callerOf(letter.caller)}
+              <${Small}>${letter.task_id}</${Small}>
+            `,
+            html`<${Ago} time=${letter.timestamp} />`,
+            html`
+              <${RowButton}
+                label=${`Redrive ${letter.subject}, event ${letter.seq} of ${letter.task_id}`}
+                onClick=${() => void settle("redrive", letter, act)}>
+                Redrive
+              </${RowButton}>
+              <${RowButton}
+                label=${`Discard ${letter.subject}, event ${letter.seq} of ${letter.task_id}`}
+                onClick=${() => confirm("discard", letter)}>
+                Discard
+              </${RowButton}>
+            `,
+          ])} />
+        <${More} hasMore=${hasMore && limit < MOST} onClick=${() => setLimit(Math.min(MOST, limit + PAGE))} />
       `}
     </${Page}>
   `;

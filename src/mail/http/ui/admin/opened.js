@@ -1,11 +1,12 @@
 // The task of another caller, which an admin reads for a reason that its owner sees. Nothing can be changed here.
 
 import { Dialog } from "../components/dialog.js";
+import { TextField } from "../components/field.js";
 import { Guard, Loading, Notice } from "../components/notice.js";
 import { ITEMS } from "../conversation/conversation.js";
 import { Items } from "../conversation/items.js";
 import { html, useState } from "../html.js";
-import { Field, useData } from "./page.js";
+import { useData } from "./page.js";
 import { openedItems } from "./requests.js";
 
 const ignore = () => {};
@@ -43,14 +44,14 @@ export function OpenedDialog({ task, caller, onClose }) {
           : html`
               <form class="dialog-body" onSubmit=${open}>
                 <p>You are about to read what ${caller} and the agents wrote. The task and the audit will say so.</p>
-                <${Field} label="Reason" id="open-reason" help=${`${caller} reads it, too.`}>
-                  <input
-                    id="open-reason"
-                    required
-                    maxlength="200"
-                    value=${text}
-                    onInput=${(event) => setText(event.currentTarget.value)} />
-                </${Field}>
+                <${TextField}
+                  label="Reason"
+                  id="open-reason"
+                  help=${`${caller} reads it, too.`}
+                  required
+                  maxlength="200"
+                  value=${text}
+                  onType=${setText} />
                 <div class="dialog-actions"><button type="submit" class="button">Read the task</button></div>
               </form>
             `

@@ -3,6 +3,7 @@
 import { token } from "../api/api.js";
 import { pauseAfter, repeat } from "../app/poll.js";
 import { CopyButton } from "../components/button.js";
+import { Confirm } from "../components/dialog.js";
 import { Loading, Notice } from "../components/notice.js";
 import { html, useCallback, useEffect, useRef, useState } from "../html.js";
 
@@ -61,9 +62,10 @@ export function Page({ title, about, data, children }) {
 /**
  * A table: `columns` are `[title, class]`, `rows` are `[key, …cells]`. The first cell names its row. Where there is
  * little room, each row is a card (which is why the roles are spelt out: browsers drop them when CSS changes how a
- * table is shown).
+ * table is shown). Without rows, `none` takes its place.
  */
-export function Table({ label, columns, rows }) {
+export function Table({ label, columns, rows, none }) {
+  if (!rows.length && none) return none;
   const cell = (content, [title, name = ""], at) =>
     at === 0
       ? html`<th role="rowheader" scope="row" class=${name}>${content}</th>`
@@ -96,6 +98,11 @@ export function Table({ label, columns, rows }) {
 
 /** A second line of a cell. */
 export const Small = ({ children }) => html`<span class="quiet small-text second">${children}</span>`;
+
+/** A button in a row; `label` says what it does to which row. */
+export const RowButton = ({ label, onClick, children }) => html`
+  <button type="button" class="button small" aria-label=${label} onClick=${onClick}>${children}</button>
+`;
 
 /** A button for more rows, if there are more. */
 export const More = ({ hasMore, onClick }) =>
@@ -136,14 +143,33 @@ export async function perform(say, action, done) {
   }
 }
 
-/** A labelled field of a form. */
-export function Field({ label, help, children, id }) {
-  return html`
-    <div class="field">
-      <label for=${id}>${label}</label>
-      ${children}${help && html`<p class="quiet small-text" id=${`${id}-help`}>${help}</p>`}
-    </div>
+/**
+ * Return what can be done on a page with this `data`, which is loaded again afterwards: `act(action, done)` performs an
+ * action and says what became of it, `ask(question, action, done)` does so once the reader has confirmed it (`question`
+ * has the properties of `Confirm`). `said` shows both; `say` is that of `useNotice`.
+ */
+export function useActs(data) {
+  const [notice, say] = useNotice();
+  const [asked, setAsked] = useState(null);
+  const act = async (action, done) => {
+    setAsked(null);
+    await perform(say, action, done);
+    await data.reload();
+  };
+  const ask = (question, action, done) => setAsked({ question, action, done });
+  const said = html`
+    ${notice}
+    ${
+      asked &&
+      html`
+        <${Confirm}
+          ...${asked.question}
+          onClose=${() => setAsked(null)}
+          onConfirm=${() => void act(asked.action, asked.done)} />
+      `
+    }
   `;
+  return { said, say, act, ask };
 }
 
 /**

@@ -1,11 +1,11 @@
 // The registry: the swarms that agents here may write to, and their health.
 
 import { Chip } from "../components/chip.js";
-import { Confirm } from "../components/dialog.js";
 import { Ago, formatSeconds } from "../components/duration.js";
+import { TextField } from "../components/field.js";
 import { Empty } from "../components/notice.js";
 import { html, useState } from "../html.js";
-import { Adding, Field, Page, Small, Table, perform, useData, useNotice } from "./page.js";
+import { Adding, Page, RowButton, Small, Table, perform, useActs, useData, useNotice } from "./page.js";
 import { registerSwarm, removeSwarm, swarms } from "./requests.js";
 
 const COLUMNS = [
@@ -19,16 +19,20 @@ const COLUMNS = [
 
 export function Registry() {
   const data = useData(swarms, { every: 15 });
-  const [notice, say] = useNotice();
-  const [doomed, setDoomed] = useState(null);
-  const remove = async (name) => {
-    setDoomed(null);
-    await perform(
-      say,
+  const { said, say, ask } = useActs(data);
+  const remove = (name) => {
+    const children = html`
+      <p>
+        Agents can no longer write to${" "}
+        <strong>${name}</strong>
+        . Mail that waits for it is returned to its sender.
+      </p>
+    `;
+    ask(
+      { title: `Remove ${name}?`, action: "Remove", children },
       () => removeSwarm(name),
       () => `${name} is removed.`,
     );
-    await data.reload();
   };
   const onRegistered = ({ swarm_name: name, notes }) => {
     say(`${name} is registered.`, { more: notes.map((note) => html`<p>${note}</p>`) });
@@ -40,84 +44,59 @@ export function Registry() {
       about="The swarms that agents of this server may write to, as agent@swarm."
       data=${data}>
       ${(found) => html`
-        ${notice}
+        ${said}
         <${Adding} title="Register a swarm" command=${`mail client${"\n"}swarm-register beta https://beta.example`}>
           <${NewSwarm} onRegistered=${onRegistered} />
         </${Adding}>
-        ${
-          found.length
-            ? html`
-                <${Table}
-                  label="Other swarms"
-                  columns=${COLUMNS}
-                  rows=${found.map((swarm) => [
-                    swarm.swarm_name,
-                    html`
-                      ${swarm.swarm_name}${
-                        swarm.version &&
-                        html`
-                          ${" "}
-                          <span class="quiet">${swarm.version}</span>
-                        `
-                      }
-                      <${Small}>${swarm.base_url}</${Small}>
-                    `,
-                    html`<${Health} swarm=${swarm} />`,
-                    html`
-                      ${swarm.last_seen ? html`<${Ago} time=${swarm.last_seen} />` : "never"}${
-                        swarm.is_active &&
-                        swarm.latency != null &&
-                        html`<${Small}>in ${formatSeconds(swarm.latency)}</${Small}>`
-                      }
-                    `,
-                    html`
-                      ${
-                        swarm.auth === "aws_iam"
-                          ? "AWS signature"
-                          : html`<span class="mono">${swarm.auth_token_ref ?? "–"}</span>`
-                      }${swarm.caller_id && html`<${Small}>Its id here: ${swarm.caller_id}</${Small}>`}
-                    `,
-                    html`
-                      <span class="row">
-                        ${swarm.kind === "a2a" && html`<${Chip} title="An agent that is called by A2A">A2A</${Chip}>`}${
-                          swarm.public && html`<${Chip}>public</${Chip}>`
-                        }${
-                          swarm.volatile &&
-                          html`<${Chip} title="Removed after a day, and when the server stops">volatile</${Chip}>`
-                        }
-                      </span>
-                    `,
-                    html`
-                      <button
-                        type="button"
-                        class="button small"
-                        aria-label=${`Remove ${swarm.swarm_name}`}
-                        onClick=${() => setDoomed(swarm.swarm_name)}>
-                        Remove
-                      </button>
-                    `,
-                  ])} />
-              `
-            : html`
-                <${Empty} title="No other swarms yet"><p>Agents of this server write to each other only.</p></${Empty}>
-              `
-        }
-        ${
-          doomed &&
-          html`
-            <${Confirm}
-              title=${`Remove ${doomed}?`}
-              action="Remove"
-              onClose=${() => setDoomed(null)}
-              onConfirm=${() => void remove(doomed)}>
-              <p>
-                Agents can no longer write to${" "}
-                <strong>${doomed}</strong>
-                . Mail that waits for it is returned to its sender.
-              </p>
-            </${Confirm}>
-          `
-        }
+        <${Table}
+          label="Other swarms"
+          none=${html`
+            <${Empty} title="No other swarms yet"><p>Agents of this server write to each other only.</p></${Empty}>
+          `}
+          columns=${COLUMNS}
+          rows=${found.map((swarm) => [
+            swarm.swarm_name,
+            html`
+              ${swarm.swarm_name}${
+                swarm.version &&
+                html`
+                  ${" "}
+                  <span class="quiet">${swarm.version}</span>
+                `
+              }
+              <${Small}>${swarm.base_url}</${Small}>
+            `,
+            html`<${Health} swarm=${swarm} />`,
+            html`
+              ${swarm.last_seen ? html`<${Ago} time=${swarm.last_seen} />` : "never"}${
+                swarm.is_active &&
+                swarm.latency != null &&
+                html`<${Small}>in ${formatSeconds(swarm.latency)}</${Small}>`
+              }
+            `,
+            html`
+              ${
+                swarm.auth === "aws_iam"
+                  ? "AWS signature"
+                  : html`<span class="mono">${swarm.auth_token_ref ?? "–"}</span>`
+              }${swarm.caller_id && html`<${Small}>Its id here: ${swarm.caller_id}</${Small}>`}
+            `,
+            html`
+              <span class="row">
+                ${swarm.kind === "a2a" && html`<${Chip} title="An agent that is called by A2A">A2A</${Chip}>`}${
+                  swarm.public && html`<${Chip}>public</${Chip}>`
+                }${
+                  swarm.volatile &&
+                  html`<${Chip} title="Removed after a day, and when the server stops">volatile</${Chip}>`
+                }
+              </span>
+            `,
+            html`
+              <${RowButton} label=${`Remove ${swarm.swarm_name}`} onClick=${() => remove(swarm.swarm_name)}>
+                Remove
+              </${RowButton}>
+            `,
+          ])} />
       `}
     </${Page}>
   `;
@@ -133,13 +112,16 @@ const NOTHING = { name: "", base_url: "", auth_token: "", caller_id: "", volatil
 function NewSwarm({ onRegistered }) {
   const [given, setGiven] = useState(NOTHING);
   const [notice, say] = useNotice();
-  const text = (name) => ({
-    id: `swarm-${name}`,
-    spellcheck: false,
-    autocomplete: "off",
-    value: given[name],
-    onInput: (event) => setGiven({ ...given, [name]: event.currentTarget.value }),
-  });
+  const field = (name, label, others = {}) => html`
+    <${TextField}
+      label=${label}
+      id=${`swarm-${name}`}
+      spellcheck=${false}
+      autocomplete="off"
+      value=${given[name]}
+      onType=${(value) => setGiven({ ...given, [name]: value })}
+      ...${others} />
+  `;
   const register = () => {
     const { volatile, ...texts } = given;
     const filled = Object.fromEntries(
@@ -157,16 +139,13 @@ function NewSwarm({ onRegistered }) {
   };
   return html`
     <form class="admin-form" onSubmit=${(event) => (event.preventDefault(), void register())}>
-      <${Field} label="Name" id="swarm-name"><input required placeholder="beta" ...${text("name")} /></${Field}>
-      <${Field} label="URL" id="swarm-base_url">
-        <input required type="url" placeholder="https://beta.example" ...${text("base_url")} />
-      </${Field}>
-      <${Field} label="Token" id="swarm-auth_token">
-        <input placeholder=${"${SWARM_AUTH_TOKEN_BETA}"} aria-describedby="swarm-token-help" ...${text("auth_token")} />
-      </${Field}>
-      <${Field} label="Its id here" id="swarm-caller_id">
-        <input placeholder="Its name" ...${text("caller_id")} />
-      </${Field}>
+      ${field("name", "Name", { required: true, placeholder: "beta" })}
+      ${field("base_url", "URL", { required: true, type: "url", placeholder: "https://beta.example" })}
+      ${field("auth_token", "Token", {
+        placeholder: "${SWARM_AUTH_TOKEN_BETA}",
+        "aria-describedby": "swarm-token-help",
+      })}
+      ${field("caller_id", "Its id here", { placeholder: "Its name" })}
       <label class="row check">
         <input
           type="checkbox"

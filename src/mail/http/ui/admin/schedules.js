@@ -1,11 +1,10 @@
 // The schedules of all callers: when each runs next, and how its last runs have ended.
 
 import { Chip } from "../components/chip.js";
-import { Confirm } from "../components/dialog.js";
 import { Ago } from "../components/duration.js";
 import { Empty } from "../components/notice.js";
-import { html, useState } from "../html.js";
-import { Adding, Page, Small, Table, perform, useData, useNotice } from "./page.js";
+import { html } from "../html.js";
+import { Adding, Page, RowButton, Small, Table, useActs, useData } from "./page.js";
 import { callerOf } from "./all-tasks.js";
 import { changeSchedule, deleteSchedule, runSchedule, schedules } from "./requests.js";
 
@@ -15,13 +14,7 @@ const SHOWN = 3;
 
 export function Schedules() {
   const data = useData(schedules, { every: 15 });
-  const [notice, say] = useNotice();
-  const [doomed, setDoomed] = useState(null);
-  const act = async (action, done) => {
-    setDoomed(null);
-    await perform(say, action, done);
-    await data.reload();
-  };
+  const { said, act, ask } = useActs(data);
   const run = ({ name }) =>
     act(
       () => runSchedule(name),
@@ -33,68 +26,55 @@ export function Schedules() {
       () => changeSchedule(name, { enabled: !enabled }),
       () => `${name} is ${enabled ? "disabled" : "enabled"}.`,
     );
+  const remove = ({ name }) => {
+    const children = html`<p class="breakable">${name} begins no more runs. The tasks of its runs stay.</p>`;
+    ask(
+      { title: "Delete this schedule?", action: "Delete", children },
+      () => deleteSchedule(name),
+      () => `${name} is deleted.`,
+    );
+  };
   return html`
     <${Page}
       title="Schedules"
       about="Messages that the server posts at certain times, as one of its callers."
       data=${data}>
       ${(found) => html`
-        ${notice}
+        ${said}
         <${Adding}
           title="Create a schedule"
           command=${'mail schedule create morning "30 8 * * mon-fri" "What is new?" --timezone Europe/Berlin'} />
-        ${
-          found.length
-            ? html`
-                <${Table}
-                  label="Schedules"
-                  columns=${COLUMNS}
-                  rows=${found.map((schedule) => [
-                    schedule.name,
-                    html`
-                      ${schedule.name} ${schedule.is_failing && html`<${Chip} tone="bad" dot>failing</${Chip}>`}
-                      <${Small}>${schedule.cron} (${schedule.timezone})</${Small}>
-                      <${Small}>${schedule.body.slice(0, 200)}</${Small}>
-                    `,
-                    callerOf(schedule.caller),
-                    schedule.next
-                      ? html`<time datetime=${schedule.next}>${new Date(schedule.next).toLocaleString()}</time>`
-                      : "disabled",
-                    html`<${Runs} runs=${schedule.runs} />`,
-                    html`
-                      <${Action} name="Run now" schedule=${schedule} onClick=${run} />
-                      ${
-                        schedule.declared
-                          ? html`<${Small}>declared in mail.toml</${Small}>`
-                          : html`
-                              <${Action}
-                                name=${schedule.enabled ? "Disable" : "Enable"}
-                                schedule=${schedule}
-                                onClick=${toggle} />
-                              <${Action} name="Delete" schedule=${schedule} onClick=${setDoomed} />
-                            `
-                      }
-                    `,
-                  ])} />
-              `
-            : html`<${Empty} title="No schedules yet" />`
-        }
-        ${
-          doomed &&
-          html`
-            <${Confirm}
-              title="Delete this schedule?"
-              action="Delete"
-              onClose=${() => setDoomed(null)}
-              onConfirm=${() =>
-                void act(
-                  () => deleteSchedule(doomed.name),
-                  () => `${doomed.name} is deleted.`,
-                )}>
-              <p class="breakable">${doomed.name} begins no more runs. The tasks of its runs stay.</p>
-            </${Confirm}>
-          `
-        }
+        <${Table}
+          label="Schedules"
+          none=${html`<${Empty} title="No schedules yet" />`}
+          columns=${COLUMNS}
+          rows=${found.map((schedule) => [
+            schedule.name,
+            html`
+              ${schedule.name} ${schedule.is_failing && html`<${Chip} tone="bad" dot>failing</${Chip}>`}
+              <${Small}>${schedule.cron} (${schedule.timezone})</${Small}>
+              <${Small}>${schedule.body.slice(0, 200)}</${Small}>
+            `,
+            callerOf(schedule.caller),
+            schedule.next
+              ? html`<time datetime=${schedule.next}>${new Date(schedule.next).toLocaleString()}</time>`
+              : "disabled",
+            html`<${Runs} runs=${schedule.runs} />`,
+            html`
+              <${Action} name="Run now" schedule=${schedule} onClick=${run} />
+              ${
+                schedule.declared
+                  ? html`<${Small}>declared in mail.toml</${Small}>`
+                  : html`
+                      <${Action}
+                        name=${schedule.enabled ? "Disable" : "Enable"}
+                        schedule=${schedule}
+                        onClick=${toggle} />
+                      <${Action} name="Delete" schedule=${schedule} onClick=${remove} />
+                    `
+              }
+            `,
+          ])} />
       `}
     </${Page}>
   `;
@@ -102,13 +82,7 @@ export function Schedules() {
 
 function Action({ name, schedule, onClick }) {
   return html`
-    <button
-      type="button"
-      class="button small"
-      aria-label=${`${name}: ${schedule.name}`}
-      onClick=${() => void onClick(schedule)}>
-      ${name}
-    </button>
+    <${RowButton} label=${`${name}: ${schedule.name}`} onClick=${() => void onClick(schedule)}>${name}</${RowButton}>
   `;
 }
 

@@ -1,10 +1,9 @@
 // API tokens: list and revoke them, and the command that creates one.
 
 import { Chip } from "../components/chip.js";
-import { Confirm } from "../components/dialog.js";
 import { Ago } from "../components/duration.js";
-import { html, useState } from "../html.js";
-import { Adding, Page, Small, Table, perform, useData, useNotice } from "./page.js";
+import { html } from "../html.js";
+import { Adding, Page, RowButton, Small, Table, useActs, useData } from "./page.js";
 import { revokeToken, tokens } from "./requests.js";
 
 const ABOUT =
@@ -16,21 +15,27 @@ const COMMAND = "mail token create --role user --id alice --days 90";
 
 export function Tokens() {
   const data = useData(tokens);
-  const [notice, say] = useNotice();
-  const [doomed, setDoomed] = useState(null);
-  const revoke = async (token) => {
-    setDoomed(null);
-    await perform(
-      say,
+  const { said, ask } = useActs(data);
+  const revoke = (token) => {
+    const children = html`
+      <p>
+        It is refused immediately, and by other processes of the server within five seconds. The tasks of${" "}
+        <strong>${token.role}:${token.id}</strong>
+        ${" "}stay.
+      </p>
+      ${!token.session && html`<p>Sessions of sign-in links that were made with it end as well.</p>`}
+      ${token.current && html`<p><strong>This page uses it: sign in again afterwards.</strong></p>`}
+    `;
+    ask(
+      { title: "Revoke this token?", action: "Revoke", children },
       () => revokeToken(token.number),
       () => `The token of ${token.role}:${token.id} is revoked.`,
     );
-    await data.reload();
   };
   return html`
     <${Page} title="Tokens" about=${ABOUT} data=${data}>
       ${(found) => html`
-        ${notice}
+        ${said}
         <${Adding} title="Create a token" command=${COMMAND} />
         <${Table}
           label="Tokens"
@@ -60,33 +65,13 @@ export function Tokens() {
                 `
               : "never",
             html`
-              <button
-                type="button"
-                class="button small"
-                aria-label=${`Revoke the token of ${token.role}:${token.id}, number ${token.number}`}
-                onClick=${() => setDoomed(token)}>
+              <${RowButton}
+                label=${`Revoke the token of ${token.role}:${token.id}, number ${token.number}`}
+                onClick=${() => revoke(token)}>
                 Revoke
-              </button>
+              </${RowButton}>
             `,
           ])} />
-        ${
-          doomed &&
-          html`
-            <${Confirm}
-              title="Revoke this token?"
-              action="Revoke"
-              onClose=${() => setDoomed(null)}
-              onConfirm=${() => void revoke(doomed)}>
-              <p>
-                It is refused immediately, and by other processes of the server within five seconds. The tasks of${" "}
-                <strong>${doomed.role}:${doomed.id}</strong>
-                ${" "}stay.
-              </p>
-              ${!doomed.session && html`<p>Sessions of sign-in links that were made with it end as well.</p>`}
-              ${doomed.current && html`<p><strong>This page uses it: sign in again afterwards.</strong></p>`}
-            </${Confirm}>
-          `
-        }
       `}
     </${Page}>
   `;

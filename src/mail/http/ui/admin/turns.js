@@ -43,12 +43,12 @@ export function TurnsDialog({ task, caller, onClose }) {
         </p>
         ${problem && html`<${Notice} tone="bad">${problem.message}</${Notice}>`}
         ${!data && !problem && html`<${Loading} />`}
-        ${data?.length === 0 && html`<${Empty} title="No turn is over yet" />`}
         ${
-          data?.length > 0 &&
+          data &&
           html`
             <${Table}
               label="Turns"
+              none=${html`<${Empty} title="No turn is over yet" />`}
               columns=${COLUMNS}
               rows=${data.map((turn) => [
                 turn.first,

@@ -1,10 +1,11 @@
 // Tokens and cost of all callers' tasks.
 
 import { serverNow } from "../api/api.js";
+import { SelectField } from "../components/field.js";
 import { Empty, Notice } from "../components/notice.js";
 import { formatCost, formatHitRate } from "../components/usage.js";
 import { html, useState } from "../html.js";
-import { Field, Page, Table, useData } from "./page.js";
+import { Page, Table, useData } from "./page.js";
 import { usage } from "./requests.js";
 import { addUp, asRows, dayOf, fillDays } from "./spending.js";
 
@@ -46,19 +47,18 @@ export function Usage() {
       data=${data}>
       ${({ sums, isComplete, since, until }) => html`
         <div class="row admin-filters">
-          <${Field} label="Period" id="usage-period">
-            <select
-              id="usage-period"
-              value=${period}
-              onChange=${(event) => setPeriod(Number(event.currentTarget.value))}>
-              ${PERIODS.map(([name], at) => html`<option value=${at}>${name}</option>`)}
-            </select>
-          </${Field}>
-          <${Field} label="Group by" id="usage-group">
-            <select id="usage-group" value=${group} onChange=${(event) => setGroup(event.currentTarget.value)}>
-              ${GROUPS.map(([id, name]) => html`<option value=${id}>${name.toLowerCase()}</option>`)}
-            </select>
-          </${Field}>
+          <${SelectField}
+            label="Period"
+            id="usage-period"
+            value=${period}
+            onChoose=${(at) => setPeriod(Number(at))}
+            options=${PERIODS.map(([name], at) => [at, name])} />
+          <${SelectField}
+            label="Group by"
+            id="usage-group"
+            value=${group}
+            onChoose=${setGroup}
+            options=${GROUPS.map(([id, name]) => [id, name.toLowerCase()])} />
         </div>
         ${
           !isComplete &&

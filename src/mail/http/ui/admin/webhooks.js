@@ -1,11 +1,11 @@
 // The administrator's own webhooks, and those of other callers.
 
-import { Confirm } from "../components/dialog.js";
 import { Chip } from "../components/chip.js";
 import { Ago } from "../components/duration.js";
+import { SelectField, TextField } from "../components/field.js";
 import { Empty } from "../components/notice.js";
 import { html, useState } from "../html.js";
-import { Adding, Field, Page, Small, Table, perform, useData, useNotice } from "./page.js";
+import { Adding, Page, RowButton, Small, Table, perform, useActs, useData, useNotice } from "./page.js";
 import { callerOf } from "./all-tasks.js";
 import { allWebhooks, deleteWebhook, disableWebhook, registerWebhook, webhooks } from "./requests.js";
 
@@ -18,6 +18,11 @@ const COLUMNS = [
 ];
 const OTHERS = [["Host", "wide"], ["Caller"], ["State"], ["Secret"], ["Created", "nowrap optional"], ["", "actions"]];
 
+const EVENTS = [
+  ["ends", "what ends or pauses a task"],
+  ["all", "all"],
+];
+
 export function Webhooks({ caller }) {
   const mine = `${caller.role}:${caller.id}`;
   const data = useData(
@@ -27,26 +32,31 @@ export function Webhooks({ caller }) {
     },
     { every: 15 },
   );
-  const [notice, say] = useNotice();
-  const [doomed, setDoomed] = useState(null);
-  const remove = async (webhook) => {
-    setDoomed(null);
-    await perform(
-      say,
+  const { said, say, ask } = useActs(data);
+  const remove = (webhook) => {
+    const children = html`<p class="breakable">${webhook.url} receives nothing of tasks that begin from now on.</p>`;
+    ask(
+      { title: "Delete this webhook?", action: "Delete", children },
       () => deleteWebhook(webhook.id),
       () => "The webhook is deleted. Tasks that began with it keep it.",
     );
-    await data.reload();
   };
-  const [disabled, setDisabled] = useState(null);
-  const disable = async (webhook) => {
-    setDisabled(null);
-    await perform(
-      say,
-      () => disableWebhook({ id: webhook.id, caller: callerOf(webhook.caller) }),
+  const disable = ({ id, host, caller: owner }) => {
+    const children = html`
+      <p class="breakable">
+        ${host} receives nothing more of the tasks of ${callerOf(owner)}, those that run included. Events that wait are
+        not sent.
+      </p>
+      <p>
+        The timelines of these tasks and the server's log say that you have disabled it. Its owner can register it
+        again.
+      </p>
+    `;
+    ask(
+      { title: "Disable this webhook?", action: "Disable", children },
+      () => disableWebhook({ id, caller: callerOf(owner) }),
       ({ tasks }) => `The webhook is disabled, in ${tasks === 1 ? "1 task" : `${tasks} tasks`} as well.`,
     );
-    await data.reload();
   };
   const onRegistered = () => {
     say("The webhook is registered, for tasks that begin from now on.");
@@ -58,102 +68,55 @@ export function Webhooks({ caller }) {
       about=${`URLs that receive the events of the tasks that ${mine} begins. Each caller has webhooks of their own.`}
       data=${data}>
       ${({ own: found, others }) => html`
-        ${notice}
+        ${said}
         <${Adding} title="Register a webhook" command="mail webhook register https://hooks.example/mail">
           <${NewWebhook} onRegistered=${onRegistered} />
         </${Adding}>
-        ${
-          found.length
-            ? html`
-                <${Table}
-                  label="Webhooks"
-                  columns=${COLUMNS}
-                  rows=${found.map((webhook) => [
-                    webhook.id,
-                    html`
-                      ${webhook.url}
-                      <${Small}>${webhook.id}</${Small}>
-                    `,
-                    webhook.events.includes("*") ? "all" : webhook.events.join(", "),
-                    webhook.secret_ref ? html`<span class="mono">${webhook.secret_ref}</span>` : "not signed",
-                    html`<${Ago} time=${webhook.created} />`,
-                    html`
-                      <button
-                        type="button"
-                        class="button small"
-                        aria-label=${`Delete the webhook ${webhook.url}`}
-                        onClick=${() => setDoomed(webhook)}>
-                        Delete
-                      </button>
-                    `,
-                  ])} />
-              `
-            : html`<${Empty} title="No webhooks yet" />`
-        }
+        <${Table}
+          label="Webhooks"
+          none=${html`<${Empty} title="No webhooks yet" />`}
+          columns=${COLUMNS}
+          rows=${found.map((webhook) => [
+            webhook.id,
+            html`
+              ${webhook.url}
+              <${Small}>${webhook.id}</${Small}>
+            `,
+            webhook.events.includes("*") ? "all" : webhook.events.join(", "),
+            webhook.secret_ref ? html`<span class="mono">${webhook.secret_ref}</span>` : "not signed",
+            html`<${Ago} time=${webhook.created} />`,
+            html`
+              <${RowButton} label=${`Delete the webhook ${webhook.url}`} onClick=${() => remove(webhook)}>
+                Delete
+              </${RowButton}>
+            `,
+          ])} />
         <div class="admin-title">
           <h3>Webhooks of other callers</h3>
           <p class="quiet">Of their URLs you see the host. The counts are of the newest 200 tasks of all callers.</p>
         </div>
-        ${
-          others.length
-            ? html`
-                <${Table}
-                  label="Webhooks of other callers"
-                  columns=${OTHERS}
-                  rows=${others.map((webhook) => [
-                    `${webhook.caller}#${webhook.id}`,
-                    html`
-                      ${webhook.host}
-                      <${Small}>${webhook.id}</${Small}>
-                    `,
-                    callerOf(webhook.caller),
-                    html`<${State} webhook=${webhook} />`,
-                    webhook.is_signed ? "signed" : "not signed",
-                    webhook.created ? html`<${Ago} time=${webhook.created} />` : "in tasks only",
-                    html`
-                      <button
-                        type="button"
-                        class="button small"
-                        aria-label=${`Disable the webhook ${webhook.id} of ${callerOf(webhook.caller)}`}
-                        onClick=${() => setDisabled(webhook)}>
-                        Disable
-                      </button>
-                    `,
-                  ])} />
-              `
-            : html`<p class="quiet">No other caller has one.</p>`
-        }
-        ${
-          disabled &&
-          html`
-            <${Confirm}
-              title="Disable this webhook?"
-              action="Disable"
-              onClose=${() => setDisabled(null)}
-              onConfirm=${() => void disable(disabled)}>
-              <p class="breakable">
-                ${disabled.host} receives nothing more of the tasks of ${callerOf(disabled.caller)}, those that run
-                included. Events that wait are not sent.
-              </p>
-              <p>
-                The timelines of these tasks and the server's log say that you have disabled it. Its owner can register
-                it again.
-              </p>
-            </${Confirm}>
-          `
-        }
-        ${
-          doomed &&
-          html`
-            <${Confirm}
-              title="Delete this webhook?"
-              action="Delete"
-              onClose=${() => setDoomed(null)}
-              onConfirm=${() => void remove(doomed)}>
-              <p class="breakable">${doomed.url} receives nothing of tasks that begin from now on.</p>
-            </${Confirm}>
-          `
-        }
+        <${Table}
+          label="Webhooks of other callers"
+          none=${html`<p class="quiet">No other caller has one.</p>`}
+          columns=${OTHERS}
+          rows=${others.map((webhook) => [
+            `${webhook.caller}#${webhook.id}`,
+            html`
+              ${webhook.host}
+              <${Small}>${webhook.id}</${Small}>
+            `,
+            callerOf(webhook.caller),
+            html`<${State} webhook=${webhook} />`,
+            webhook.is_signed ? "signed" : "not signed",
+            webhook.created ? html`<${Ago} time=${webhook.created} />` : "in tasks only",
+            html`
+              <${RowButton}
+                label=${`Disable the webhook ${webhook.id} of ${callerOf(webhook.caller)}`}
+                onClick=${() => disable(webhook)}>
+                Disable
+              </${RowButton}>
+            `,
+          ])} />
       `}
     </${Page}>
   `;
@@ -193,34 +156,29 @@ function NewWebhook({ onRegistered }) {
     );
   return html`
     <form class="admin-form" onSubmit=${(event) => (event.preventDefault(), void register())}>
-      <${Field} label="URL" id="webhook-url">
-        <input
-          id="webhook-url"
-          type="url"
-          required
-          placeholder="https://hooks.example/mail"
-          spellcheck="false"
-          value=${url}
-          onInput=${(event) => setUrl(event.currentTarget.value)} />
-      </${Field}>
-      <${Field} label="Secret" id="webhook-secret">
-        <input
-          id="webhook-secret"
-          placeholder=${"${WEBHOOK_SECRET_NAME}"}
-          spellcheck="false"
-          autocomplete="off"
-          value=${secret}
-          onInput=${(event) => setSecret(event.currentTarget.value)} />
-      </${Field}>
-      <${Field} label="Events" id="webhook-events">
-        <select
-          id="webhook-events"
-          value=${isAll ? "all" : "ends"}
-          onChange=${(event) => setAll(event.currentTarget.value === "all")}>
-          <option value="ends">what ends or pauses a task</option>
-          <option value="all">all</option>
-        </select>
-      </${Field}>
+      <${TextField}
+        label="URL"
+        id="webhook-url"
+        type="url"
+        required
+        placeholder="https://hooks.example/mail"
+        spellcheck="false"
+        value=${url}
+        onType=${setUrl} />
+      <${TextField}
+        label="Secret"
+        id="webhook-secret"
+        placeholder=${"${WEBHOOK_SECRET_NAME}"}
+        spellcheck="false"
+        autocomplete="off"
+        value=${secret}
+        onType=${setSecret} />
+      <${SelectField}
+        label="Events"
+        id="webhook-events"
+        value=${isAll ? "all" : "ends"}
+        onChoose=${(chosen) => setAll(chosen === "all")}
+        options=${EVENTS} />
       <button type="submit" class="button primary">Register</button>
       ${notice}
     </form>

@@ -1,6 +1,7 @@
 // Where people write: what could not be sent stays, with Retry.
 
 import * as api from "../api/api.js";
+import { SelectField, TextField } from "../components/field.js";
 import { Attached } from "../components/files.js";
 import { Icon } from "../components/icons.js";
 import { html, useEffect, useId, useLayoutEffect, useRef, useState } from "../html.js";
@@ -33,37 +34,33 @@ export const onEnter = (send) => (event) => {
   send();
 };
 
+const TYPES = [
+  ["request", "Request"],
+  ["interrupt", "Interrupt"],
+];
+
 function Options({ draft, change, swarm, home, id }) {
   const open = swarm.agents.filter(({ enable_entrypoint }) => enable_entrypoint);
   return html`
     <div id=${id} class="composer-options">
-      <div class="field">
-        <label for=${`${id}-to`}>To</label>
-        <select
-          id=${`${id}-to`}
-          value=${draft.entrypoint || home}
-          onChange=${(event) => change({ entrypoint: event.currentTarget.value })}>
-          ${open.map(({ name }) => html`<option key=${name} value=${name}>${name}</option>`)}
-        </select>
-      </div>
-      <div class="field">
-        <label for=${`${id}-subject`}>Subject</label>
-        <input
-          id=${`${id}-subject`}
-          placeholder="New Message"
-          value=${draft.subject}
-          onInput=${(event) => change({ subject: event.currentTarget.value })} />
-      </div>
-      <div class="field">
-        <label for=${`${id}-type`}>Type</label>
-        <select
-          id=${`${id}-type`}
-          value=${draft.msg_type}
-          onChange=${(event) => change({ msg_type: event.currentTarget.value })}>
-          <option value="request">Request</option>
-          <option value="interrupt">Interrupt</option>
-        </select>
-      </div>
+      <${SelectField}
+        label="To"
+        id=${`${id}-to`}
+        value=${draft.entrypoint || home}
+        onChoose=${(entrypoint) => change({ entrypoint })}
+        options=${open.map(({ name }) => [name, name])} />
+      <${TextField}
+        label="Subject"
+        id=${`${id}-subject`}
+        placeholder="New Message"
+        value=${draft.subject}
+        onType=${(subject) => change({ subject })} />
+      <${SelectField}
+        label="Type"
+        id=${`${id}-type`}
+        value=${draft.msg_type}
+        onChoose=${(kind) => change({ msg_type: kind })}
+        options=${TYPES} />
     </div>
   `;
 }

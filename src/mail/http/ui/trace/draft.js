@@ -2,6 +2,7 @@
 
 import * as api from "../api/api.js";
 import { FormDialog } from "../components/dialog.js";
+import { TextField } from "../components/field.js";
 import { Notice } from "../components/notice.js";
 import { html, useEffect, useState } from "../html.js";
 import { indexOf, messageOf, snapshotsOf } from "./snapshots.js";
@@ -88,12 +89,6 @@ export function DraftDialog({ session, caller, agent, first, onFork, onClose }) 
       <label for=${`draft-${value}`}>${label}</label>
     </div>
   `;
-  const field = (id, label, value, set, more = {}) => html`
-    <div class="field">
-      <label for=${id}>${label}</label>
-      <input id=${id} value=${value} onInput=${(event) => set(event.currentTarget.value)} ...${more} />
-    </div>
-  `;
   return html`
     <${FormDialog}
       title=${`Try another prompt for ${agent}`}
@@ -107,18 +102,21 @@ export function DraftDialog({ session, caller, agent, first, onFork, onClose }) 
         It is saved as a draft of the swarm, which only the fork of this task uses. Actions that are not read-only wait
         for your approval there.
       </p>
-      <div class="field">
-        <label for="draft-system">System prompt</label>
-        <textarea
-          id="draft-system"
-          class="mono"
-          rows="10"
-          required
-          value=${system}
-          onInput=${(event) => setSystem(event.currentTarget.value)}></textarea>
-      </div>
-      ${field("draft-llm", "Model", llm, setLlm, { required: true })}
-      ${field("draft-options", "Options to set, as JSON", options, setOptions, { placeholder: '{"verbosity": "low"}' })}
+      <${TextField}
+        label="System prompt"
+        id="draft-system"
+        class="mono"
+        rows="10"
+        required
+        value=${system}
+        onType=${setSystem} />
+      <${TextField} label="Model" id="draft-llm" required value=${llm} onType=${setLlm} />
+      <${TextField}
+        label="Options to set, as JSON"
+        id="draft-options"
+        placeholder='{"verbosity": "low"}'
+        value=${options}
+        onType=${setOptions} />
       ${
         now?.known.length > 0 &&
         html`
@@ -144,11 +142,14 @@ export function DraftDialog({ session, caller, agent, first, onFork, onClose }) 
         ${choice("turn", "This turn, and what comes after it")}
         ${places.run < places.turn && choice("run", "Everything since the message that it works on")}
       </fieldset>
-      ${field("draft-name", "Name of the draft", name, setName, {
-        required: true,
-        pattern: "[a-z0-9][a-z0-9_\\-]*",
-        maxlength: 63,
-      })}
+      <${TextField}
+        label="Name of the draft"
+        id="draft-name"
+        required
+        pattern="[a-z0-9][a-z0-9_\\-]*"
+        maxlength=${63}
+        value=${name}
+        onType=${setName} />
       ${problem && html`<${Notice} tone="bad">${problem.message}</${Notice}>`}
     </${FormDialog}>
   `;

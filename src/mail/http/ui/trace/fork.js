@@ -2,6 +2,7 @@
 
 import * as api from "../api/api.js";
 import { FormDialog } from "../components/dialog.js";
+import { SelectField, TextField } from "../components/field.js";
 import { html, useMemo, useRef, useState } from "../html.js";
 import { indexOf, messageOf, snapshotsOf } from "./snapshots.js";
 
@@ -100,17 +101,7 @@ export function ForkDialog({ session, seq, onFork, onClose }) {
       </fieldset>
       ${
         needsBody &&
-        html`
-          <div class="field">
-            <label for="fork-body">Message</label>
-            <textarea
-              id="fork-body"
-              rows="4"
-              required
-              value=${body}
-              onInput=${(event) => setBody(event.currentTarget.value)}></textarea>
-          </div>
-        `
+        html`<${TextField} label="Message" id="fork-body" rows="4" required value=${body} onType=${setBody} />`
       }
       ${
         isNew
@@ -118,14 +109,12 @@ export function ForkDialog({ session, seq, onFork, onClose }) {
               <p class="quiet small-text">The first message begins a new task, in which actions run as they do here.</p>
             `
           : html`
-              <div class="field">
-                <label for="fork-actions">Actions that are not read-only</label>
-                <select id="fork-actions" value=${actions} onChange=${(event) => setActions(event.currentTarget.value)}>
-                  ${Object.entries(ACTIONS).map(
-                    ([value, label]) => html`<option key=${value} value=${value}>${label}</option>`,
-                  )}
-                </select>
-              </div>
+              <${SelectField}
+                label="Actions that are not read-only"
+                id="fork-actions"
+                value=${actions}
+                onChoose=${setActions}
+                options=${Object.entries(ACTIONS)} />
             `
       }
     </${FormDialog}>
