@@ -29,8 +29,8 @@ TAG = "mail-aws-check"
 PERSON = "aws-check"
 """Who sends the messages."""
 
-PATIENCE = 180.0
-"""Seconds for an answer."""
+ANSWER_SECONDS = 180.0
+"""Seconds within which an answer must come."""
 
 GRADUALLY = "Canary10Percent5Minutes"
 TAKEOVER_SECONDS = 60
@@ -189,7 +189,9 @@ class Run:
 
         outputs = await self.outputs()
         token = await self.issue(outputs)
-        api, stream = (connect(outputs[name], token, timeout=PATIENCE) for name in ("ApiUrl", "StreamUrl"))
+        api, stream = (
+            connect(outputs[name], token, timeout=ANSWER_SECONDS) for name in ("ApiUrl", "StreamUrl")
+        )
         async with api, stream:
             yield api, stream
 
@@ -220,7 +222,7 @@ class Run:
                 raise Failed(f"{method} {url}: {answer.status_code} {answer.text[:200]}")
             return answer.text
 
-        async with httpx2.AsyncClient(headers=headers, timeout=PATIENCE) as client:
+        async with httpx2.AsyncClient(headers=headers, timeout=ANSWER_SECONDS) as client:
             yield ask
 
     @asynccontextmanager
