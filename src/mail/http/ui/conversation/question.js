@@ -130,7 +130,7 @@ export function Questions({ items, session }) {
 /** A question that reviewers answer, in place of the task's owner: one of them may here. */
 function Asked({ item, call, session }) {
   const [draft, setDraft] = useState("");
-  const [perform, isBusy, problem] = useWork();
+  const { perform, isBusy, said } = useWork();
   const bound = { arguments_sha256: sha256(call.arguments_text) };
   const decide = (decision, facts) => perform(() => session.decide(item.call_id, decision, { ...facts, ...bound }));
   const { arguments: args, question } = item;
@@ -140,7 +140,7 @@ function Asked({ item, call, session }) {
     <div class="question-card" role="group" tabindex="-1" aria-label=${`${item.name} needs an answer`}>
       <${Words} item=${asked} />
       ${call.decide_by && html`<p class="quiet small-text">Answer by ${new Date(call.decide_by).toLocaleString()}</p>`}
-      ${problem && html`<${Notice} tone="bad">${problem.message}</${Notice}>`}
+      ${said}
       ${
         call.can_decide
           ? html`
