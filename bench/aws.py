@@ -87,16 +87,18 @@ async def measure_on(aws: Aws, late: int) -> list[Result]:
         ]
 
 
-async def counts(deployment: Deployment, late: int) -> list[Row]:
+async def counts(deployment: Deployment, late: int, *, fan_outs: bool = True) -> list[Row]:
     """The figures that are the same in every run."""
     long = await read_turns(deployment, (1, late))
-    return [
+    rows = [
         *_flat(long),
         *_figures(await read_cold_turn(deployment, late), None),
         *_figures(await read_action(deployment), None),
-        *_figures(await read_fan_out(deployment), None, FAN_OUT_UNITS),
-        *_figures(await read_fan_out(deployment, copies=True), None, FAN_OUT_UNITS),
     ]
+    if fan_outs:
+        rows += _figures(await read_fan_out(deployment), None, FAN_OUT_UNITS)
+        rows += _figures(await read_fan_out(deployment, copies=True), None, FAN_OUT_UNITS)
+    return rows
 
 
 async def read_turns(deployment: Deployment, turns: Sequence[int]) -> list[Reading]:

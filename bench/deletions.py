@@ -24,6 +24,7 @@ from mail.core.engine.documents import ServerDocuments
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import SYSTEM_CLOCK
+from mail.core.task.search import Search, Searched
 
 NAME = "original-task"
 
@@ -47,10 +48,10 @@ async def measure(count: int, folder: Path) -> None:
     swarm = swarms.single()
     ann, bob = (Principal(role="user", id=name, swarm=swarm.name) for name in ("ann", "bob"))
     with SQLiteDatabase(path) as database:
-        documents = ServerDocuments(SQLiteDocuments(database))
+        documents, store = ServerDocuments(SQLiteDocuments(database)), SQLiteStore(database)
         runtime = Runtime(
             swarm,
-            SQLiteStore(database),
+            store,
             LocalQueue(),
             SYSTEM_CLOCK,
             documents=documents,
@@ -75,7 +76,9 @@ async def measure(count: int, folder: Path) -> None:
         await turn(ann, f"{marker} {swarms.BODY}", NAME)
         for statement in (COPY, COPY_COMMITS):
             database.connection.execute(statement, {"count": count, "name": NAME})
-        print(f"{count} tasks, {path.stat().st_size / 1e6:.0f} MB, {occurrences(folder, marker)} texts")
+        while (await store.search(str(ann), Search(("nothing",)), limit=1)).searched is Searched.SOME_TEXTS:
+            pass  # the index is written for a time before each search
+        print(f"{count} tasks, {sizes(folder)}, {occurrences(folder, marker)} texts")
         await runtime.deletions.begin(str(ann), "admin:root@bench")
         alone = await turns(5)
         begin = time.perf_counter()
@@ -86,18 +89,30 @@ async def measure(count: int, folder: Path) -> None:
         print(
             f"beside turns: {rate:.0f} deletions/s; turns/s {alone:.0f} without them, {beside:.0f} with them"
         )
-        begin = time.perf_counter()
+        begin, busy = time.perf_counter(), time.process_time()
         await work
-        seconds = time.perf_counter() - begin
+        seconds, busy = time.perf_counter() - begin, time.process_time() - busy
         rest = await tasks_deleted(documents, ann) - deleted
-        print(f"alone: {rest} deletions in {seconds:.1f} s, {rest / seconds:.0f}/s, with what is overwritten")
-        print(f"left: {path.stat().st_size / 1e6:.1f} MB, {occurrences(folder, marker)} texts")
+        rate, each = rest / seconds, busy / rest * 1e6
+        print(
+            f"alone: {rest} deletions in {seconds:.1f} s, {rate:.0f}/s, {each:.0f} us of CPU each, all overwritten"
+        )
+        print(f"left: {sizes(folder)}; {occurrences(folder, marker)} texts")
 
 
 async def tasks_deleted(documents: ServerDocuments, caller: Principal) -> int:
     """Return how many tasks of a caller are deleted."""
     deletion = await documents.caller_deletion(str(caller))
     return 0 if deletion is None else deletion.tasks
+
+
+def sizes(folder: Path) -> str:
+    """Return the sizes of the database and of its index, with their logs."""
+    found = {
+        name: sum((folder / f"{name}{end}").stat().st_size for end in ("", "-wal"))
+        for name in ("mail.db", "mail.db-search")
+    }
+    return ", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in found.items())
 
 
 def occurrences(folder: Path, text: str) -> int:

@@ -105,9 +105,6 @@ item, and FastAPI, Mangum and botocore to serve it with."""
 INIT, INIT_WITHOUT_HTTP = 1.2, 0.9
 """Import of a handler, in units of that floor (DESIGN, Budgets)."""
 
-INIT_MAIL2 = 1.5
-"""The same of the one that makes 60 routes, which would take its first request several times as long as its start."""
-
 HEAVY_FOR_HANDLERS = ("litellm", "boto3")
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -177,6 +174,7 @@ def function_environment(handler: str | None) -> dict[str, str]:
         "AWS_SECRET_ACCESS_KEY": "none",
         "MAIL_TABLE": "mail",
         "MAIL_TURN_QUEUES": queues if handler in PUBLISHING else "",
+        "MAIL_SERVES_MAIL2": str(handler == "mail2").lower(),
         "POWERTOOLS_METRICS_NAMESPACE": "MAIL",
     }
 
@@ -194,7 +192,7 @@ def _handlers(repeats: int) -> list[Row]:
     rows = [_figure("floor of handlers: FastAPI, Mangum, botocore", floors)]
     for handler in handlers:
         ours = [each[handler] for _, each in rounds]
-        budget = INIT_MAIL2 if handler == "mail2" else INIT if handler in API else INIT_WITHOUT_HTTP
+        budget = INIT if handler in API else INIT_WITHOUT_HTTP
         rows += _rows(f"import handlers.{handler}", ours, HEAVY_FOR_HANDLERS, floors, budget)
     return rows
 

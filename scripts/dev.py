@@ -545,7 +545,7 @@ def test(arguments: Sequence[str]) -> int:
     is_narrow = any((ROOT / each.partition("::")[0]).exists() for each in given if not each.startswith("-"))
     if is_narrow or given != list(arguments):
         set_up_tools(*ALWAYS)  # which the fast tier does without
-        workers = str((os.cpu_count() or 2) * 5 // 2)  # as their tests wait a lot
+        workers = str((os.cpu_count() or 2) * 2)  # as their tests wait; each collects all of them
     if not is_narrow and "--pdb" not in given:
         # One process runs a module, as its fixtures may be dear; those that take longest begin first.
         given = ["--dist=loadfile", "--no-loadscope-reorder", *given]

@@ -182,6 +182,14 @@ async def stub(running_stub: "LLMStub", monkeypatch: pytest.MonkeyPatch) -> "Asy
 
 
 @pytest.fixture
+def unused_tcp_port() -> int:
+    """A port that no connection gets meanwhile, unlike that of the fixture of pytest-asyncio."""
+    from mail.local_aws.processes import free_port
+
+    return free_port()
+
+
+@pytest.fixture
 def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the hash of a password take microseconds."""
     from mail.mail2 import passwords

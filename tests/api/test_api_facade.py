@@ -192,6 +192,7 @@ class TestAsking:
         kinds = [event.kind for event in events if isinstance(event, Event)]
         assert (kinds[0], kinds[-1]) == (EventKind.NEW_MESSAGE, EventKind.TASK_COMPLETE)
 
+    @pytest.mark.soak
     @pytest.mark.parametrize("works_before", [True, False])
     async def test_the_model_is_heard_while_it_works(
         self, monkeypatch: pytest.MonkeyPatch, works_before: bool

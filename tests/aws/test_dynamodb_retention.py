@@ -395,6 +395,7 @@ class TestOpenTasks:
         assert await files.read_file(ANN, file.id) == b"text"
 
 
+@pytest.mark.soak
 async def test_a_call_and_an_approval_may_wait_for_longer_than_data_is_stored(
     store: DynamoDBStore, clock: Clock
 ) -> None:

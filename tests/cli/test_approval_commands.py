@@ -134,6 +134,24 @@ def test_a_reviewer_lists_shows_and_decides(bank: Bank) -> None:
     assert json.loads(approvals("admin", "list", "--json").stdout)["approvals"] == []
 
 
+def test_a_reviewer_answers_a_question(bank: Bank) -> None:
+    bank.post("consult lawyers", task_id="asked")
+
+    def approvals(role: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        env = {"MAIL_SERVER": bank.url, "MAIL_API_KEY": bank.tokens[role]}
+        return run_mail("approvals", *arguments, cwd=bank.folder, env=env)
+
+    (seen,) = json.loads(approvals("admin", "list", "--json").stdout)["approvals"]
+    assert "payer asks with consult for user:" in approvals("admin", "show", seen["id"]).stdout
+    assert "mail approvals list" in run_task(bank, "watch", "asked").stdout
+    wrong = approvals("admin", "approve", seen["id"])
+    assert (wrong.returncode, "is one of: answer, reject" in wrong.stderr) == (1, True)
+    assert approvals("user", "answer", seen["id"], "ask them").returncode == 1
+    done = approvals("admin", "answer", seen["id"], "ask them")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "ask them" in run_task(bank, "watch", "asked").stdout
+
+
 def test_the_list_has_the_tasks_that_need_their_owner_too(bank: Bank) -> None:
     bank.post("wire 500", task_id="reviewed")
     failed = bank.post("pay 1", task_id="late", kwargs={"timeout": 0.001})

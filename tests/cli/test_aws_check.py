@@ -32,7 +32,7 @@ def test_the_plan_has_a_step_for_each_parameter_or_says_why_not(capsys: pytest.C
     for name in switched:
         assert f"{name}={parameters[name]['Default']}," not in shows[f"parameter {name}"], "not a switch"
     assert "the last one stops" in planned["not_shown"]["worker.yaml"]
-    assert list(shows)[:6] == ["account", "build", "deploy", "smoke", "protocols", "kill"]
+    assert list(shows)[:7] == ["account", "build", "deploy", "smoke", "protocols", "mail2", "kill"]
     assert list(shows)[-4:] == ["rollout", "rollback", "restore", "delete"]
     assert list(shows)[-6:-4] == ["worker", "versions"]
 

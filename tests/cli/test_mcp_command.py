@@ -26,6 +26,7 @@ async def ask(client: Client, message: str) -> str:
     return answer
 
 
+@pytest.mark.soak
 async def test_a_client_of_each_generation_talks_to_a_server_through_it(tmp_path: Path) -> None:
     with ServerProcess(tmp_path) as server:
         told: list[str | None] = []

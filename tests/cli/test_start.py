@@ -88,11 +88,13 @@ def test_a_server_loads_nothing_that_it_does_not_need(tmp_path: Path) -> None:
     assert not unneeded & loaded_by(SERVER, tmp_path)
 
 
+@pytest.mark.soak
 def test_a_server_collects_garbage_once_it_is_ready(tmp_path: Path) -> None:
     """What a start makes stays, so that looking through it again and again would only take time."""
     assert value_of("seen", COLLECTION, tmp_path) == [False, True, True]
 
 
+@pytest.mark.soak
 def test_a_program_that_serves_a_swarm_never_looks_through_what_its_start_has_made(tmp_path: Path) -> None:
     before, seen = value_of("[before, seen]", FROZEN, tmp_path)
     assert seen[0] > before + 10_000

@@ -205,6 +205,7 @@ def test_the_list_at_a_terminal_fits_it(tasks: ServerProcess, tmp_path: Path) ->
     assert "…" in terminal.shown
 
 
+@pytest.mark.soak
 def test_a_strange_server_is_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "task").write_text("no JSON", encoding="utf-8")
     (tmp_path / "tasks").write_text('{"a": {"b": 1}}', encoding="utf-8")
@@ -253,6 +254,7 @@ def test_a_task_as_it_was(tasks: ServerProcess, tmp_path: Path) -> None:
     assert "has events 1 to" in wrong.stderr
 
 
+@pytest.mark.soak
 def test_a_task_is_named_by_the_beginning_of_its_id(tasks: ServerProcess, tmp_path: Path) -> None:
     generated = "abcd1234-0000-4000-8000-000000000000"
     tasks.ask("weather in Bergen", task_id=generated)

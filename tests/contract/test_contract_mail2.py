@@ -1,6 +1,7 @@
 """MAIL 2.0 as its clients and daemons know it, over HTTP and on every store."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
@@ -115,6 +116,80 @@ async def test_a_repeated_request_with_an_idempotency_key_sends_once(ann: Person
     assert len(await bob.box("inbox")) == 2
 
 
+async def test_a_thread_is_what_answers_its_first_message(stage: Stage, ann: Person, bob: Person) -> None:
+    """It needs no common box: each has the messages that it sent in another one than those that it got."""
+    first = await ann.send(bob.address, subject="1")
+    second = await bob.send(ann.address, subject="2", reply_to=first["message_id"])
+    await ann.send(bob.address, subject="other")
+    third = await ann.send(bob.address, subject="3", reply_to=second["message_id"])
+    eve = await stage.person("eve")
+    await eve.send(bob.address, subject="stranger", reply_to=first["message_id"])
+    await bob.ask("DELETE", f"/inbox/{third['message_id']}")
+    await bob.send(ann.address, subject="4", reply_to=third["message_id"])
+    of = {"thread": first["message_id"]}
+    assert [await ann.subjects(name, **of) for name in ("inbox", "outbox")] == [["4", "2"], ["3", "1"]]
+    assert [await bob.subjects(name, **of) for name in ("inbox", "outbox", "trash")] == [
+        ["1"],
+        ["4", "2"],
+        ["3"],
+    ]
+    assert {entry["thread"] for entry in await bob.box("inbox", **of)} == {first["message_id"]}
+
+
+async def test_filters_choose_entries_and_say_where_to_continue(
+    ann: Person, bob: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(6):
+        sent = await ann.send(bob.address, subject=str(n), tags=["even"] if n % 2 == 0 else ["odd", "x"])
+        if n < 3:
+            await bob.get(f"/inbox/{sent['message_id']}")
+    assert await bob.subjects(unread="true") == ["5", "4", "3"]
+    assert await bob.subjects(unread="false", tag="even", order="asc") == ["0", "2"]
+    assert await ann.subjects("outbox", tag="x", limit=2) == ["5", "3"]
+    assert await ann.subjects("drafts", tag="odd") == ["5", "3", "1"]
+    assert [entry["tags"] for entry in await bob.box("inbox", limit=2)] == [["odd", "x"], ["even"]]
+
+    async def metadata(**query: Any) -> Any:
+        return (await bob.get("/inbox", **query)).json()["metadata"]
+
+    first = await metadata(tag="even", limit=2)
+    assert (first["total"], first["returned"], first["tag"], first["next_offset"]) == (6, 2, "even", 4)
+    assert (await bob.subjects(tag="even", limit=2, offset=4)) == ["0"]
+    assert (await metadata(tag="even", limit=2, offset=4))["next_offset"] is None
+    monkeypatch.setattr("mail.mail2.boxes.PAGE", 2)
+    monkeypatch.setattr("mail.mail2.boxes.LOOKED_AT", 4)
+    assert (await metadata(tag="none"))["next_offset"] == 4
+    for box_name, query in (
+        ("outbox", {"unread": "true"}),
+        ("drafts", {"thread": sent["message_id"]}),
+        ("inbox", {"thread": "x"}),
+        ("inbox", {"tag": "A"}),
+    ):
+        assert (await bob.get(f"/{box_name}", **query)).status_code == 422
+
+
+async def test_the_export_has_all_boxes_and_reads_nothing(
+    ann: Person, bob: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mail.mail2.boxes.PAGE", 2)
+    sent = [await ann.send(bob.address, ann.address, subject=str(n)) for n in range(5)]
+    await ann.ask("DELETE", f"/inbox/{sent[0]['message_id']}")
+    answer = await ann.get("/export")
+    assert answer.headers["content-type"].startswith("application/x-ndjson")
+    lines = [json.loads(line) for line in answer.text.splitlines()]
+    found = [
+        (line["box"], (line["entry"].get("message") or line["entry"]["draft"])["subject"]) for line in lines
+    ]
+    assert found == [
+        *(("inbox", str(n)) for n in range(1, 5)),
+        *(("outbox", str(n)) for n in range(5)),
+        *(("drafts", str(n)) for n in range(5)),
+        ("trash", "0"),
+    ]
+    assert lines[0]["entry"]["message"] == sent[1]
+    assert await ann.subjects(unread="true") == ["4", "3", "2", "1"]
+
+
 async def test_the_longest_message(ann: Person) -> None:
     sent = await ann.send(ann.address, subject="s" * 256, body="ü" * 65_535)
     assert len((await ann.get(f"/outbox/{sent['message_id']}")).json()["entry"]["message"]["body"]) == 65_535
@@ -220,7 +295,7 @@ async def test_a_draft_is_changed_and_deleted(ann: Person) -> None:
     (entry,) = await ann.box("drafts")
     assert entry == {
         "draft_id": draft, "subject": "Tea", "body_size": 5, "created_at": before["draft"]["created_at"],
-        "updated_at": changed["draft"]["updated_at"],
+        "updated_at": changed["draft"]["updated_at"], "tags": [],
     }  # fmt: skip
     assert (await ann.ask("DELETE", f"/drafts/{draft}")).json()["entry"] == changed
     assert (await ann.get(f"/drafts/{draft}")).status_code == 404

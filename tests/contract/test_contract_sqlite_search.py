@@ -1,9 +1,11 @@
 """The index of an SQLite file, which is a file of its own."""
 
+import asyncio
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from secrets import token_urlsafe
 
 import pytest
 from support.engines.adapters import searched
@@ -52,6 +54,15 @@ def indexed(path: str) -> int:
         except sqlite3.OperationalError:  # it is being made
             return 0
     return int(found)
+
+
+def size(path: str) -> int:
+    """The bytes of an index, without its log."""
+    with closing(sqlite3.connect(index_of(path))) as index:
+        ((pages, page),) = index.execute(
+            "SELECT page_count, page_size FROM pragma_page_count, pragma_page_size"
+        )
+    return int(pages * page)
 
 
 async def test_it_is_written_although_nobody_searches(
@@ -187,3 +198,17 @@ async def test_a_long_task_is_written_in_slices(
         ((parts, longest),) = index.execute("SELECT count(*), max(length(text)) FROM texts")
     assert parts > 5
     assert longest < 350
+
+
+async def test_a_deletion_gives_the_space_back(path: str, store: SQLiteStore, make: Maker) -> None:
+    await fill(store, make, 30, f"needle {token_urlsafe(5_000)}")
+    assert await count(store) == 30
+    await store.scrub(is_quiet=True)
+    tasks = (await store.list_tasks(ANN, limit=30)).tasks
+    await asyncio.gather(*map(store.delete, tasks))
+    assert size(path) > 500_000
+    await store.scrub(is_quiet=True)
+    assert indexed(path) == 0
+    assert size(path) < 100_000
+    await fill(store, make)  # its row is that of one which was deleted
+    assert await count(store) == 1

@@ -463,6 +463,7 @@ for machine in NETWORK_MACHINES.values():
     machine.TestCase.settings = seldom
 
 MemoryMachine.TestCase.pytestmark = [pytest.mark.fast]  # type: ignore[attr-defined]
+SlowMachine.TestCase.pytestmark = [pytest.mark.soak]  # type: ignore[attr-defined]  # the forgetful one does it, too
 if machine := NETWORK_MACHINES.get("DynamoDB-ministack"):  # moto has shown it
     machine.TestCase.pytestmark = [pytest.mark.soak]  # type: ignore[attr-defined]
 TestMemory = MemoryMachine.TestCase

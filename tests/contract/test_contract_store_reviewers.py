@@ -15,7 +15,7 @@ from mail.core.task.approvals import Approval
 from mail.core.task.events import EventKind
 from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.core.task.task import TaskStatus
-from mail.errors import ApprovalNotFound, Forbidden
+from mail.errors import ApprovalNotFound, BadApproval, Forbidden
 from mail.testing.agents import View, build_swarm, call, complete
 from mail.testing.clock import FakeClock
 
@@ -23,6 +23,7 @@ ROOT = Principal(role="admin", id="root", swarm="example")
 BOB = Principal(role="user", id="bob", swarm="example")
 RULE = Approval(by=("user:bob",), escalate_to=("admin",), otherwise="approve")
 APPROVE, REJECT = GivenApproval(decision="approve"), GivenApproval(decision="reject", reason="no")
+ANSWER = GivenApproval(decision="answer", answer="on Friday")
 
 
 @dataclass
@@ -32,6 +33,7 @@ class Server(MortalServer):
     ran: list[str] = field(default_factory=list)
     rule: Approval = RULE
     timeout: float | None = 60.0
+    asks: bool = False
 
     def swarm(self) -> SwarmCore:
         async def pay(arguments: dict[str, Any]) -> str:
@@ -39,11 +41,10 @@ class Server(MortalServer):
             return f"paid {arguments['to']}"
 
         def chief(view: View) -> Any:
-            return (
-                [complete(" | ".join(view.results))]
-                if view.results
-                else [call("pay", to=name) for name in ("eve", "carl")]
-            )
+            if view.results:
+                return [complete(" | ".join(view.results))]
+            asked = [call("ask", question="When?")] if self.asks else []
+            return [*asked, *(call("pay", to=name) for name in ("eve", "carl"))]
 
         action = ActionCore(
             "pay",
@@ -53,7 +54,10 @@ class Server(MortalServer):
             approval_timeout=self.timeout,
             idempotent=True,
         )
-        return build_swarm({"chief": chief}, actions={"pay": action})
+        ask = ActionCore("ask", pay, reviewers=self.rule.but(otherwise="reject"), approval_timeout=60.0)
+        return build_swarm(
+            {"chief": chief}, actions={"pay": action, "ask": ask}, breakpoint_tools=frozenset({"ask"})
+        )
 
     async def waiting(self, who: Principal = BOB) -> list[str]:
         """The ids of what waits for somebody's decision."""
@@ -84,6 +88,34 @@ async def test_what_waits_is_known_until_it_is_decided(durable: StoreAdapter) ->
     assert server.ran == ["eve"]
     decisions = await server.events(EventKind.BREAKPOINT_ACTION_COMPLETE)
     assert [(each.decision, each.by) for each in decisions] == [("reject", str(BOB)), ("approve", str(BOB))]
+
+
+async def test_a_question_waits_for_its_reviewers_beside_calls(durable: StoreAdapter) -> None:
+    server = Server(durable.store, FakeClock(), asks=True)
+    await server.begin()
+    question, first, second = await server.waiting()
+    assert await server.waiting(ROOT) == []
+    with pytest.raises(Forbidden):
+        await server.runtime.reviews.decide(ANN, question, ANSWER)
+    with pytest.raises(BadApproval):
+        await server.runtime.reviews.decide(BOB, question, APPROVE)
+    assert await server.runtime.reviews.decide(BOB, question, ANSWER) == "answer"
+    server.store = await durable.reopen()
+    server.restart()
+    assert await server.waiting() == [first, second]
+    await server.runtime.reviews.decide(BOB, first, APPROVE)
+    await server.runtime.reviews.decide(BOB, second, REJECT)
+    await server.work()
+    assert await server.waiting() == []
+    assert server.ran == ["eve"]
+    task = await server.task()
+    response = await server.store.read_response(KEY, task.generation.number)
+    assert response is not None
+    assert response.message.body.startswith("on Friday | SUCCESS: paid eve | ERROR")
+    said = {
+        (each.decision, each.answer) for each in await server.events(EventKind.BREAKPOINT_ACTION_COMPLETE)
+    }
+    assert said == {("answer", "on Friday"), ("approve", None), ("reject", None)}
 
 
 @pytest.mark.soak(on=("moto", "postgres"))

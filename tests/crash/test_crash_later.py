@@ -39,7 +39,7 @@ def zygote(request: pytest.FixtureRequest, life: str) -> Iterator[Zygote]:
         yield process
 
 
-@pytest.mark.soak(on=("ministack", "postgres"))
+@pytest.mark.soak
 def test_the_points_of_calls_are_among_them(zygote: Zygote, life: str) -> None:
     seen = {label_of(point) for point in zygote.points}
     for when in ("before", "after"):
@@ -47,7 +47,7 @@ def test_the_points_of_calls_are_among_them(zygote: Zygote, life: str) -> None:
             assert f"{when} {where}" in seen
 
 
-@pytest.mark.soak(on=("ministack", "postgres"))
+@pytest.mark.soak(on=("ministack", "postgres", "reviews-1", "reviews-2", "reviews-3", "later-2", "later-3"))
 @pytest.mark.parametrize("part", range(PARTS))
 def test_dying_at_every_point(zygote: Zygote, part: int) -> None:
     if zygote.world == "sqlite":

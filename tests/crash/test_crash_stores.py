@@ -87,7 +87,7 @@ def store(zygote: Zygote) -> Store:
     return STORES[zygote.world]
 
 
-@pytest.mark.soak(on="ministack")
+@pytest.mark.soak
 def test_the_points_are_everywhere(zygote: Zygote, store: Store) -> None:
     """Each request is one, before it is sent and after it was executed; so is each await of the engine at its ports.
 
@@ -108,6 +108,7 @@ def test_the_points_are_everywhere(zygote: Zygote, store: Store) -> None:
             assert f"{when} {where}" in seen, f"{when} {where}"
 
 
+@pytest.mark.soak(on="ministack")
 @pytest.mark.parametrize("part", range(PARTS))
 def test_dying_at_every_point_once(zygote: Zygote, part: int) -> None:
     die_at_every_point(zygote, part)

@@ -3,7 +3,6 @@
 import importlib.util
 import os
 import shutil
-import socket
 import struct
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import pytest
 from deploy_tools import ROOT
 
 from mail.local_aws.deployment import Template
+from mail.local_aws.processes import free_port
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -159,6 +159,7 @@ def test_only_the_function_of_protocols_carries_their_sdks(built: Path) -> None:
         subprocess.run([sys.executable, "-S", "-c", code], check=True, env=environment)
 
 
+@pytest.mark.soak
 def test_the_streaming_function_starts_as_lambda_starts_it(built: Path, tmp_path: Path) -> None:
     """Its layers are merged into one folder, as in /opt, and its wrapper runs in place of Lambda's own Python."""
     if sys.version_info[:2] != (3, 12) or sys.platform != "linux":
@@ -166,8 +167,7 @@ def test_the_streaming_function_starts_as_lambda_starts_it(built: Path, tmp_path
     opt, root = tmp_path / "opt", built / "StreamFunction"
     for layer in ("CodeLayer", "ApiLayer"):
         shutil.copytree(built / layer, opt, dirs_exist_ok=True)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     python = tmp_path / "bin" / "python3"
     python.parent.mkdir()
     python.write_text(

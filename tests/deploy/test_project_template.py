@@ -21,6 +21,7 @@ LAYERS = {
 }
 
 
+@pytest.mark.soak
 def test_only_code_and_layers_differ_from_ours(tmp_path: Path, template: dict[str, Any]) -> None:
     path = tmp_path / "template.yaml"
     path.write_text(deployment_template(), encoding="utf-8")
@@ -56,7 +57,8 @@ def test_a_project_with_bedrock_asks_for_no_key(model: str, arns: str, template:
     assert "mail-serverless[bedrock]" in files["requirements.txt"]
     assert "AWS_ACCESS_KEY_ID" not in str(files)
     assert "ssm put-parameter" not in files["README.md"]
-    assert project.next_steps == ["export AWS_REGION=us-east-1", "mail server"]
+    region = "eu-central-1" if model.startswith("bedrock/eu.") else "us-east-1"
+    assert project.next_steps == [f"export AWS_REGION={region}", "mail server"]
 
 
 def test_a_bundle_has_what_functions_read_and_no_secret(tmp_path: Path) -> None:
@@ -91,6 +93,15 @@ def test_the_code_is_the_one_that_is_installed(tmp_path: Path) -> None:
 
 def test_the_variable_of_a_provider_is_that_of_the_calls() -> None:
     assert Project("team", "gemini/gemini-2.5-pro", is_python=False).key == ("GEMINI_API_KEY", "")
+
+
+def test_a_model_that_the_sdk_calls_is_that_of_its_provider() -> None:
+    project = Project("team", "sdk/ollama/llama3.2", is_python=True)
+    files = dict(project.files())
+    assert project.next_steps == ["export OLLAMA_API_BASE=http://localhost:11434", "mail server"]
+    assert "mail-serverless[openai]" in files["requirements.txt"]
+    assert 'tool_format="completions"' in files["team.py"]
+    assert "tool_format" not in dict(Project("team", "sdk/openai/gpt-5", is_python=True).files())["team.py"]
 
 
 ORIGINS = [

@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -618,6 +619,18 @@ def test_functions_that_use_the_host_of_mail2_have_the_same(template: Template) 
     assert named.pop("RootFunction") is None
     assert named.keys() == {"Mail2Function", "StreamFunction", "OutboundFunction"}
     assert all(host == {"Ref": "DomainName"} for host in named.values())
+
+
+def test_the_cost_page_counts_what_is_billed(template: Template) -> None:
+    alarms = of_type(template, "AWS::CloudWatch::Alarm")
+    by_condition: Counter[str] = Counter()
+    for name, properties in alarms.items():
+        by_condition[template["Resources"][name].get("Condition", "")] += (
+            len(measured(properties)) if "Metrics" in properties else 1
+        )
+    always = by_condition[""] + by_condition["LimitsModelCalls"]
+    page = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    assert f"{always}, and {by_condition['IsGradual']} more with gradual rollouts" in page
 
 
 def test_an_update_is_rolled_back_when_any_new_version_fails(template: Template) -> None:

@@ -46,7 +46,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 @pytest.fixture(scope="module")
 def client(server: ServerProcess) -> Iterator[httpx2.Client]:
-    with httpx2.Client(base_url=server.url, timeout=30) as client:
+    """A client with a connection per request: the server may close an idle one just when it is used again."""
+    limits = httpx2.Limits(max_keepalive_connections=0)
+    with httpx2.Client(base_url=server.url, timeout=30, limits=limits) as client:
         yield client
 
 

@@ -10,7 +10,6 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -29,6 +28,7 @@ from support.services.llm_stub import LLMStub, call, reply
 from support.services.llm_stub.script import Turn
 
 from mail.cli.project.bundle import TARGET, copy_swarm
+from mail.local_aws.processes import free_port
 
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENTS = [
@@ -210,8 +210,7 @@ class Session:
     def _start_uvicorn(self, arguments: list[str]) -> None:
         assert self.server is not None
         self.server.stop()
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         arguments[arguments.index("--port") + 1] = str(port)
         self.extra.append(
             forkserver.start(

@@ -38,6 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         yield server
 
 
+@pytest.mark.soak
 def test_what_a_server_says_that_does_not_start(server: ServerProcess, tmp_path: Path) -> None:
     port = server.url.rpartition(":")[2]
     (tmp_path / "bad.toml").write_text("[server]\nprt = 1\n")

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from support.processes.server import ServerProcess, run_mail
 
+from mail.local_aws.processes import free_port
+
 TWO_WORKERS = [  # what `mail demo` asks by default: the order of SPEC, section 9, with a second worker side by side
     *["new_message", "await_message", "new_message", "new_message"],
     *["action", "new_message"] * 2,
@@ -53,8 +55,7 @@ def test_ping_a_server(tmp_path: Path) -> None:
 
 
 def test_ping_nobody(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    url = f"http://127.0.0.1:{free_port()}"
     done = run_mail("ping", url, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, f"✗ Cannot connect to {url}\n")
     as_json = run_mail("ping", url, "--json", "--timeout", "1", cwd=tmp_path)
@@ -86,6 +87,7 @@ def test_db_init_can_be_repeated_while_a_server_runs(tmp_path: Path) -> None:
         assert run_mail("db-init", cwd=tmp_path).stdout == first.stdout
 
 
+@pytest.mark.soak
 def test_a_backup_of_a_running_server_is_restored(tmp_path: Path) -> None:
     backup = tmp_path / "kept.db"
     with ServerProcess(tmp_path) as server, server.client("user") as client:

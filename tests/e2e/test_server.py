@@ -11,6 +11,8 @@ import httpx2
 import pytest
 from support.processes.server import ServerProcess, environment, eventually, run_mail
 
+from mail.local_aws.processes import free_port
+
 
 def has_text(file: Path) -> bool:
     """Whether a line was written: a file is there before its text is."""
@@ -118,8 +120,7 @@ def test_exports_what_it_runs_with(slow_folder: Path) -> None:
 
 
 def test_the_url_is_known_while_the_swarm_is_imported(slow_folder: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     with (slow_folder / "slow_agents.py").open("a") as agents:
         agents.write('\nPath("imported.txt").write_text(str(os.environ.get("BASE_URL")))\n')
     with ServerProcess(slow_folder, "--swarm-name", "slow", "--host", "127.0.0.1", "--port", port) as server:
@@ -136,8 +137,7 @@ def test_runs_as_a_module(tmp_path: Path) -> None:
 
 
 def test_runs_under_a_uvicorn_of_ones_own(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "uvicorn", "--factory", "mail.server:create_app", "--port", str(port)]
     with (tmp_path / "stdout.txt").open("wb") as stdout:
         process = subprocess.Popen(

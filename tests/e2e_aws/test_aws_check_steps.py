@@ -11,7 +11,18 @@ from aws_swarm import make_project
 from support.engines.aws import ROOT
 from support.processes.local_aws import needs_ministack
 
-from mail.cli.aws_check_steps import Run, kill, perform_all, plan, protocols, restore, smoke, versions, work
+from mail.cli.aws_check_steps import (
+    Run,
+    kill,
+    mail2,
+    perform_all,
+    plan,
+    protocols,
+    restore,
+    smoke,
+    versions,
+    work,
+)
 from mail.cli.smoke import Check
 from mail.local_aws.deployment import Template
 from mail.local_aws.ministack import LocalAccount, Ministack, credentials
@@ -110,7 +121,7 @@ async def test_turns_are_taken_over_and_resume_on_a_restored_table(
         for name, value in credentials(run.system.endpoint).items():
             monkeypatch.setenv(name, value)
         own = (await run.outputs())["TableName"]
-        for step in (smoke, protocols, kill, work, versions):
+        for step in (smoke, protocols, mail2, kill, work, versions):
             await step(run)
         log = (tmp_path / "aws-check.log").read_text(encoding="utf-8")
         assert "the worker takes turns" in log

@@ -119,6 +119,7 @@ def test_a_person_asks_an_agent_elsewhere_and_sees_it_stream(pair: Pair) -> None
     assert "event: task_complete" in lines
 
 
+@pytest.mark.soak
 def test_the_functions_call_an_agent_by_a2a(pair: Pair) -> None:
     """They have no SDK of it; polls are delayed messages of the queue of deliveries."""
     alpha, beta = pair

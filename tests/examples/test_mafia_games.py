@@ -242,6 +242,7 @@ async def test_the_mafia_agrees_in_private() -> None:
 # -------------------------------------------------------------------------------------------- language models
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", [3])
 async def test_models_play_the_same_game(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Real factories and litellm, and a provider whose models follow our rules: not a word differs."""

@@ -102,6 +102,7 @@ class TestMail:
         assert mail != Mail(sender=ALICE, content=[])
         assert len({mail, other}) == 1
 
+    @pytest.mark.soak
     @given(MAILS)
     def test_dict_and_json_round_trip(self, mail: Mail) -> None:
         for copy in (Mail.from_dict(mail.to_dict()), Mail.from_json(mail.to_json())):

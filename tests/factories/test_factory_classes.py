@@ -402,17 +402,14 @@ def test_preloading_asks_nobody() -> None:
         "def refuse(*_): raise AssertionError('network')\n"
         "socket.getaddrinfo = socket.socket.connect = refuse\n"
         "from mail.factories import preload\n"
-        "from mail.factories.models import context_window, count_tokens, traits_of\n"
+        "from mail.factories.models import context_window, traits_of\n"
         "preload()\n"
-        "said = [{'role': 'user', 'content': 'What is the weather in Oslo?'}]\n"
         "for llm in ('openai/gpt-5-mini', 'anthropic/claude-sonnet-4-5'):\n"
-        "    print('litellm' in sys.modules, traits_of(llm).reasons, context_window(llm), count_tokens(llm, said))"
+        "    print('litellm' in sys.modules, traits_of(llm).reasons, context_window(llm))"
     )
     gpt, claude = (line.split() for line in run(code).splitlines())
-    assert gpt[:3] == ["True", "True", "272000"]
+    assert gpt == ["True", "True", "272000"]
     assert claude[:2] == ["True", "True"]
-    assert 7 <= int(gpt[3]) <= 20
-    assert 7 <= int(claude[3]) <= 20
 
 
 def test_without_litellm_agents_say_what_to_install() -> None:

@@ -280,6 +280,23 @@ TOLD = {
         "**Determining the oldest major city**\n\nI need",
         ST_AUGUSTINE,
     ),
+    "responses-encrypted.sse": Told(
+        ("litellm-responses-streamed", "sdk-responses-streamed"),
+        Billed(20, 282, reasoning=214),
+        "In 2000, the **Sears Tower** (now the **Willis Tower**)",
+    ),
+    "responses-incomplete.json": Told(
+        ("litellm-responses", "sdk-responses"),
+        Billed(18, 16),
+        "In the heart of the ancient forest, a bear",
+        finish="length",
+    ),
+    "responses-incomplete.sse": Told(
+        ("litellm-responses-streamed", "sdk-responses-streamed"),
+        Billed(18, 16),
+        "In a lush, green valley, a bear",
+        finish="length",
+    ),
     "messages.sse": Told(
         ("litellm-claude", "litellm-claude-streamed"),
         Billed(506, 153),
@@ -328,14 +345,31 @@ async def test_recorded_replies(stub: LLMStub, name: str, way: str) -> None:
     assert "".join(calls[0].reasoning or ()).startswith(told.reasoning)
     made = [(each.tool_name, each.tool_args) for each in calls if each.tool_name != "text_output"]
     assert made == list(told.calls)
-    if name != "responses.json":  # has no deltas
+    if not (name.startswith("responses") and name.endswith(".json")):  # has no deltas
         assert dict(pieces).get("text") == text
         assert dict(pieces).get("reasoning", "").startswith(told.reasoning)
-    if name == "messages-thinking.sse":  # the stub accepts back only what it has signed itself
-        assert got.entries[0]["content"][0]["signature"].encode() in recorded(name).body
+    if name in SEALED:  # what the provider has sealed goes back as it was; the stub knows only its own seals
+        (sealed,) = (each for each in _texts(got.entries) if len(each) > 200 and " " not in each)
+        assert sealed.encode() in recorded(name).body
+        with pytest.raises(ModelError):
+            await supervisor(dialect)(after([prompt()], calls), "auto")
+        assert sealed in _texts(stub.requests[-1].body)
+        stub.complaints.clear()
     else:
         stub.script(SAID)
         await supervisor(dialect)(after([prompt()], calls), "auto")
+
+
+SEALED = ("messages-thinking.sse", "responses-encrypted.sse")
+
+
+def _texts(value: Any) -> list[str]:
+    """All texts in a value of JSON."""
+    if isinstance(value, dict | list):
+        return [
+            each for item in (value.values() if isinstance(value, dict) else value) for each in _texts(item)
+        ]
+    return [value] if isinstance(value, str) else []
 
 
 @pytest.mark.parametrize(
@@ -502,6 +536,7 @@ async def test_a_wrong_identity_is_named(stub: LLMStub) -> None:
     assert "signature" in stub.complaints.pop()
 
 
+@pytest.mark.soak
 async def test_a_hundred_calls_of_bedrock_take_no_threads(stub: LLMStub) -> None:
     stub.otherwise = lambda _request: SAID.but(delay=0.5)
     request = request_of(EVERY["converse-gpt"])

@@ -291,6 +291,7 @@ class TestMailToThere:
         assert "could not be delivered to swarm swarm-beta" in answer["body"]
         assert json.loads(answer["body"])["is_running"] is False
 
+    @pytest.mark.soak
     def test_its_health_is_looked_at_and_shown(self, stage: Stage, peer: PeerServer) -> None:
         event = stage.event("peer_health")
         assert stage.invoke("peer_health", event) == {"active": 1, "silent": 0}

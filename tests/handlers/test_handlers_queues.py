@@ -356,6 +356,7 @@ def test_a_function_without_its_table_says_which_variable_is_missing(stage: Stag
         running.invoke(stage.event("turn"))
 
 
+@pytest.mark.soak
 def test_a_turn_that_no_function_has_begun_is_no_dead_letter(stage: Stage) -> None:
     """Its deliveries were throttled, which counts as receiving it."""
     ask(stage, "throttled")
@@ -367,6 +368,7 @@ def test_a_turn_that_no_function_has_begun_is_no_dead_letter(stage: Stage) -> No
     assert stage.load("throttled").status is TaskStatus.COMPLETED
 
 
+@pytest.mark.soak
 def test_the_wake_up_of_a_parked_turn_is_sent_to_the_function_that_runs_it(stage: Stage) -> None:
     ask(stage, "parked")
     record = take(stage)
@@ -466,9 +468,8 @@ def forget_versions(stage: Stage) -> None:
         stage.table.client.botocore.delete_item(TableName=stage.table.table, Key=key)
 
 
-@pytest.mark.parametrize(
-    "by", ["sweeper", *(pytest.param(by, marks=pytest.mark.soak) for by in ("outbound", "tasks"))]
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("by", ["sweeper", "outbound", "tasks"])
 def test_who_begins_runs_keeps_the_version_that_they_begin_with(stage: Stage, by: str) -> None:
     """In a process of its own, as one keeps it once."""
     clock, name = FakeClock(run=random.getrandbits(32)), f"first-{by}"

@@ -39,6 +39,7 @@ def test_a_message_is_streamed_to_its_answer(stage: Stage, url: str) -> None:
     assert "1024" in rest[-2] + rest[-3]
 
 
+@pytest.mark.soak
 def test_a_stream_ends_before_its_function_does(stage: Stage, url: str) -> None:
     """Its reader reconnects by itself, as browsers do."""
     with httpx2.stream(**passed_on(stage.event("stream"), url, life=5, task_id="continued")) as response:

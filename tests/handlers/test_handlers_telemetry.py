@@ -141,6 +141,7 @@ def traced_url(stage: Stage) -> Iterator[tuple[str, Any]]:
             yield f"http://{LOOPBACK}:{port}", receiver
 
 
+@pytest.mark.soak
 def test_the_streaming_function_has_sent_its_spans_when_a_response_ends(
     stage: Stage, traced_url: tuple[str, Any]
 ) -> None:

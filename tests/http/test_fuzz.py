@@ -34,7 +34,7 @@ from mail.testing.agents import build_swarm, complete
 
 FUZZ = int(os.environ.get("MAIL_FUZZ", sized(fast=500, full=500, soak=50_000)))
 SEED = int(os.environ.get("MAIL_FUZZ_SEED", "1"))
-EXAMPLES = max(10, FUZZ // 100)
+EXAMPLES = max(5, FUZZ // 100)
 """Requests that schemathesis makes per operation, good ones and bad ones each."""
 
 CHECKS = [

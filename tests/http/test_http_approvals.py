@@ -28,7 +28,10 @@ HOSTILE = '</pre><script>alert("x")</script>\u202e'
 
 
 def swarm(rule: Approval, *, timeout: float | None = None) -> SwarmCore:
-    """Pays whom its message names, a line each, if it is approved; it answers with the results."""
+    """Pays whom its message names, a line each, if it is approved, and asks what ends in "?".
+
+    It answers with the results. The same people approve and answer.
+    """
 
     async def pay(arguments: dict[str, Any]) -> str:
         return f"paid {arguments['to']}"
@@ -36,12 +39,17 @@ def swarm(rule: Approval, *, timeout: float | None = None) -> SwarmCore:
     def clerk(view: View) -> Any:
         if view.results:
             return [complete(" | ".join(view.results))]
-        return [call("pay", to=name) for name in view.mail.body.splitlines()]
+        lines = view.mail.body.splitlines()
+        return [call("ask", question=each) if each[-1] == "?" else call("pay", to=each) for each in lines]
 
     action = ActionCore(
         "pay", pay, parameters=SCHEMA, needs_approval=True, reviewers=rule, approval_timeout=timeout
     )
-    return build_swarm({"clerk": clerk}, actions={"pay": action})
+    asked = ActionCore("ask", pay, reviewers=rule.but(otherwise="reject"), approval_timeout=timeout)
+    breakpoint_tools = frozenset({"ask"})
+    return build_swarm(
+        {"clerk": clerk}, actions={"pay": action, "ask": asked}, breakpoint_tools=breakpoint_tools
+    )
 
 
 @asynccontextmanager
@@ -104,7 +112,7 @@ async def test_a_reviewer_sees_and_decides_the_call_only() -> None:
         assert seen == {
             "id": seen["id"], "agent": "clerk", "name": "pay", "arguments": {"to": "eve"},
             "asked": seen["asked"], "decide_by": None, "requested_by": "user:ann@example", "reviewers": ["admin"],
-            "task_id": None, "can_decide": True,
+            "task_id": None, "can_decide": True, "needs_approval": True, "question": "",
         }  # fmt: skip
         for path in ("/task?task_id=t", "/task/stream?task_id=t", f"/approvals/{seen['id']}x"):
             refused = await server.client.get(path, headers=server.headers("admin"))
@@ -161,6 +169,69 @@ async def test_who_may_not_decide() -> None:
         assert nobody.status_code == 401
         assert (await decide(server, "bob", own["id"], decision="reject")).status_code == 200
         assert "a person has rejected this call" in await answer_of(server)
+
+
+async def test_a_question_is_answered_by_its_reviewer_only() -> None:
+    async with serving(Approval(by=("admin",))) as server:
+        paused = await server.ask(body="Which day?", subject="Quarrel", task_id="t")
+        (shown,) = paused["pending_tool_calls"]
+        assert (shown["reviewers"], "needs_approval" in shown) == (["admin"], False)
+        listed = (await server.client.get("/approvals", headers=server.headers("user"))).json()
+        assert [(each["can_decide"], each["task_id"]) for each in listed["approvals"]] == [(False, "t")]
+        assert [each["need"] for each in listed["tasks"]] == ["others"]
+        (seen,) = await waiting(server, "admin")
+        assert (seen["needs_approval"], seen["question"], seen["task_id"]) == (False, "Which day?", None)
+        assert (
+            await server.client.get("/task?task_id=t", headers=server.headers("admin"))
+        ).status_code == 404
+        own = {"resume_from": "breakpoint_tool_call", "task_id": "t", "body": ""}
+        as_result = await server.post(**own, kwargs={"breakpoint_tool_call_result": "Monday"})
+        assert (as_result.status_code, "wait for a decision" in as_result.json()["detail"]) == (400, True)
+        as_owner = await server.post(**own, approvals=[{"decision": "answer", "answer": "Monday"}])
+        assert (as_owner.status_code, "admin may decide" in as_owner.json()["detail"]) == (403, True)
+        assert (
+            await decide(server, "bob", seen["id"], decision="answer", answer="Monday")
+        ).status_code == 404
+        for wrong in (
+            {"decision": "approve"},
+            {"decision": "answer"},
+            {"decision": "answer", "answer": " "},
+            {"decision": "answer", "answer": "Friday", "arguments": {}},
+            {"decision": "reject", "answer": "Friday"},
+        ):
+            assert (await decide(server, "admin", seen["id"], **wrong)).status_code == 400
+        bound = {"answer": "Friday", "arguments_sha256": seen["arguments_sha256"]}
+        done = await decide(server, "admin", seen["id"], decision="answer", **bound)
+        assert done.json() == {"id": seen["id"], "decision": "answer"}
+        assert await answer_of(server) == "Friday"
+        (by,) = await events_of(server, "t", "breakpoint_action_complete")
+        facts = by["extra_data"]
+        assert (facts["by"], facts["decision"], facts["answer"]) == ("admin:root@example", "answer", "Friday")
+        task = await server.client.get("/task?task_id=t&items=true")
+        (item,) = [each for each in task.json()["items"] if each["kind"] == "question"]
+        reply = item["reply"]
+        assert (reply["text"], reply["by"], item["asked"]["text"]) == ("Friday", "root", "Which day?")
+        assert (await decide(server, "admin", seen["id"], decision="answer", answer="x")).status_code == 404
+
+
+async def test_questions_and_calls_wait_together() -> None:
+    async with serving(Approval(by=("admin",))) as server:
+        await server.ask(body="Which day?\neve\nWhy?", task_id="t")
+        day, pay, why = (each["id"] for each in await waiting(server, "admin"))
+        wrong = await decide(server, "admin", pay, decision="answer", answer="x")
+        assert (wrong.status_code, "approve, edit, reject" in wrong.json()["detail"]) == (400, True)
+        assert (await decide(server, "admin", day, decision="answer", answer="Friday")).status_code == 200
+        pending = (await server.task("t"))["pending_tool_calls"]
+        assert [each.get("decision") for each in pending] == ["answer", None, None]
+        assert (await decide(server, "admin", pay)).status_code == 200
+        assert (
+            await decide(server, "admin", why, decision="reject", reason="none of that")
+        ).status_code == 200
+        answer = await answer_of(server)
+        assert answer == (
+            "Friday | SUCCESS: paid eve | "
+            "ERROR: a person has rejected this call, and it was not answered: none of that"
+        )
 
 
 async def test_an_owner_who_is_a_reviewer_decides() -> None:
@@ -305,6 +376,31 @@ async def test_deadline_and_escalation_end_what_they_should(receiver: WebhookRec
         assert (await decide(server, "admin", seen["id"])).status_code == 404
         await server.rig.runtime.sweep()
         assert await answer_of(server) == "SUCCESS: paid eve"
+
+
+async def test_a_link_takes_an_answer(receiver: WebhookReceiver) -> None:
+    clock = FakeClock()
+    rule = Approval(by=("admin",), webhook=receiver.url, secret=SECRET)
+    async with serving(rule, clock=clock, timeout=60.0) as server:
+        await server.ask(body="Which <b>day</b>?", task_id="t")
+        link, got = await link_in(receiver)
+        digest = got.json["approval"]["arguments_sha256"]
+        async with httpx2.AsyncClient() as browser:
+            page = await browser.get(link)
+            assert "Which &lt;b&gt;day&lt;/b&gt;?" in page.text
+            assert 'value="answer"' in page.text
+            assert 'value="approve"' not in page.text
+            form = {"decision": "answer", "answer": "Friday, 3 ü", "arguments_sha256": digest}
+            done = await browser.post(link, data=form)
+            assert (done.status_code, "Answered" in done.text) == (200, True)
+            assert (await browser.get(link)).status_code == 404
+        assert await answer_of(server) == "Friday, 3 ü"
+        await server.ask(body="Why?", task_id="late")
+        clock.advance(61)
+        await server.rig.runtime.sweep()
+        assert (
+            await answer_of(server, "late") == "ERROR: it was not answered: nobody answered within 60 seconds"
+        )
 
 
 async def test_a_webhook_without_a_secret_has_no_link(receiver: WebhookReceiver) -> None:

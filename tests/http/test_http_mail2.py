@@ -47,7 +47,7 @@ async def test_texts_may_have_nuls_and_any_letter(ann: Person) -> None:
 
 @pytest.mark.parametrize(
     "query",
-    [{"limit": 0}, {"limit": 101}, {"offset": -1}, {"order": "up"}, {"sort_by": "size"}, {"unread": 1}],
+    [{"limit": 0}, {"limit": 101}, {"offset": -1}, {"order": "up"}, {"sort_by": "size"}, {"size": 1}],
 )
 async def test_a_query_that_is_not_valid(ann: Person, query: dict[str, Any]) -> None:
     answer = await ann.get("/inbox", **query)
@@ -167,8 +167,7 @@ async def test_lists_are_managed_by_admins(ann: Person, bob: Person, root: Perso
     ]
     assert (await root.ask("DELETE", f"{members}/{bob.address}")).json()["mail_list"]["members"] == []
     for field, word, status in (
-        ("visibility", "private", 501),
-        ("join_policy", "approval", 501),
+        ("visibility", "hidden", 422),
         ("send_policy", "x", 422),
     ):
         for answer in (
@@ -179,6 +178,76 @@ async def test_lists_are_managed_by_admins(ann: Person, bob: Person, root: Perso
     assert (await root.ask("PATCH", "/admin/lists/tea@team", json={})).status_code == 200
     assert (await root.ask("DELETE", "/admin/lists/tea@team")).status_code == 200
     assert (await ann.get("/lists/tea@team")).status_code == 404
+
+
+async def test_a_private_list_is_there_for_its_members(ann: Person, bob: Person, root: Person) -> None:
+    policy = {"visibility": "private"}
+    await root.post("/admin/lists", {**NEW_LIST, "policy": policy})  # of ann
+    for path in ("/lists/tea@team", "/lists"):
+        answer = await bob.get(path)
+        assert (answer.status_code, answer.json().get("lists", [])) == (404 if "@" in path else 200, [])
+    assert (await bob.post("/lists/tea@team/subscribe")).status_code == 404
+    added = await ann.post("/lists/tea@team/members", {"member_address": bob.address})
+    assert added.json()["mail_list"]["members"] == [bob.address]
+    assert len((await bob.get("/lists")).json()["lists"]) == 1
+    for person in (ann, root):
+        assert (await person.get("/lists/tea@team")).status_code == 200
+
+
+async def test_who_joins_with_approval_waits_for_the_owner(ann: Person, bob: Person, root: Person) -> None:
+    await root.post("/admin/lists", {**NEW_LIST, "policy": {"join_policy": "approval"}})
+    for _ in range(2):
+        asked = (await bob.post("/lists/tea@team/subscribe")).json()["mail_list"]
+        assert (asked["members"], asked["pending"]) == ([], [bob.address])
+    assert (await root.get("/lists/tea@team")).json()["mail_list"]["pending"] == [bob.address]
+    eve = f"user:eve@{HOST}"
+    for member in (bob.address, eve):
+        refused = await bob.post("/lists/tea@team/members", {"member_address": member})
+        assert refused.status_code == (200 if member == bob.address else 403)
+    assert (await bob.get("/lists/tea@team")).json()["mail_list"]["members"] == []
+    approved = await ann.post("/lists/tea@team/members", {"member_address": bob.address})
+    assert approved.json()["mail_list"]["members"] == [bob.address]
+    assert approved.json()["mail_list"]["pending"] == []
+    assert (await bob.post("/lists/tea@team/subscribe")).json()["mail_list"]["pending"] == []
+    left = (await bob.post("/lists/tea@team/unsubscribe")).json()["mail_list"]
+    assert (left["members"], left["pending"]) == ([], [])
+    await bob.post("/lists/tea@team/subscribe")
+    assert (await ann.ask("DELETE", f"/lists/tea@team/members/{bob.address}")).status_code == 200
+    assert (await bob.get("/lists/tea@team")).json()["mail_list"]["pending"] == []
+
+
+async def test_the_owner_of_a_list_manages_it_and_nobody_else(ann: Person, bob: Person, root: Person) -> None:
+    await root.post("/admin/lists", {**NEW_LIST, "members": [ann.address]})
+    closed = {"policy": {"join_policy": "admin-only"}}
+    member = f"/lists/tea@team/members/{ann.address}"
+    for method, path, body in (
+        ("PATCH", "/lists/tea@team", closed),
+        ("DELETE", "/lists/tea@team", None),
+        ("DELETE", member, None),
+    ):
+        assert (await bob.ask(method, path, json=body)).status_code == 403
+    changed = await ann.ask("PATCH", "/lists/tea@team", json=closed)
+    assert changed.json()["mail_list"]["policy"]["join_policy"] == "admin-only"
+    assert (await bob.post("/lists/tea@team/subscribe")).status_code == 403
+    assert (await ann.ask("DELETE", member)).json()["mail_list"]["members"] == []
+    assert (await ann.ask("DELETE", "/lists/tea@team")).status_code == 200
+    assert (await ann.get("/lists/tea@team")).status_code == 404
+
+
+@pytest.mark.parametrize(("policy", "may"), [("members-only", "ann bob root"), ("admin-only", "ann root")])
+async def test_who_may_write_to_a_list(
+    stage: Stage, ann: Person, bob: Person, root: Person, policy: str, may: str
+) -> None:
+    await root.post("/admin/lists", {**NEW_LIST, "members": [bob.address], "policy": {"send_policy": policy}})
+    eve = await stage.person("eve")
+    for name, person in (("ann", ann), ("bob", bob), ("root", root), ("eve", eve)):
+        await person.send(f"list:tea@team@{HOST}", subject=name)
+        (entry,) = await person.box("outbox")
+        assert (entry["delivered_at"] is not None) == (name in may.split()), name
+    (notice,) = await eve.box("inbox")
+    opened = (await eve.get(f"/inbox/{notice['message_id']}")).json()["entry"]["message"]
+    assert "the policy of this list doesn't allow" in opened["body"]
+    assert [each for each in await bob.subjects() if "Undelivered" not in each] == may.split()[::-1]
 
 
 async def test_swarms(ann: Person, root: Person) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from mail.core.task.documents import IN_MEMORY
 from mail.core.task.files import File
 from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import BadRequest
+from mail.local_aws.processes import free_port
 from mail.net import InterswarmRouter, SwarmRegistry, http
 from mail.net.a2a import MAX_BYTES
 from mail.net.http import MAX_ANSWER_BYTES
@@ -444,8 +444,7 @@ class TestHostileAnswers:
 
 async def test_the_documented_agent(registry: SwarmRegistry) -> None:
     [block] = [block for block in read_blocks(DOCS / "a2a.md") if block.file == "partner.py"]
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     sample: dict[str, Any] = {"__name__": "partner"}
     await run(block.text.replace(":9000", f":{port}"), sample)
     async with QuickUvicorn(sample["app"], port=port) as server, asking(registry) as rig:

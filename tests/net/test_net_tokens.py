@@ -46,6 +46,7 @@ async def test_the_environment_is_that_of_the_moment(monkeypatch: pytest.MonkeyP
     assert tokens.known("SWARM_AUTH_TOKEN_X") == "x"
 
 
+@pytest.mark.soak
 async def test_parameters_are_read_when_needed_and_for_a_while() -> None:
     client = make_client("moto", "ssm")
     now = 0.0

@@ -35,14 +35,17 @@ AT_WORK: ContextVar[bool] = ContextVar("at_work", default=False)
 """Whether a statement belongs to work that the server asks for; a pool that opens a connection meanwhile has its own.
 """
 
-BY_TIME = ("local.workers.SWEEP", "postgres.liveness.LIVENESS", "postgres.queue.POLL", "postgres.notifier.POLL",
-           "postgres.notifier.PAUSE", "postgres.store.HERE", "shared.search.PAUSE")  # fmt: skip
+BY_TIME = (
+    *("local.workers.SWEEP", "postgres.liveness.LIVENESS", "postgres.queue.POLL", "postgres.notifier.POLL"),
+    *("postgres.notifier.PAUSE", "postgres.store.HERE", "shared.search.PAUSE"),
+)
 
 
 @pytest.fixture(autouse=True)
 def _no_background(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in BY_TIME:
         monkeypatch.setattr(f"mail.adapters.{name}_SECONDS", 3600.0)
+    monkeypatch.setattr("mail.bootstrap.system.CACHE_SECONDS", 3600.0)
 
 
 def swarm(exchanges: int) -> SwarmCore:

@@ -133,6 +133,7 @@ class TestReading:
 
         asyncio.run(check())
 
+    @pytest.mark.soak(on="another postgres")
     def test_the_timeline_is_that_of_then(self, imported: str) -> None:
         async def check() -> None:
             async with Memory().served(imported) as client:
@@ -161,6 +162,7 @@ class TestReading:
 
 
 class TestResuming:
+    @pytest.mark.soak(on="another postgres")
     def test_agents_remember(self, imported: str) -> None:
         memory = Memory()
 

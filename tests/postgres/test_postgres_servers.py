@@ -100,6 +100,7 @@ async def are_back(url: str, before: set[int]) -> None:
             await asyncio.sleep(0.005)
 
 
+@pytest.mark.soak
 async def test_turns_that_the_database_refuses_are_committed_later_and_no_model_is_called_twice(
     url: str,
 ) -> None:
@@ -350,6 +351,7 @@ class TestQueue:
             await two.queue.publish([token("c", Tier.SYSTEM), token("d", Tier.AGENT)])
             assert [(await one.queue.take())[1] for _ in range(4)] == ["c", "b", "a", "d"]
 
+    @pytest.mark.soak
     async def test_workers_outlive_a_database_that_is_away(
         self, url: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -94,6 +94,7 @@ def test_a_swarm_inside_a_program_says_what_it_takes() -> None:
     assert "s3cret" not in refusal.value.detail
 
 
+@pytest.mark.soak(on="psycopg_pool")
 @pytest.mark.parametrize("missing", ["psycopg", "psycopg_pool"])
 def test_without_its_package_it_says_what_to_install(tmp_path: Path, missing: str) -> None:
     commands = [["db-init"], ["token", "list"], ["server"]]

@@ -253,6 +253,7 @@ names = st.builds(str.__add__, st.sampled_from("aZ_é"), st.text("aZ_é0.-", max
 values = st.recursive(texts, lambda inner: st.dictionaries(names, inner), max_leaves=5)
 
 
+@pytest.mark.soak
 @settings(max_examples=sized(fast=30, full=50, soak=1000))
 @given(content=st.dictionaries(names, values))
 def test_a_parser_gets_exactly_the_mapping_back(content: dict[str, Any]) -> None:

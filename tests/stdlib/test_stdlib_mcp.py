@@ -366,6 +366,7 @@ class TestTime:
             await call
         assert not await started()
 
+    @pytest.mark.soak
     @pytest.mark.parametrize("more", [[], ["--stubborn"]])
     async def test_programs_end_with_the_call(self, run: Any, set_up: Any, more: list[str]) -> None:
         set_up(toolbox={**COMMAND, "args": [*COMMAND["args"], *more]})

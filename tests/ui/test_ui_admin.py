@@ -100,6 +100,7 @@ def test_a_link_is_not_lost_with_a_request(page: "Page", busy: AdminServer, path
     page.wrong.clear()  # type: ignore[attr-defined]  # Chromium reports the request that failed
 
 
+@pytest.mark.soak
 def test_a_link_to_another_caller_ends_the_session_and_its_drafts(page: "Page", busy: AdminServer) -> None:
     page.goto(busy.link("user", "same"))
     expect(page.locator(".who")).to_have_text("same · user")
@@ -187,6 +188,7 @@ def test_tasks_of_all_callers(admin: Callable[[str], "Page"], shoot: Shoot) -> N
     expect(page).to_have_url(page.url.partition("#")[0] + "#task=letters-5")
 
 
+@pytest.mark.soak
 def test_a_task_of_another_caller_is_read_for_a_reason_that_its_owner_sees(
     page: "Page",
     busy: AdminServer,
@@ -217,6 +219,7 @@ def test_a_task_of_another_caller_is_read_for_a_reason_that_its_owner_sees(
     )
 
 
+@pytest.mark.soak
 def test_usage(admin: Callable[[str], "Page"], shoot: Shoot) -> None:
     page = admin("Usage and cost")
     rows = page.get_by_role("table").locator("tbody").get_by_role("row")
@@ -282,6 +285,7 @@ def test_a_swarm_is_checked_and_loaded(
     assert httpx2.get(busy.url, timeout=TIMEOUT).json()["swarm"]["version"] == "9.9.9"
 
 
+@pytest.mark.soak
 def test_a_dead_letter_is_discarded_after_a_question(admin: Callable[[str], "Page"], shoot: Shoot) -> None:
     page = admin("Dead letters")
     letter = page.get_by_role("row").filter(has_text="user:ann")
@@ -312,6 +316,7 @@ def test_other_swarms_and_webhooks(admin: Callable[[str], "Page"], shoot: Shoot)
     expect(page.get_by_role("button", name="Register")).to_have_count(0)
 
 
+@pytest.mark.soak
 def test_schedules_are_run_disabled_and_deleted(
     admin: Callable[[str], "Page"], shoot: Shoot, busy: AdminServer
 ) -> None:
@@ -337,6 +342,7 @@ def test_schedules_are_run_disabled_and_deleted(
     expect(rows).to_have_count(1)
 
 
+@pytest.mark.soak
 def test_a_key_registers_webhooks(admin_with_key: Callable[[str], "Page"]) -> None:
     page = admin_with_key("Webhooks")
     page.get_by_text("Register a webhook").click()

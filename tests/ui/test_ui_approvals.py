@@ -104,6 +104,7 @@ def hiding() -> Iterator[StudioServer]:
         yield server
 
 
+@pytest.mark.soak
 def test_what_is_approved_is_what_was_shown(
     page: "Page", hiding: StudioServer, shoot: Callable[[str], None]
 ) -> None:
@@ -165,18 +166,23 @@ def test_extreme_text_and_an_error_leave_the_rest_of_a_conversation(
 
 
 def reviewed_swarm(_gate: Gate) -> SwarmCore:
-    """An agent whose payments an admin approves."""
+    """An agent whose payments an admin approves, and whose questions one answers."""
 
     async def pay(arguments: dict[str, Any]) -> str:
         return f"paid {arguments['to']}"
 
     def act(view: View) -> Any:
-        return [complete(view.results[-1])] if view.results else [call("pay", to=view.mail.body)]
+        if view.results:
+            return [complete(view.results[-1])]
+        body = view.mail.body
+        return [call("consult", question=body) if body.endswith("?") else call("pay", to=body)]
 
-    action = ActionCore(
-        "pay", pay, needs_approval=True, reviewers=Approval(by=("admin",), not_requester=True)
+    rule = Approval(by=("admin",), not_requester=True)
+    action = ActionCore("pay", pay, needs_approval=True, reviewers=rule)
+    asked = ActionCore("consult", pay, reviewers=rule)
+    return build_swarm(
+        {"payer": act}, actions={"pay": action, "consult": asked}, breakpoint_tools=frozenset({"consult"})
     )
-    return build_swarm({"payer": act}, actions={"pay": action})
 
 
 @pytest.fixture(scope="module")
@@ -214,3 +220,23 @@ def test_a_reviewer_decides_in_the_list_of_what_waits(
     expect(status_of(page)).to_have_text("completed")
     expect(page.locator(".answered")).to_contain_text("rejected by root")
     shoot("reviewed")
+
+
+def test_a_reviewer_answers_a_question(
+    page: "Page", reviewed: StudioServer, shoot: Callable[[str], None]
+) -> None:
+    ask(page, reviewed, "Which <b>day</b>?", "paused")
+    card = page.get_by_role("group", name="consult needs an answer")
+    expect(card).to_contain_text("Waits for the answer of admin")
+    expect(card.get_by_role("button")).to_have_count(0)
+    other = page.context.new_page()
+    enter(other, reviewed, "admin", "approvals")
+    waiting = other.get_by_role("region", name="Needs you")
+    expect(waiting).to_contain_text("Which <b>day</b>?")
+    shoot("asked")
+    waiting.get_by_label("Your answer").fill("on Friday")
+    waiting.get_by_role("button", name="Send").click()
+    expect(waiting).to_contain_text("Nothing waits for you")
+    other.close()
+    expect(status_of(page)).to_have_text("completed")
+    expect(page.get_by_role("article", name="Answer of root")).to_contain_text("on Friday")

@@ -93,6 +93,7 @@ def test_names_of_sixty_agents_are_whole_and_fit(
         assert pane["y"] <= box["y"] <= pane["y"] + pane["height"] - box["height"]
 
 
+@pytest.mark.soak
 def test_it_is_zoomed_and_moved_by_mouse_and_keyboard(page: "Page", studio: StudioServer) -> None:
     show(page, studio, "swarm")
     assert scale(page) == 100
@@ -174,6 +175,7 @@ def test_a_task_is_live(page: "Page", studio: StudioServer, shoot: Callable[[str
     page.wait_for_url("**&tab=trace&entry=1")
 
 
+@pytest.mark.soak
 def test_an_unknown_price_is_said_to_be_unknown(page: "Page", studio: StudioServer) -> None:
     begin(page, studio, "free of charge")
     node(page, "supervisor").click()

@@ -67,6 +67,7 @@ def test_a_breakpoint_is_answered(page: "Page", server: ServerProcess, shoot: Sh
     expect(answers(page).last).to_contain_text("Yes, you may.")
 
 
+@pytest.mark.soak
 def test_a_message_to_a_task_that_waits_becomes_its_answer(page: "Page", server: ServerProcess) -> None:
     ask(page, server, WAITING, "paused")
     page.get_by_role("button", name="Write a message instead").click()
@@ -79,6 +80,7 @@ def test_a_message_to_a_task_that_waits_becomes_its_answer(page: "Page", server:
     page.wrong[:] = [text for text in page.wrong if "409" not in text]  # type: ignore[attr-defined]
 
 
+@pytest.mark.soak
 def test_a_task_is_cancelled(page: "Page", server: ServerProcess) -> None:
     ask(page, server, WAITING, "paused")
     page.get_by_role("button", name="Cancel the task").click()
@@ -105,6 +107,7 @@ def test_a_task_is_saved_and_deleted_after_a_question(
     expect(page.get_by_role("heading", name="Delete this task?")).not_to_be_visible()
 
 
+@pytest.mark.soak
 def test_a_moment_of_a_task(page: "Page", server: ServerProcess) -> None:
     ask(page, server, "2+3")
     page.goto(f"{page.url}&at=1")
@@ -226,6 +229,7 @@ def test_the_list_of_tasks_in_pages(page: "Page", server: ServerProcess) -> None
     expect(page.get_by_text("No tasks match")).to_be_visible()
 
 
+@pytest.mark.soak
 def test_dark_and_light(page: "Page", server: ServerProcess, shoot: Shoot) -> None:
     ask(page, server, WAITING, "paused")
     assert ground(page) > 200
@@ -282,6 +286,7 @@ def test_a_sign_in_link_begins_a_session_that_sign_out_ends(page: "Page", server
     assert page.evaluate("sessionStorage.length") == 0
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("token", "says"),
     [("mail_wrong", "Invalid or revoked"), ("agent", "role"), ("ké☃", "Invalid or revoked")],
@@ -296,6 +301,7 @@ def test_a_token_that_won_t_do(page: "Page", server: ServerProcess, token: str, 
     page.wrong[:] = [text for text in page.wrong if "40" not in text]  # type: ignore[attr-defined]
 
 
+@pytest.mark.soak
 def test_narrow_and_by_keyboard(page: "Page", server: ServerProcess, shoot: Shoot) -> None:
     page.set_viewport_size({"width": 360, "height": 740})
     page.goto(f"{server.url}/ui")

@@ -85,6 +85,7 @@ def test_the_list_of_tasks_and_the_tabs_by_keyboard(page: "Page", studio: Studio
     press(page, "Tab", "region Conversation")
 
 
+@pytest.mark.soak
 def test_an_approval_by_keyboard(page: "Page", studio: StudioServer) -> None:
     studio.ask("pay 3", task_id="keys-pay")
     sign_in(page, studio, fragment="#task=keys-pay")
@@ -139,6 +140,7 @@ def test_the_trace_by_keyboard(page: "Page", studio: StudioServer) -> None:
     expect(slider).to_be_focused()
 
 
+@pytest.mark.soak
 def test_a_task_is_cancelled_by_keyboard(page: "Page", studio: StudioServer) -> None:
     studio.ask("ask may I?", task_id="keys-cancel")
     sign_in(page, studio, fragment="#task=keys-cancel")
@@ -171,6 +173,7 @@ def test_on_a_narrow_screen_a_row_of_the_trace_has_two_lines(
     shoot("trace-narrow")
 
 
+@pytest.mark.soak
 def test_the_details_of_a_turn_say_when_the_swarm_was_replaced_since(
     page: "Page", studio: StudioServer
 ) -> None:

@@ -37,6 +37,7 @@ def test_who_works_and_what_is_written_are_live(page: "Page", studio: StudioServ
     expect(page.locator(".task-item .chip").first).to_have_text("completed")
 
 
+@pytest.mark.soak
 def test_plain_text_grows_as_an_answer(page: "Page", studio: StudioServer, shoot: Shoot) -> None:
     sign_in(page, studio)
     send(page, "plainly now")
@@ -123,6 +124,7 @@ def test_a_broken_stream_is_resumed(page: "Page", studio: StudioServer) -> None:
     assert len(asked) >= 2
 
 
+@pytest.mark.soak
 def test_a_server_that_comes_back_is_followed_again(page: "Page", studio: StudioServer) -> None:
     sign_in(page, studio)
     send(page, "dig while away")
@@ -171,6 +173,7 @@ def test_markdown_is_shown_and_is_safe(page: "Page", studio: StudioServer, shoot
     shoot("markdown")
 
 
+@pytest.mark.soak
 def test_a_typed_answer_is_shown_as_json(page: "Page", studio: StudioServer) -> None:
     sign_in(page, studio)
     studio.ask("json", task_id="typed", output_schema={"type": "object"})
@@ -178,6 +181,7 @@ def test_a_typed_answer_is_shown_as_json(page: "Page", studio: StudioServer) -> 
     expect(answers(page).locator("pre")).to_contain_text('"name": "Tokyo",\n')
 
 
+@pytest.mark.soak
 def test_a_phone_begins_with_the_welcome(page: "Page", studio: StudioServer) -> None:
     page.set_viewport_size({"width": 360, "height": 740})
     sign_in(page, studio, role="admin")  # who has no task yet
@@ -187,6 +191,7 @@ def test_a_phone_begins_with_the_welcome(page: "Page", studio: StudioServer) -> 
     expect(page.locator(".inspector h2")).to_have_text("worker")
 
 
+@pytest.mark.soak
 def test_a_failure_is_said_once_and_can_be_retried(page: "Page", studio: StudioServer) -> None:
     ask(page, studio, "fail please", "failed")
     failure = page.get_by_role("group", name="The task failed")
@@ -199,6 +204,7 @@ def test_a_failure_is_said_once_and_can_be_retried(page: "Page", studio: StudioS
     expect(page.locator(".inspector h2")).to_have_text("Task fails")
 
 
+@pytest.mark.soak
 def test_an_unknown_price_is_not_zero(page: "Page", studio: StudioServer) -> None:
     ask(page, studio, "free of charge")
     expect(page.locator(".task-usage")).to_have_text("800 tokens in · 90 out · Price unknown")
@@ -211,6 +217,7 @@ def test_an_unknown_price_is_not_zero(page: "Page", studio: StudioServer) -> Non
     expect(page.get_by_role("button", name="Details and usage")).to_be_focused()
 
 
+@pytest.mark.soak
 def test_options_of_a_message(page: "Page", studio: StudioServer) -> None:
     sign_in(page, studio)
     page.get_by_role("button", name="Options").click()
@@ -242,14 +249,8 @@ def test_a_token_that_is_revoked_leads_back_to_the_form(page: "Page", studio: St
     page.wrong.clear()  # type: ignore[attr-defined]  # Chromium reports each request that failed
 
 
-@pytest.mark.parametrize(
-    ("path", "status"),
-    [
-        ("whoami", None),
-        pytest.param("whoami", 429, marks=pytest.mark.soak),
-        pytest.param("swarm", 503, marks=pytest.mark.soak),
-    ],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize(("path", "status"), [("whoami", None), ("whoami", 429), ("swarm", 503)])
 def test_a_page_that_is_reloaded_while_the_server_can_t_answer_waits_for_it(
     page: "Page", studio: StudioServer, path: str, status: int | None
 ) -> None:

@@ -83,6 +83,7 @@ def test_what_needs_the_caller_is_counted_shown_and_dealt_with(
     expect(region).to_contain_text("Nothing waits for you")
 
 
+@pytest.mark.soak
 def test_the_browser_says_what_is_new_while_the_page_is_hidden(page: "Page", bank: Bank) -> None:
     page.add_init_script(NOTED)
     enter(page, bank, "user", "approvals")
@@ -123,6 +124,7 @@ def test_texts_are_found_and_the_last_changed_task_is_the_first(page: "Page", st
     expect(tasks.first).to_contain_text("long-talk")
 
 
+@pytest.mark.soak
 def test_a_server_without_an_index_says_so(page: "Page", studio: StudioServer) -> None:
     def titles(route: "Route") -> None:
         response = route.fetch()
@@ -134,6 +136,7 @@ def test_a_server_without_an_index_says_so(page: "Page", studio: StudioServer) -
     expect(page.get_by_text("This server searches titles and ids only.")).to_be_visible()
 
 
+@pytest.mark.soak
 def test_the_keyboard_finds_tasks_agents_and_commands(
     page: "Page", studio: StudioServer, shoot: Callable[[str], Path]
 ) -> None:

@@ -99,6 +99,7 @@ def test_the_admin_s_session_is_for_the_admin_s_pages(
     assert valid.isdisjoint(digest(token)[:NUMBER_CHARACTERS] for token in (user, admin))
 
 
+@pytest.mark.soak
 def test_a_key_of_one_s_own_is_one_session(page: "Page", server: ServerProcess) -> None:
     page.goto(f"{server.url}/ui")
     page.get_by_label("Token").fill(server.tokens["user"])

@@ -124,6 +124,7 @@ def test_a_long_history_is_read_up_to_what_the_server_returns(
     assert asked == [30, 330, 630, 930, 1000]
 
 
+@pytest.mark.soak
 def test_a_trace_grows_while_agents_work(
     page: "Page", swarm: StudioServer, trace: Callable[..., None], shoot: Callable[[str], None]
 ) -> None:
@@ -139,6 +140,7 @@ def test_a_trace_grows_while_agents_work(
     expect(running).to_have_count(0)
 
 
+@pytest.mark.soak
 def test_time_travel(
     page: "Page", swarm: StudioServer, trace: Callable[..., None], shoot: Callable[[str], None]
 ) -> None:
@@ -213,6 +215,7 @@ def test_a_message_is_edited_and_an_answer_made_again_where_they_are(
     page.goto("about:blank")
 
 
+@pytest.mark.soak
 def test_costs_stay_on_a_small_laptop(
     page: "Page", swarm: StudioServer, shoot: Callable[[str], None]
 ) -> None:
@@ -229,6 +232,7 @@ def test_costs_stay_on_a_small_laptop(
     page.goto("about:blank")
 
 
+@pytest.mark.soak
 def test_a_failed_task_runs_again(page: "Page", swarm: StudioServer, trace: Callable[..., None]) -> None:
     swarm.ask("please break", task_id="broken")
     trace("broken")

@@ -33,6 +33,8 @@ def imports_of(tree: ast.AST) -> Iterator[str]:
             yield from (each.name.partition(".")[0] for each in tree.names)
         case ast.ImportFrom():
             yield str(tree.module).partition(".")[0]
+        case ast.expr():
+            pass
         case _:
             for each in ast.iter_child_nodes(tree):
                 yield from imports_of(each)

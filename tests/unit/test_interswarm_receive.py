@@ -11,6 +11,7 @@ from mail.core.engine.admission import Received
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.xml import build_mail_xml, render_message
+from mail.core.task.approvals import Approval
 from mail.core.task.events import EventKind
 from mail.core.task.swarm import ActionCore
 from mail.core.task.task import Task, TaskKey, TaskStatus
@@ -149,6 +150,26 @@ async def test_nobody_can_approve_a_call_in_a_task_of_another_swarm() -> None:
             "ERROR: it was not run: a person must approve this call, and nobody"
         )
         assert (await peer.task()).status is not TaskStatus.PAUSED
+
+
+async def test_a_question_in_a_task_of_another_swarm_goes_to_that_swarm() -> None:
+    async def never(_arguments: dict[str, Any]) -> str:
+        raise AssertionError("nobody runs it")
+
+    swarm = build_swarm(
+        {"supervisor": lambda view: [wait()], "worker": lambda view: [call("ask", question="When?")]},
+        actions={"ask": ActionCore("ask", never, reviewers=Approval(by=("admin",)))},
+        breakpoint_tools=frozenset({"ask"}),
+    )
+    async with Rig(swarm) as rig:
+        rig.runtime.peers = Swallow()
+        peer = Peer(rig)
+        await peer.forward()
+        task = await peer.task()
+        assert (task.status, task.asks) == (TaskStatus.PAUSED, frozenset())
+        [asked] = await peer.outgoing()
+        assert "When?" in asked.message.body
+        assert "reviewers" not in asked.message.body
 
 
 class TestWhose:

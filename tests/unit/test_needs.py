@@ -36,6 +36,7 @@ REVIEWERS = Approval(by=("admin",))
         (paused(call()), Need.QUESTION),
         (paused(call(needs_approval=True)), None),
         (paused(call(needs_approval=True, reviewers=REVIEWERS)), Need.OTHERS),
+        (paused(call(reviewers=REVIEWERS)), Need.OTHERS),
         (paused(call(needs_approval=True, reviewers=REVIEWERS), call()), Need.QUESTION),
         (replace(RUNNING, pending={}, waits=replace(RUNNING.waits, due=5.0)), Need.OTHERS),
         (replace(RUNNING, waits=replace(RUNNING.waits, due=5.0)), None),

@@ -12,10 +12,18 @@ import pytest
 from mail.core.decisions.manual import Step
 from mail.core.engine.manual import ManualMode
 from mail.core.protocol.tool_schemas import ToolFormat
+from mail.core.task.approvals import Approval
 from mail.core.task.events import EventKind
 from mail.core.task.swarm import ActionCore
 from mail.core.task.task import TaskStatus
-from mail.errors import AlreadyDecided, ArgumentsDiffer, BadApproval, BadBreakpointResult, DecisionTooLate
+from mail.errors import (
+    AlreadyDecided,
+    ArgumentsDiffer,
+    BadApproval,
+    BadBreakpointResult,
+    ConfigurationError,
+    DecisionTooLate,
+)
 from mail.testing.agents import Call, View, build_swarm, call, complete
 from mail.testing.contracts import due_tasks
 from mail.testing.rig import Outcome, Rig
@@ -26,6 +34,10 @@ SCHEMA = {
     "required": ["to"],
     "additionalProperties": False,
 }
+
+
+async def _never(_arguments: dict[str, Any]) -> bool:
+    return False
 
 
 @dataclass
@@ -173,7 +185,7 @@ async def test_a_result_in_place_of_a_decision_is_refused() -> None:
     rig, bank = paying(call("pay", to="bob"))
     async with rig:
         paused = await rig.ask()
-        with pytest.raises(BadBreakpointResult, match="wait for an approval"):
+        with pytest.raises(BadBreakpointResult, match="wait for a decision"):
             await decide(rig, paused, breakpoint_tool_call_result="yes")
         with pytest.raises(BadApproval, match="give approvals"):
             await decide(rig, paused)
@@ -444,3 +456,11 @@ async def test_manual_mode() -> None:
         history = await rig.history("supervisor", begun.key)
     assert [entry["role"] for entry in history][:4] == ["user", "assistant", "tool", "user"]
     assert bank.paid == [{"to": "bob"}]
+
+
+@pytest.mark.parametrize("rule", [{"needs_approval": _never}, {"otherwise": "approve"}])
+def test_reviewers_of_a_question_can_have_neither_when_nor_otherwise(rule: dict[str, Any]) -> None:
+    by = Approval(by=("admin",), otherwise=rule.pop("otherwise", "reject"))
+    asked = ActionCore("ask", Bank().look, reviewers=by, approval_timeout=60.0, **rule)
+    with pytest.raises(ConfigurationError, match="the reviewers of breakpoint tool 'ask' answer it"):
+        build_swarm({"supervisor": lambda _: []}, actions={"ask": asked}, breakpoint_tools=frozenset({"ask"}))

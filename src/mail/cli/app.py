@@ -32,7 +32,7 @@ SECTIONS = {
     "Follow its work": {
         "task": "mail.cli.tasks",
         "thread": "mail.cli.threads",
-        "inbox": "mail.cli.threads",
+        "inbox": "mail.cli.inbox",
         "approvals": "mail.cli.approvals",
         "usage": "mail.cli.usage",
         "file": "mail.cli.files",
@@ -75,6 +75,8 @@ GROUPS = {
     "swarm": "List the versions of the server's swarm.",
     "draft": "Try other prompts, models and options of agents, and let new tasks use them.",
     "dead-letter": "Manage messages that could not be processed.",
+    "thread": "Read the mail of your tasks by subject matter, and answer agents.",
+    "inbox": "Read and write mail of MAIL 2.0, with people and agents.",
     "webhook": "Manage webhooks for task events.",
     "schedule": "Manage messages that the server posts at certain times.",
     "action": "Finish calls of actions that finish later.",

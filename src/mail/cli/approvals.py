@@ -1,4 +1,4 @@
-"""The commands about calls that wait for a decision: `mail approvals list`, `show`, `approve`, `reject`."""
+"""The commands about calls that wait for a decision: `mail approvals list`, `show`, `approve`, `answer`, `reject`."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -53,7 +53,8 @@ def show_approvals(answer: list[Mapping[str, Any]], output: Output) -> None:
 
 def show_approval(answer: Mapping[str, Any], output: Output) -> None:
     """Print a call with its arguments, as JSON in ASCII in which nothing is hidden."""
-    output.text(f"{answer['agent']} wants to call {answer['name']} for {answer['requested_by']}:")
+    wants = "wants to call" if answer["needs_approval"] else "asks with"
+    output.text(f"{answer['agent']} {wants} {answer['name']} for {answer['requested_by']}:")
     output.text(f"  {answer['arguments_text']}")
     output.text(f"  SHA-256 {answer['arguments_sha256']}")
     output.text(f"  asked {answer['asked']}, decide by {answer['decide_by'] or 'any time'}")
@@ -61,7 +62,7 @@ def show_approval(answer: Mapping[str, Any], output: Output) -> None:
         output.text(f"  You can't decide; it waits for: {', '.join(answer['reviewers'])}")
 
 
-def _decide(decision: Literal["approve", "reject"]) -> Handler:
+def _decide(decision: Literal["approve", "answer", "reject"]) -> Handler:
     """Return what makes a decision on the arguments that the server has now, or on those of `--sha256` only."""
 
     async def decide(session: Session, given: Namespace) -> None:
@@ -71,7 +72,8 @@ def _decide(decision: Literal["approve", "reject"]) -> Handler:
             given.approval_id,
             decision if edited is None else "edit",
             arguments=edited,
-            reason=given.reason,
+            reason=getattr(given, "reason", ""),
+            answer=getattr(given, "answer", ""),
             arguments_sha256=given.sha256 or call["arguments_sha256"],
         )
         said = f"{answer['decision']}: {call['name']} with {call['arguments_text']}"
@@ -118,6 +120,13 @@ COMMANDS = (
             option("--reason", help="Why, for the record.", default=""),
             _SHA256,
         ),
+    ),
+    Command(
+        name="approvals-answer",
+        shell_name="approvals answer",
+        summary="Answer the question of a call.",
+        handler=_decide("answer"),
+        arguments=(_ID, positional("answer", "The answer, for the agent to read.", metavar="TEXT"), _SHA256),
     ),
     Command(
         name="approvals-reject",

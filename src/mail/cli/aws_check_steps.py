@@ -1,6 +1,7 @@
 """The steps of `mail aws-check`, as data: what only a real account can show of a deployment."""
 
 import asyncio
+import json
 import os
 import sys
 import time
@@ -11,6 +12,7 @@ from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from mail.cli.aws_account import aws
 from mail.cli.options import load_storage
@@ -23,6 +25,12 @@ if TYPE_CHECKING:
 
 TAG = "mail-aws-check"
 """The tag of stacks that were made here: no other is ever changed."""
+
+PERSON = "aws-check"
+"""Who sends the messages."""
+
+ANSWER_SECONDS = 180.0
+"""Seconds within which an answer must come."""
 
 GRADUALLY = "Canary10Percent5Minutes"
 TAKEOVER_SECONDS = 60
@@ -65,6 +73,27 @@ APART = {
 }
 """The parameters without a step, and why."""
 
+
+PROTOCOLS: Mapping[str, tuple[str, Mapping[str, Any], str]] = {
+    "A2A": (
+        "/a2a/message:send",
+        {"message": {"messageId": "ID", "role": "ROLE_USER", "parts": [{"text": "ping"}]}},
+        "done",
+    ),
+    "MCP": ("/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, '"ask"'),
+    "AG-UI": (
+        "/ag-ui",
+        {"threadId": "ID", "runId": "ID", "state": {}, "tools": [], "context": [], "forwardedProps": {}}
+        | {"messages": [{"id": "ID", "role": "user", "content": "ping"}]},
+        "RUN_FINISHED",
+    ),
+    "OpenAI": (
+        "/v1/chat/completions",
+        {"model": "mail-check", "messages": [{"role": "user", "content": "ping"}]},
+        "done",
+    ),
+}
+"""For each protocol a path, a body in which ID stands for a new id, and what the answer contains."""
 
 NOT_SHOWN = {
     "worker.yaml": "needs an image and subnets of yours: deploy it as docs/workers.md says, post more mail than "
@@ -156,17 +185,45 @@ class Run:
     @asynccontextmanager
     async def clients(self) -> "AsyncIterator[tuple[CommandClient, CommandClient]]":
         """Connect to the HTTP API and to the function that streams, with a token that lasts for a day."""
-        from mail.auth.keys import Caller
         from mail.cli.connection import connect
-        from mail.cli.token import issue
 
         outputs = await self.outputs()
-        if not self.token:
-            storage = load_storage(None, f"dynamodb://{outputs['TableName']}", None)
-            self.token = await issue(storage, Caller("user", "aws-check"), days=1)
-        api, stream = (connect(outputs[name], self.token, timeout=180.0) for name in ("ApiUrl", "StreamUrl"))
+        token = await self.issue(outputs)
+        api, stream = (
+            connect(outputs[name], token, timeout=ANSWER_SECONDS) for name in ("ApiUrl", "StreamUrl")
+        )
         async with api, stream:
             yield api, stream
+
+    async def issue(self, outputs: Mapping[str, str]) -> str:
+        """Return a token of a person that lasts for a day."""
+        from mail.auth.keys import Caller
+        from mail.cli.token import issue
+
+        if not self.token:
+            storage = load_storage(None, f"dynamodb://{outputs['TableName']}", None)
+            self.token = await issue(storage, Caller("user", PERSON), days=1)
+        return self.token
+
+    @asynccontextmanager
+    async def asking(self) -> AsyncIterator[Callable[..., Awaitable[str]]]:
+        """Connect without a client of MAIL's; yield what sends a request, and returns the text of a good answer."""
+        import httpx2
+
+        headers = {"Authorization": f"Bearer {await self.issue(await self.outputs())}", "A2A-Version": "1.0"}
+        headers |= {"Accept": "application/json, text/event-stream"}
+
+        async def ask(method: str, url: str, body: object = None) -> str:
+            try:
+                answer = await client.request(method, url, json=body)
+            except httpx2.HTTPError as error:
+                raise Failed(f"{method} {url}: {error!r}") from error
+            if answer.status_code != 200:
+                raise Failed(f"{method} {url}: {answer.status_code} {answer.text[:200]}")
+            return answer.text
+
+        async with httpx2.AsyncClient(headers=headers, timeout=ANSWER_SECONDS) as client:
+            yield ask
 
     @asynccontextmanager
     async def requests(self) -> AsyncIterator[None]:
@@ -226,13 +283,31 @@ async def smoke(run: Run) -> None:
 
 
 async def protocols(run: Run) -> None:
-    import httpx2
-
     url = (await run.outputs())["ProtocolsUrl"].rstrip("/")
-    async with httpx2.AsyncClient(timeout=START_SECONDS) as client:
-        card = await client.get(f"{url}/.well-known/agent-card.json")
-    if card.status_code != 200 or card.json()["supportedInterfaces"][0]["url"] != f"{url}/a2a":
-        raise Failed(f"the agent card of {url} is not that of its function: {card.text[:200]}")
+    async with run.asking() as ask:
+        card = await ask("GET", f"{url}/.well-known/agent-card.json")
+        if json.loads(card)["supportedInterfaces"][0]["url"] != f"{url}/a2a":
+            raise Failed(f"the agent card of {url} is not that of its function: {card[:200]}")
+        for name, (path, body, expected) in PROTOCOLS.items():
+            given = json.loads(json.dumps(body).replace('"ID"', f'"{uuid4().hex}"'))
+            if expected not in (answer := await ask("POST", f"{url}{path}", given)):
+                raise Failed(f"{name} answers without {expected}: {answer[:200]}")
+
+
+async def mail2(run: Run) -> None:
+    outputs = await run.outputs()
+    api, stream = (f"{outputs[name].rstrip('/')}/v2" for name in ("ApiUrl", "StreamUrl"))
+    async with run.asking() as ask:
+        own, other = [json.loads(await ask("GET", f"{url}/auth/whoami")) for url in (api, stream)]
+        if own != other:
+            raise Failed(f"the two functions don't agree on the account: {own} and {other}")
+        address = f"user:{PERSON}@{own['user_agent']['user_agent']['host']}"
+        draft = json.loads(await ask("POST", f"{api}/drafts", {"subject": "mail aws-check", "body": "ping"}))
+        path = f"{api}/drafts/{draft['entry']['draft']['draft_id']}/send"
+        sent = json.loads(await ask("POST", path, {"recipients": [address]}))["message"]["message_id"]
+        await ask("GET", f"{api}/lists")  # of the routes that a process makes later
+        if sent not in await ask("GET", f"{stream}/inbox"):
+            raise Failed(f"the message {sent} to {address} did not come to its inbox")
 
 
 async def switch(run: Run, values: Mapping[str, str], defaults: Mapping[str, str]) -> None:
@@ -404,7 +479,8 @@ def plan(values: Mapping[str, str]) -> tuple[list[Step], dict[str, str]]:
         Step("build", 1, "`mail build` collects a project with one agent", build),
         Step("deploy", 6, "`sam deploy` from nothing, with the defaults", deploy),
         Step("smoke", 1, "`mail smoke` on both addresses", smoke),
-        Step("protocols", 1, "the function of A2A, MCP and OpenAI's APIs answers with its card", protocols),
+        Step("protocols", 1, f"{', '.join(PROTOCOLS)} are answered by their function", protocols),
+        Step("mail2", 1, "mail of MAIL 2.0 is sent and read, at both addresses", mail2),
         Step("kill", 1, f"a killed turn is taken over within {TAKEOVER_SECONDS} s", kill),
         *parameters,
         Step("worker", 8, "turns run in `mail worker` on this machine, as in a container", work),

@@ -13,7 +13,7 @@ import click
 from mail.auth.local_keys import LocalKeys, find_keys
 from mail.cli.program import DEFAULT_PORT, configured_server, program
 from mail.client import EventStream, MAILClient
-from mail.client.connection import read_server
+from mail.client.connection import read_json, read_server
 from mail.client.errors import InvalidConnection, ServerUnreachable
 from mail.client.messaging import MessageOptions
 from mail.client.operations import OPERATIONS, Request
@@ -66,6 +66,19 @@ class CommandClient(MAILClient):
     async def post_responses(self, **fields: Any) -> dict[str, Any]:
         """Perform `debug_post_responses`, but return the JSON, without loading the openai package."""
         return await self._post_responses(**fields)
+
+    async def ask_mail(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Return the answer of the server of MAIL 2.0, which is below `/v2`; parameters that are None are left out."""
+        given = {name: str(value) for name, value in (query or {}).items() if value is not None}
+        request = Request(method, f"/v2{path}", given, body)
+        async with self._deadline(str(request)):
+            return dict(read_json(await self._send(request)))
 
     async def post_mcp(self, message: bytes, headers: Mapping[str, str]) -> "httpx2.Response":
         """Send a message of MCP, and return the response, of any status, which is still to be read."""

@@ -74,11 +74,22 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "mail approvals approve 019c1310e400-0f2c5b0e-6a53-4c0e-9d6e-5f1f6a1e8a11.0",
         "mail approvals approve 019c1310e400-0f2c5b0e-6a53-4c0e-9d6e-5f1f6a1e8a11.0 --arguments '{\"amount\": 5}'",
     ),
+    "approvals answer": (
+        'mail approvals answer 019c1310e400-0f2c5b0e-6a53-4c0e-9d6e-5f1f6a1e8a11.0 "on Friday"',
+    ),
     "approvals reject": (
         'mail approvals reject 019c1310e400-0f2c5b0e-6a53-4c0e-9d6e-5f1f6a1e8a11.0 --reason "too expensive"',
     ),
-    "inbox": ("mail inbox", "mail inbox --pending --overdue"),
-    "thread": ("mail thread ol-1", 'mail thread ol-1 --reply "in euros"'),
+    "inbox list": ("mail inbox list", "mail inbox list --unread --tag question"),
+    "inbox open": ("mail inbox open 3f0c5b0e-6a53-4c0e-9d6e-5f1f6a1e8a11",),
+    "inbox reply": (
+        'mail inbox reply 3f0c5b0e-6a53-4c0e-9d6e-5f1f6a1e8a11 "At five."',
+        'mail inbox reply 3f0c5b0e-6a53-4c0e-9d6e-5f1f6a1e8a11 "Yes." --tag approve',
+    ),
+    "inbox compose": ('mail inbox compose user:ann@localhost --subject Tea --body "At four?"',),
+    "inbox trash": ("mail inbox trash 3f0c5b0e-6a53-4c0e-9d6e-5f1f6a1e8a11",),
+    "thread list": ("mail thread list", "mail thread list --pending --overdue"),
+    "thread show": ("mail thread show ol-1", 'mail thread show ol-1 --reply "in euros"'),
     "token create": (
         "mail token create --role user --id alice",
         "mail token create --role agent --id other-swarm",

@@ -1,4 +1,4 @@
-"""The commands about threads: `mail inbox`, `mail thread`, with its answers to requests for help."""
+"""The commands about threads: `mail thread list` and `show`, with its answers to requests for help."""
 
 import json
 import shlex
@@ -124,7 +124,7 @@ def _lines(call: "PendingCall", task_id: str) -> Iterator[str]:
     yield f"thread      {thread_id}"
     yield f"question    {one_line(call.arguments['question'])}"
     yield "Answer with"
-    yield f"  {program()} {shlex.join(['thread', thread_id, '--task', task_id])} --reply TEXT"
+    yield f"  {program()} {shlex.join(['thread', 'show', thread_id, '--task', task_id])} --reply TEXT"
 
 
 async def _calls(client: "MAILClient", task_id: str) -> list["PendingCall"]:
@@ -145,8 +145,7 @@ def _nothing_waits(thread_id: str) -> MAILError:
 COMMANDS = (
     Command(
         name="threads",
-        also=("inbox",),
-        shell_name="inbox",
+        shell_name="thread list",
         summary="List the threads of your tasks' mail.",
         details="A thread is about a bead (a unit of work that agents hand to each other), or about a task. The list "
         "shows who works on it, what is pending, and what is overdue.",
@@ -169,7 +168,7 @@ COMMANDS = (
     ),
     Command(
         name="thread",
-        shell_name="thread",
+        shell_name="thread show",
         summary="Show a thread of mail, or answer the question in it.",
         details="Each message is below the one that it answers. With --reply, exit codes: 3 the task has failed, 4 "
         "it is paused again.",

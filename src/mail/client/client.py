@@ -404,13 +404,16 @@ class MAILClient(Messaging):
     async def decide_approval(
         self,
         approval_id: str,
-        decision: Literal["approve", "edit", "reject"],
+        decision: Literal["approve", "edit", "answer", "reject"],
         *,
         arguments: Mapping[str, Any] | None = None,
         reason: str = "",
+        answer: str = "",
         arguments_sha256: str | None = None,
     ) -> JSONObject:
-        """Decide on a call, of the caller's tasks or that it may review; it need not be the owner of the task.
+        """Decide on a call, of the caller's tasks or that it may review, or give the `answer` to the question it asks.
+
+        The caller need not be the owner of the task.
 
         With the `arguments_sha256` of the call, it is refused for other arguments. Raises as other methods: 404 if the
         call no longer waits, 403 if others decide on it.
@@ -421,6 +424,7 @@ class MAILClient(Messaging):
             decision=decision,
             arguments=arguments,
             reason=reason,
+            answer=answer,
             arguments_sha256=arguments_sha256,
         )
 

@@ -22,7 +22,7 @@ from mail.factories.connections import http_client, import_in_thread, import_mod
 from mail.factories.converse import ConverseReader, converse_body
 from mail.factories.failures import CallFailed
 from mail.factories.models import ModelReply, ModelRequest, OnPiece
-from mail.factories.providers import has_same_digits, similar_model
+from mail.factories.providers import similar_model
 from mail.factories.retry import Cause, Failure
 
 SERVICE = "bedrock"
@@ -170,8 +170,7 @@ class Converse:
                 _region(llm, options)
         except AgentUnavailable as error:
             problems.append(error.detail)
-        similar = similar_model(llm)
-        if similar is not None and has_same_digits(similar, llm):
+        if similar := similar_model(llm, is_sure=True):
             problems.append(f"the table of models has no {llm!r}. Did you mean {similar!r}?")
         return problems
 

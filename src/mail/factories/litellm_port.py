@@ -33,7 +33,6 @@ from mail.factories.providers import (
     ALTERNATIVES,
     KEYLESS,
     credentials_of,
-    has_same_digits,
     name_hint,
     similar_model,
 )
@@ -126,8 +125,7 @@ class LiteLLM:
         problems = []
         if not has_key and (variables := _missing_variables(litellm, llm)):
             problems.append(error_for(Failure(Cause.NO_KEY, variables=variables), llm, 1).detail)
-        similar = similar_model(llm)
-        if similar is not None and has_same_digits(similar, llm):
+        if similar := similar_model(llm, is_sure=True):
             named = similar if "/" in similar else f"{_provider_of(litellm, similar)}/{similar}"
             problems.append(f"litellm knows no model {llm!r}. Did you mean {named!r}?")
         return problems

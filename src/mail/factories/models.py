@@ -9,9 +9,7 @@ from typing import Any, Literal
 from mail.core.protocol.calls import ToolFormat
 from mail.core.protocol.error_text import hide_credentials
 from mail.core.task.swarm import ToolChoice
-from mail.errors import AgentUnavailable
 from mail.factories.items import Entry
-from mail.factories.litellm_parts import load_litellm
 from mail.factories.table import Tokens, find_model
 
 SHORT_SECRET = 8
@@ -65,15 +63,6 @@ def price(llm: str, tokens: Tokens) -> float | None:
     """Return the cost of a call in US dollars; None without a price in the table, or from the provider."""
     model = find_model(llm)
     return tokens.cost if tokens.cost is not None or model is None else model.price(tokens)
-
-
-def count_tokens(llm: str, messages: list[dict[str, Any]]) -> int:
-    """Return the approximate number of tokens of the messages; without litellm, a third of their bytes."""
-    try:
-        count: int = load_litellm().token_counter(model=llm, messages=messages)
-    except AgentUnavailable:
-        return len(str(messages).encode()) // 3
-    return count
 
 
 # ------------------------------------------------------------------------------------ requests and replies

@@ -15,7 +15,7 @@ from mail.factories.connections import http_client, import_in_thread, import_mod
 from mail.factories.failures import CallFailed
 from mail.factories.models import ModelReply, ModelRequest, OnPiece
 from mail.factories.options import is_connection, merge_options
-from mail.factories.providers import SERVERS, Server, has_same_digits, name_hint, provider_of, similar_model
+from mail.factories.providers import SERVERS, Server, name_hint, provider_of, similar_model
 from mail.factories.responses import call_responses, responses_arguments, responses_options
 from mail.factories.retry import Cause, Failure, error_for
 from mail.factories.table import without_routes
@@ -142,8 +142,7 @@ class OpenAISDK:
         problems = _refuse_options(options)
         if not has_key and (failure := self.find_missing_key(llm)):
             problems.append(error_for(failure, llm, 1).detail)
-        similar = similar_model(name)
-        if similar is not None and has_same_digits(similar, name):
+        if similar := similar_model(name, is_sure=True):
             problems.append(f"the table of models has no {name!r}. Did you mean {similar!r}?")
         return problems
 

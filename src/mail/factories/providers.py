@@ -114,19 +114,20 @@ def name_hint(llm: str) -> str:
     return hint.replace("'?", f"/{name}'?") if hint else ""
 
 
-def similar_model(llm: str) -> str | None:
+def similar_model(llm: str, *, is_sure: bool = False) -> str | None:
     """Return the model of the table with a similar name, for one that the table lacks; None if there is none.
 
-    Only for providers whose models the table lists, and never for those that run what their owner has installed.
+    Only for providers whose models the table lists, and never for those that run what their owner has installed. One
+    that is sure differs in letters alone: with other digits, the name may be of a model newer than the table.
     """
     provider = provider_of(llm)
     names = known_models(provider).keys() if provider not in KEYLESS else ()
     name = without_routes(llm).removeprefix(f"{provider}/")
     close = [] if not names or name in names else get_close_matches(name, names, n=1)
+    if is_sure and close and _digits(close[0]) != _digits(name):
+        return None
     return f"{llm.removesuffix(name)}{close[0]}" if close else None
 
 
-def has_same_digits(llm: str, similar: str) -> bool:
-    """Return whether two names differ in letters alone; otherwise one may be a model newer than the table."""
-    one, other = ([character for character in name if character.isdigit()] for name in (llm, similar))
-    return one == other
+def _digits(name: str) -> list[str]:
+    return [character for character in name if character.isdigit()]

@@ -12,8 +12,8 @@ _STYLE = (
     ":root{color-scheme:light dark;font:16px/1.5 system-ui,sans-serif}"
     "body{max-width:44rem;margin:2rem auto;padding:0 1rem}"
     "pre{overflow:auto;padding:1rem;border:1px solid;border-radius:8px;white-space:pre-wrap;overflow-wrap:anywhere}"
-    "code{overflow-wrap:anywhere}input,button{font:inherit;padding:.5rem 1rem;margin:.25rem 0}"
-    "input{width:100%;box-sizing:border-box}"
+    "code{overflow-wrap:anywhere}input,textarea,button{font:inherit;padding:.5rem 1rem;margin:.25rem 0}"
+    "input,textarea{width:100%;box-sizing:border-box}"
 )
 
 HEADERS = {
@@ -25,7 +25,7 @@ HEADERS = {
     "X-Robots-Tag": "noindex",
 }
 
-_DONE = {"approve": "Approved", "reject": "Rejected"}
+_DONE = {"approve": "Approved", "answer": "Answered", "reject": "Rejected"}
 
 
 def form_of(call: Mapping[str, Any]) -> str:
@@ -37,17 +37,24 @@ def form_of(call: Mapping[str, Any]) -> str:
         "Decide by": call["decide_by"] or "any time",
     }
     listed = "".join(f"<dt>{name}<dd>{_text(fact)}" for name, fact in facts.items())
+    form = f'<form method="post"><input type="hidden" name="arguments_sha256" value="{call["arguments_sha256"]}">'
+    title, says = f"Approve {call['name']}?", "It will be called with these arguments:"
+    answer, approve = "", '<button name="decision" value="approve">Approve</button> '
+    if not call["needs_approval"]:
+        title, says = f"Answer {call['name']}?", f"{_text(call['question'])} It asks with these arguments:"
+        approve = ""
+        answer = (
+            '<label>Answer<textarea name="answer" rows="4" required></textarea></label>'
+            f'<button name="decision" value="answer">Answer</button></form>{form}'
+        )
     return _page(
-        f"Approve {call['name']}?",
-        f"<dl>{listed}</dl><p>It will be called with these arguments:</p>"
+        title,
+        f"<dl>{listed}</dl><p>{says}</p>"
         # in ASCII, so that no character in it is invisible
         f"<pre>{escape(json.dumps(call['arguments'], indent=2))}</pre>"
-        f"<p>SHA-256: <code>{call['arguments_sha256']}</code></p>"
-        '<form method="post">'
-        f'<input type="hidden" name="arguments_sha256" value="{call["arguments_sha256"]}">'
+        f"<p>SHA-256: <code>{call['arguments_sha256']}</code></p>{form}{answer}"
         '<label>Reason, which the agent reads if you reject it<input name="reason" maxlength="1000"></label>'
-        '<button name="decision" value="approve">Approve</button> '
-        '<button name="decision" value="reject">Reject</button></form>',
+        f'{approve}<button name="decision" value="reject">Reject</button></form>',
     )
 
 

@@ -23,6 +23,7 @@ from mail.core.decisions.cancel import MAX_REASON
 from mail.core.engine.pacing import LARGE, PIECE_BYTES
 from mail.core.protocol.error_text import did_you_mean, explain
 from mail.core.protocol.values import is_none
+from mail.core.task.approvals import DecisionName
 from mail.core.task.events import EventKind
 from mail.core.task.webhooks import DEFAULT_EVENTS, NEVER_SENT, Webhook
 from mail.errors import BadRequest, PayloadTooLarge
@@ -48,8 +49,9 @@ class Given(BaseModel):
 class CallDecision(Given):
     """A person's decision on a call."""
 
-    decision: Literal["approve", "edit", "reject"] = Field(
-        description="`approve` to run the call, `edit` to run it with other arguments, or `reject`."
+    decision: DecisionName = Field(
+        description="`approve` to run the call, `edit` to run it with other arguments, or `reject`; `answer` for a "
+        "question to reviewers."
     )
     arguments: dict[str, Any] | None = Field(
         default=None, description="The arguments to run the call with, instead of the model's."
@@ -57,6 +59,7 @@ class CallDecision(Given):
     reason: str = Field(
         default="", max_length=MAX_REASON, description="The agent reads why a call is rejected."
     )
+    answer: str = Field(default="", description="The answer to the question, for the decision `answer`.")
     arguments_sha256: str | None = Field(
         default=None,
         exclude_if=is_none,

@@ -23,6 +23,7 @@ from mail.core.protocol.clock import format_time
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.output_schema import read_output
 from mail.core.protocol.values import fill
+from mail.core.task.approvals import DecisionName
 from mail.core.task.callbacks import LaterCall
 from mail.core.task.change import InboxEntry, Snapshot
 from mail.core.task.costs import NO_USAGE, Usage
@@ -94,21 +95,23 @@ class PendingToolCall(Answered):
     arguments: dict[str, Any]
     arguments_text: str | None = Field(
         default=None,
-        description="For a call that needs approval: its arguments as JSON text in ASCII, for the `arguments_sha256` "
-        "of a decision. Absent for others.",
+        description="For a call that waits for a decision: its arguments as JSON text in ASCII, for the "
+        "`arguments_sha256` of a decision. Absent for others.",
     )
     needs_approval: bool = Field(
         default=False,
         description="Whether the server runs the call once a person has approved it; absent if not.",
     )
     reviewers: list[str] = Field(
-        default_factory=list, description="Who decides, in place of the task's owner; absent for the owner."
+        default_factory=list,
+        description="Who decides or, if it needs no approval, answers, in place of the task's owner; absent for the "
+        "owner.",
     )
     approve_by: str | None = Field(
         default=None,
         description="When the call counts as rejected if nobody decides, or as its action says; absent for never.",
     )
-    decision: Literal["approve", "edit", "reject"] | None = Field(
+    decision: DecisionName | None = Field(
         default=None, description="The decision, while other calls still wait; absent if there is none."
     )
     asks: OpenUserQuestion | None = Field(
@@ -629,7 +632,9 @@ def pending_call(call: PausedCall, agent: str = "") -> dict[str, Any]:
     if call.asks is not None:
         shown["asks"] = asdict(call.asks)
     if call.needs_approval:
-        shown |= {"needs_approval": True, "arguments_text": call.arguments_text}
+        shown["needs_approval"] = True
+    if call.is_held:
+        shown["arguments_text"] = call.arguments_text
     if call.reviewers is not None:
         shown["reviewers"] = list(call.reviewers.by)
     if call.approve_by is not None:

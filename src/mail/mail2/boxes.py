@@ -52,20 +52,43 @@ _ROWS: Mapping[BoxName, type[_Entry]] = {
 _HIDDEN: Mapping[BoxName, tuple[str, ...]] = {
     "inbox": ("trashed_at",),
     "outbox": ("digest",),
-    "drafts": ("body", "tags", "reply_to"),
+    "drafts": ("body", "reply_to"),
     "trash": (),
 }
 """What rows have besides the summaries of their box."""
 
 
+PAGE = 100
+"""Entries that are read at once."""
+
+LOOKED_AT = 1_000
+"""Entries that a request with filters looks at, at most."""
+
+
 @value
 class Query:
-    """A part of a box."""
+    """A part of a box: of those entries that have all of these."""
 
     limit: int
     offset: int
     sort_by: Order
     newest_first: bool
+    unread: bool | None = None
+    tag: str | None = None
+    thread: str | None = None
+
+    @property
+    def has_filters(self) -> bool:
+        """Whether it leaves out entries."""
+        return (self.unread, self.tag, self.thread) != (None, None, None)
+
+    def takes(self, entry: Mapping[str, Any]) -> bool:
+        """Return whether the summary of an entry has what is asked for."""
+        return (
+            self.unread in (None, not entry.get("is_read"))
+            and (self.tag is None or self.tag in entry["tags"])
+            and self.thread in (None, entry.get("thread"))
+        )
 
 
 class Boxes:
@@ -77,20 +100,45 @@ class Boxes:
 
     async def page(
         self, account: Account, name: BoxName, query: Query, pacer: Paced
-    ) -> tuple[list[dict[str, Any]], int]:
-        """Return the summaries of a part of a box, and the number of all its entries."""
-        page = await self._rows.page(
-            box(name, account.box),
-            by=query.sort_by,
-            newest_first=query.newest_first,
-            limit=query.limit,
-            offset=query.offset,
+    ) -> tuple[list[dict[str, Any]], int, int | None]:
+        """Return the summaries of a part of a box, the number of all its entries, and the offset of what follows."""
+        offset, found, at_once = (
+            query.offset,
+            list[dict[str, Any]](),
+            PAGE if query.has_filters else query.limit,
         )
-        summaries = []
-        for entry, text in page.rows:  # drafts have bodies, and mail may have many recipients
-            await pacer.pause(len(text))
-            summaries.append(summary(name, entry, text))
-        return summaries, page.total
+        while True:
+            page = await self._rows.page(
+                box(name, account.box),
+                by=query.sort_by,
+                newest_first=query.newest_first,
+                limit=at_once,
+                offset=offset,
+            )
+            for entry, text in page.rows:
+                await pacer.pause(len(text))  # drafts have bodies, and mail may have many recipients
+                offset, shown = offset + 1, summary(name, entry, text)
+                if query.takes(shown):
+                    found.append(shown)
+                if len(found) == query.limit:
+                    break
+            is_end = offset >= page.total or not page.rows
+            if is_end or len(found) == query.limit or offset - query.offset >= LOOKED_AT:
+                return found, page.total, None if is_end else offset
+
+    async def export(self, account: Account) -> AsyncGenerator[dict[str, Any]]:
+        """Yield the entries of all boxes, the oldest of each first, as `open` returns them; they don't become read."""
+        for name in _ROWS:
+            since, had = "", set[str]()
+            while True:
+                rows = (await self._rows.page(box(name, account.box), since=since, limit=PAGE)).rows
+                new = [(entry, text) for entry, text in rows if entry not in had]
+                messages = await self._rows.read(*((MESSAGES, entry) for entry, _ in new))
+                for entry, text in new:
+                    yield {"box": name, "entry": _shown(name, entry, text, messages.get((MESSAGES, entry)))}
+                if not new:
+                    break
+                since, had = _ROWS[name].read(rows[-1][1]).times.entered, {entry for entry, _ in rows}
 
     async def open(self, account: Account, name: BoxName, entry: str) -> dict[str, Any]:
         """Return an entry with its message, or a draft. An entry of an inbox is read from now on. Raises NotFound."""
@@ -98,19 +146,10 @@ class Boxes:
         found = await self._rows.read(place, (MESSAGES, entry))
         if place not in found or (name != "drafts" and (MESSAGES, entry) not in found):
             raise NotFound(f"there is no {entry[:64]!r} in this box")
-        if name == "drafts":
-            return _draft(entry, DraftRow.read(found[place]))
-        shown: dict[str, Any] = {"message": asdict(Message.read(found[MESSAGES, entry]))}
-        if name == "outbox":
-            sent = OutboxRow.read(found[place])
-            shown |= {"delivered_at": sent.delivered_at, "delivered_by": sent.delivered_by}
-            return {**shown, "undelivered": [asdict(each) for each in sent.undelivered]}
-        row = InboxRow.read(found[place])
-        if name == "trash":
-            return {**shown, "trashed_at": row.trashed_at}
-        if not row.is_read:  # if it is moved or read at the same time, that is as well
-            await self._rows.write([Write(place, replace(row, is_read=True).text, found[place])])
-        return {**shown, "received_at": row.received_at, "delivered_by": row.delivered_by}
+        if name == "inbox" and not (row := InboxRow.read(found[place])).is_read:
+            read = Write(place, replace(row, is_read=True).text, found[place])
+            await self._rows.write([read])  # if it is moved or read at the same time, that is as well
+        return _shown(name, entry, found[place], found.get((MESSAGES, entry)))
 
     async def move(self, account: Account, entry: str, source: BoxName, target: BoxName) -> dict[str, Any]:
         """Move an entry from the inbox to the trash or back; return it as `open` does. Raises NotFound."""
@@ -258,7 +297,22 @@ def summary(name: BoxName, entry: str, text: str) -> dict[str, Any]:
     shown = {key: each for key, each in asdict(row).items() if key not in _HIDDEN[name]}  # type: ignore[call-overload]
     if name == "drafts":
         return {"draft_id": entry, **shown, "body_size": len(row.body)}  # type: ignore[attr-defined]
-    return {"message_id": entry, **shown}
+    return {"message_id": entry, **shown, "thread": shown["thread"] or entry}
+
+
+def _shown(name: BoxName, entry: str, text: str, message: str | None) -> dict[str, Any]:
+    """Return an entry with its message, or a draft."""
+    if name == "drafts":
+        return _draft(entry, DraftRow.read(text))
+    shown: dict[str, Any] = {"message": message and asdict(Message.read(message))}
+    if name == "outbox":
+        sent = OutboxRow.read(text)
+        shown |= {"delivered_at": sent.delivered_at, "delivered_by": sent.delivered_by}
+        return {**shown, "undelivered": [asdict(each) for each in sent.undelivered]}
+    row = InboxRow.read(text)
+    if name == "trash":
+        return {**shown, "trashed_at": row.trashed_at}
+    return {**shown, "received_at": row.received_at, "delivered_by": row.delivered_by}
 
 
 def _draft(entry: str, row: DraftRow) -> dict[str, Any]:

@@ -24,13 +24,14 @@ from mail.mail2.accounts import POSTMASTER, Accounts
 from mail.mail2.addresses import Address
 from mail.mail2.agents import Agents
 from mail.mail2.boxes import release
-from mail.mail2.lists import Lists
+from mail.mail2.lists import By, Lists
 from mail.mail2.records import (
     HELD,
     LEASE_SECONDS,
     MESSAGES,
     REFERENCES,
     Account,
+    BoxName,
     Delivery,
     DraftRow,
     Held,
@@ -38,6 +39,7 @@ from mail.mail2.records import (
     Message,
     OutboxRow,
     Stamps,
+    Threaded,
     Undelivered,
     box,
     held_of,
@@ -50,7 +52,8 @@ OTHER_HOST = "mail to other hosts can't be sent from here"
 NOBODY = "it reaches nobody but agents of this swarm"
 NESTED = "a list that is a member of a list gets no mail"
 
-EMPTY = "this list has no members"
+NO_LIST, EMPTY = "this list does not exist", "this list has no members"
+NOT_ALLOWED = "the policy of this list doesn't allow its sender to write to it"
 
 Take = Callable[[Message, str], Awaitable[TaskKey | str]]
 """Gives a message to an agent of the swarm, by its local address; returns the task that has it, or why none can."""
@@ -120,7 +123,7 @@ class Deliveries:
             tags=tuple(dict.fromkeys((*draft.tags, *tags))),
         )
         request = "" if key is None else digest(to_json([message.recipients, message.tags]).decode())
-        to = await self._resolve(message.recipients)
+        to = await self._resolve(message)
         if not await self._file(message, account.box, to, message.sent_at, request=request):
             place = (box("outbox", account.box), message_id)
             found = await self._rows.read((MESSAGES, message_id), place)
@@ -136,8 +139,8 @@ class Deliveries:
         """
         if Address.parse(message.sender).host == self._host:
             raise BadRequest(f"{message.sender} is of this host, and sends its mail with its own session")
-        local = (each for each in message.recipients if Address.parse(each).host == self._host)
-        to = await self._resolve(tuple(local))
+        local = tuple(each for each in message.recipients if Address.parse(each).host == self._host)
+        to = await self._resolve(message, local)
         await self._file(message, "", to, self._stamps.now())
         return to.undelivered
 
@@ -147,7 +150,7 @@ class Deliveries:
         If it reaches anybody, nobody is returned; else nothing is stored. Raises StoreUnavailable if a note can't be
         made now.
         """
-        to = await self._resolve(message.recipients)
+        to = await self._resolve(message)
         if not to.boxes:
             return to.undelivered or tuple(Undelivered(each, NOBODY) for each in message.recipients)
         if not await self._file(message, "", to, self._stamps.now(), notes=notes):
@@ -184,7 +187,8 @@ class Deliveries:
                 continue
             chunk, left = self._split(work.left)
             rest = replace(work, left=left).text if left or work.agents or work.tasks else None
-            writes = [*self._entries(message, self._stamps.now(), chunk), Write(row, rest, found[row])]
+            entries = self._entries(message, self._stamps.now(), chunk, work.thread)
+            writes = [*entries, Write(row, rest, found[row])]
             place = (box("outbox", work.outbox), message_id)
             sent = (
                 (await self._rows.read(place)).get(place)
@@ -244,6 +248,7 @@ class Deliveries:
         """Store a message with what it brings about, and notes; return False if there is one of its id."""
         message_id = message.message_id
         references = len(to.boxes) + len(to.tasks) + bool(outbox)
+        thread = await self._thread_of(message, outbox or next(iter(to.boxes), ""))
         writes = [
             Write((MESSAGES, message_id), message.text, PutIf.ABSENT),
             Write((REFERENCES, message_id), str(references), PutIf.ABSENT),
@@ -258,7 +263,13 @@ class Deliveries:
         if outbox:
             size = len(message.body)
             sent = OutboxRow(
-                message.recipients, message.subject, size, message.sent_at, undelivered=to.undelivered
+                message.recipients,
+                message.subject,
+                size,
+                message.sent_at,
+                undelivered=to.undelivered,
+                tags=message.tags,
+                thread=thread,
             )
             is_filed = not (left or to.tasks)
             sent = replace(self._delivered(sent, message.sent_at) if is_filed else sent, digest=request)
@@ -266,19 +277,36 @@ class Deliveries:
         agents = to.agents if to.agents and await self._webhooks.ids() else ()
         if left or agents or to.tasks:
             due = self._clock.now().timestamp() + LEASE_SECONDS
-            work = Delivery(due, outbox, received, left, agents, to.tasks)
+            work = Delivery(due, outbox, received, left, agents, to.tasks, thread)
             writes.append(Write((WORK, message_id), work.text, PutIf.ABSENT))
-        return await self._rows.write([*writes, *self._entries(message, received, chunk)])
+        return await self._rows.write([*writes, *self._entries(message, received, chunk, thread)])
+
+    async def _thread_of(self, message: Message, of: str) -> str:
+        """Return the id of the first message of a thread, as boxes know it: of the sender, or else of a recipient."""
+        if message.reply_to is None:
+            return message.message_id
+        names: tuple[BoxName, ...] = ("inbox", "outbox", "trash")
+        known = await self._rows.read(*((box(name, of), message.reply_to) for name in names))
+        return next(
+            (Threaded.read(text).thread or message.reply_to for text in known.values()), message.message_id
+        )
 
     def _split(self, boxes: tuple[str, ...], taken: int = 0) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the boxes that fit into one write beside `taken` other entries, and the rest."""
         room = self._rows.write_limit - taken
         return boxes[:room], boxes[room:]
 
-    def _entries(self, message: Message, received: str, boxes: Sequence[str]) -> list[Write]:
+    def _entries(self, message: Message, received: str, boxes: Sequence[str], thread: str) -> list[Write]:
         """Return the entries of a message in inboxes."""
         row = InboxRow(
-            message.sender, message.subject, len(message.body), message.sent_at, received, self.postmaster
+            message.sender,
+            message.subject,
+            len(message.body),
+            message.sent_at,
+            received,
+            self.postmaster,
+            tags=message.tags,
+            thread=thread,
         )
         return [
             Write((box("inbox", each), message.message_id), row.text, PutIf.ABSENT, row.times)
@@ -305,26 +333,33 @@ class Deliveries:
         )
         filed = Write((MESSAGES, notice.message_id), notice.text, PutIf.ABSENT)
         counted = Write((REFERENCES, notice.message_id), "1", PutIf.ABSENT)
-        return [filed, counted, *self._entries(notice, notice.sent_at, (outbox,))]
+        return [filed, counted, *self._entries(notice, notice.sent_at, (outbox,), message.message_id)]
 
-    async def _resolve(self, recipients: tuple[str, ...]) -> _Recipients:
-        """Return where a message goes: once into each box, however often its owner is addressed."""
+    async def _resolve(self, message: Message, recipients: tuple[str, ...] | None = None) -> _Recipients:
+        """Return where a message goes: once into each box, however often its owner is addressed.
+
+        `recipients` are those of its recipients that matter here; None for all.
+        """
+        sender = Address.parse(message.sender)
+        by = By(message.sender, is_admin=sender.kind == "admin" and sender.host == self._host)
         undelivered: dict[str, Undelivered] = {}
         owners: dict[str, str] = {}
         by_list: dict[str, str] = {}
         lists: dict[str, str] = {}
-        for text in dict.fromkeys(recipients):
+        for text in dict.fromkeys(message.recipients if recipients is None else recipients):
             address = Address.parse(text)
             if address.host != self._host:
                 undelivered[text] = Undelivered(text, OTHER_HOST)
             else:
                 (lists if address.kind == "list" else owners)[address.key] = text
-        members = await self._lists.members(*lists)
+        found_lists = await self._lists.find(*lists)
         for key, text in lists.items():
-            if not members.get(key):
-                reason = EMPTY if key in members else "this list does not exist"
+            known = found_lists.get(key)
+            if known is None or not (known.members and by.may_post(known)):
+                reason = NO_LIST if known is None else EMPTY if by.may_post(known) else NOT_ALLOWED
                 undelivered[text] = Undelivered(text, reason)
-            for member in members.get(key, ()):
+                continue
+            for member in known.members:
                 address = Address.parse(member)
                 if address.host == self._host and address.kind != "list":
                     if address.key not in owners:

@@ -22,7 +22,7 @@ from mail.mail2.agents import Agents, caller_of, keys_of
 from mail.mail2.arrivals import Cursor, Reader
 from mail.mail2.boxes import Boxes
 from mail.mail2.delivery import Deliveries, no_agents
-from mail.mail2.lists import Lists
+from mail.mail2.lists import HOST_ITSELF, Lists
 from mail.mail2.records import (
     ACCOUNTS,
     HELD,
@@ -136,7 +136,7 @@ class MailHost:
             address = f"{key}@{self.host}"
             for each in await self.lists.all():
                 if address in each["members"]:
-                    await self.lists.remove(f"list:{each['name']}@{each['swarm']}", address)
+                    await self.lists.remove(f"list:{each['name']}@{each['swarm']}", address, HOST_ITSELF)
             for account in (await self.accounts.find(key)).values():
                 await self.accounts.delete(key)
                 await self.begin(account.purge)

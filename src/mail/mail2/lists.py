@@ -10,7 +10,7 @@ from uuid import uuid4
 from mail.core.protocol.values import value
 from mail.core.task.documents import PutIf
 from mail.core.task.rows import Rows, Write
-from mail.errors import BadRequest, Conflict, NotFound, NotInstalled
+from mail.errors import BadRequest, Conflict, Forbidden, NotFound
 from mail.mail2.addresses import Address
 from mail.mail2.records import LISTS, Row, Stamps
 
@@ -28,16 +28,10 @@ class Policy(Row):
     join_policy: Literal["open", "approval", "admin-only"] = "open"
     send_policy: Literal["open", "members-only", "admin-only"] = "open"
 
-    def check(self) -> None:
-        """Raise NotInstalled for what this server doesn't support."""
-        for name, word in asdict(self).items():
-            if word not in ("public", "open"):
-                raise NotInstalled(f"this server does not support the {name} {word!r} of lists")
-
 
 @value
 class MailList(Row):
-    """A list."""
+    """A list; `pending` are the addresses that ask to become members."""
 
     list_id: str
     owner: str
@@ -45,6 +39,32 @@ class MailList(Row):
     policy: Policy
     created_at: str
     updated_at: str
+    pending: tuple[str, ...] = ()
+
+
+@value
+class By:
+    """Who asks for something of a list: an address, perhaps of an admin of this host."""
+
+    address: str
+    is_admin: bool = False
+
+    def manages(self, found: MailList) -> bool:
+        """Return whether that is an admin, or the owner of the list."""
+        return self.is_admin or self.address == found.owner
+
+    def sees(self, found: MailList) -> bool:
+        """Return whether the list is there for the address."""
+        is_public = found.policy.visibility == "public"
+        return is_public or self.manages(found) or self.address in found.members
+
+    def may_post(self, found: MailList) -> bool:
+        """Return whether the address may write to the list."""
+        policy, is_member = found.policy.send_policy, self.address in found.members
+        return policy == "open" or self.manages(found) or (policy == "members-only" and is_member)
+
+
+HOST_ITSELF = By("", is_admin=True)
 
 
 class Lists:
@@ -55,73 +75,96 @@ class Lists:
         self._stamps = stamps
         self._host = host
 
-    async def all(self) -> list[dict[str, Any]]:
-        """Return all lists, ordered by address."""
-        return [self._shown(key, MailList.read(text)) for key, text in await self._rows.find(LISTS, "list:")]
+    async def all(self, by: By = HOST_ITSELF) -> list[dict[str, Any]]:
+        """Return all lists that somebody sees, ordered by address."""
+        found = {key: MailList.read(text) for key, text in await self._rows.find(LISTS, "list:")}
+        return [self._shown(key, each, by) for key, each in found.items() if by.sees(each)]
 
-    async def get(self, key: str) -> dict[str, Any]:
+    async def get(self, key: str, by: By) -> dict[str, Any]:
         """Return a list by its local address. Raises NotFound."""
-        return self._shown(key, (await self._read(key))[0])
+        return self._shown(key, (await self._read(key, by))[0], by)
+
+    async def find(self, *keys: str) -> dict[str, MailList]:
+        """Return those lists that exist."""
+        found = await self._rows.read(*((LISTS, key) for key in keys))
+        return {key: MailList.read(text) for (_, key), text in found.items()}
 
     async def members(self, *keys: str) -> dict[str, tuple[str, ...]]:
         """Return the members of those lists that exist."""
-        found = await self._rows.read(*((LISTS, key) for key in keys))
-        return {key: MailList.read(text).members for (_, key), text in found.items()}
+        return {key: each.members for key, each in (await self.find(*keys)).items()}
 
     async def create(self, key: str, owner: str, members: tuple[str, ...], policy: Policy) -> dict[str, Any]:
-        """Make a list. Raises Conflict, BadRequest and NotInstalled."""
-        policy.check()
+        """Make a list. Raises Conflict and BadRequest."""
         now = self._stamps.now()
         made = MailList(str(uuid4()), owner, _checked(members), policy, now, now)
         if not await self._rows.write([Write((LISTS, key), made.text, PutIf.ABSENT)]):
             raise Conflict(f"{key} is taken")
-        return self._shown(key, made)
+        return self._shown(key, made, HOST_ITSELF)
 
-    async def delete(self, key: str) -> dict[str, Any]:
-        """Delete a list. Raises NotFound."""
-        found, _ = await self._read(key)
+    async def delete(self, key: str, by: By) -> dict[str, Any]:
+        """Delete a list. Raises NotFound and Forbidden."""
+        found, _ = await self._read(key, by)
+        _check_manages(found, by)
         await self._rows.write([Write((LISTS, key), None)])
-        return self._shown(key, found)
+        return self._shown(key, found, by)
 
-    async def set_policy(self, key: str, policy: Policy | None) -> dict[str, Any]:
-        """Change the policy of a list, unless it is None. Raises NotFound and NotInstalled."""
-        if policy is None:
-            return await self.get(key)
-        policy.check()
-        return await self._change(key, lambda before: replace(before, policy=policy))
+    async def set_policy(self, key: str, policy: Policy | None, by: By) -> dict[str, Any]:
+        """Change the policy of a list, unless it is None. Raises NotFound and Forbidden."""
 
-    async def add(self, key: str, member: str) -> dict[str, Any]:
-        """Make an address a member of a list. Raises NotFound and BadRequest."""
-        return await self._change(
-            key, lambda before: replace(before, members=_checked((*before.members, member)))
-        )
+        def change(before: MailList) -> MailList:
+            _check_manages(before, by)
+            return replace(before, policy=policy or before.policy)
 
-    async def remove(self, key: str, member: str) -> dict[str, Any]:
-        """Remove a member from a list; nothing happens if it is none. Raises NotFound."""
-        return await self._change(
-            key,
-            lambda before: replace(before, members=tuple(each for each in before.members if each != member)),
-        )
+        return await self._change(key, by, change)
 
-    async def _change(self, key: str, change: Callable[[MailList], MailList]) -> dict[str, Any]:
+    async def add(self, key: str, member: str, by: By) -> dict[str, Any]:
+        """Make an address a member of a list; its policy says who may. Raises NotFound, Forbidden and BadRequest.
+
+        Who may join with approval only waits for it then.
+        """
+
+        def change(before: MailList) -> MailList:
+            policy = before.policy.join_policy
+            if member == by.address and policy == "approval" and not by.manages(before):
+                pending = () if member in before.members else (member,)
+                return replace(before, pending=_checked((*before.pending, *pending)))
+            if member != by.address or policy == "admin-only":
+                _check_manages(before, by)
+            members = _checked((*before.members, member))
+            return replace(before, members=members, pending=_without(before.pending, member))
+
+        return await self._change(key, by, change)
+
+    async def remove(self, key: str, member: str, by: By) -> dict[str, Any]:
+        """Remove a member, or who would become one; nothing happens if it is neither. Raises NotFound and Forbidden."""
+
+        def change(before: MailList) -> MailList:
+            if member != by.address:
+                _check_manages(before, by)
+            members, pending = _without(before.members, member), _without(before.pending, member)
+            return replace(before, members=members, pending=pending)
+
+        return await self._change(key, by, change)
+
+    async def _change(self, key: str, by: By, change: Callable[[MailList], MailList]) -> dict[str, Any]:
         for attempt in range(TRIES):
-            before, text = await self._read(key)
+            before, text = await self._read(key, by)
             after = change(before)
             if after == before:
-                return self._shown(key, before)
+                return self._shown(key, before, by)
             after = replace(after, updated_at=self._stamps.now())
             if await self._rows.write([Write((LISTS, key), after.text, text)]):
-                return self._shown(key, after)
+                return self._shown(key, after, by)
             await asyncio.sleep(random.uniform(0.0, min(0.2, 0.01 * 2**attempt)))  # noqa: S311
         raise Conflict("the list is being changed by many others; try again")
 
-    async def _read(self, key: str) -> tuple[MailList, str]:
+    async def _read(self, key: str, by: By) -> tuple[MailList, str]:
         text = (await self._rows.read((LISTS, key))).get((LISTS, key))
-        if text is None:
+        if text is None or not by.sees(found := MailList.read(text)):
             raise NotFound(f"there is no {key}")
-        return MailList.read(text), text
+        return found, text
 
-    def _shown(self, key: str, found: MailList) -> dict[str, Any]:
+    def _shown(self, key: str, found: MailList, by: By) -> dict[str, Any]:
         address = Address.parse_local(key)
         shown: dict[str, Any] = {
             "list_type": "list",
@@ -129,7 +172,21 @@ class Lists:
             "swarm": address.swarm,
             "host": self._host,
         }
-        return {**shown, **asdict(found), "metadata": {}}
+        shown |= {**asdict(found), "metadata": {}}
+        return (
+            shown
+            if by.manages(found)
+            else {**shown, "pending": [by.address] if by.address in found.pending else []}
+        )
+
+
+def _check_manages(found: MailList, by: By) -> None:
+    if not by.manages(found):
+        raise Forbidden("only the owner of a list and admins may do this")
+
+
+def _without(addresses: tuple[str, ...], gone: str) -> tuple[str, ...]:
+    return tuple(each for each in addresses if each != gone)
 
 
 def _checked(members: tuple[str, ...]) -> tuple[str, ...]:

@@ -147,8 +147,19 @@ class Message(Row):
 
 
 @value
+class Threaded(Row):
+    """What entries of inbox, outbox and trash say of their thread."""
+
+    thread: str = ""
+
+
+@value
 class InboxRow(Row):
-    """An entry of an inbox; also one of a trash, with the time at which it came there."""
+    """An entry of an inbox; also one of a trash, with the time at which it came there.
+
+    Attributes:
+        thread: the id of the first message of its thread, as far as the sender knows that.
+    """
 
     sender: str
     subject: str
@@ -158,6 +169,8 @@ class InboxRow(Row):
     delivered_by: str
     is_read: bool = False
     trashed_at: str = ""
+    tags: tuple[str, ...] = ()
+    thread: str = ""
 
     @property
     def times(self) -> Times:
@@ -191,6 +204,8 @@ class OutboxRow(Row):
     delivered_by: str | None = None
     undelivered: tuple[Undelivered, ...] = ()
     digest: str = ""
+    tags: tuple[str, ...] = ()
+    thread: str = ""
 
     @property
     def times(self) -> Times:
@@ -258,6 +273,7 @@ class Delivery(Row):
     left: tuple[str, ...]
     agents: tuple[tuple[str, str], ...] = ()
     tasks: tuple[str, ...] = ()
+    thread: str = ""
     work: Literal["deliver"] = "deliver"
 
 

@@ -80,12 +80,17 @@ def kind_of(url: str) -> Literal["mail", "a2a"]:
     return "a2a" if url.endswith(".json") else "mail"
 
 
-def is_private(host: str) -> bool:
-    """Return whether a host is `localhost`, or an IP address that is not public; other names are not looked up."""
+def is_private(host: str) -> bool | None:
+    """Return whether a host is `localhost`, or an IP address that is not public; None for names to look up."""
+    if is_loopback(host):
+        return True
     try:
-        return is_loopback(host) or not ip_address(host.strip("[]")).is_global
+        address = ip_address(host.strip("[]"))
     except ValueError:
-        return False
+        return None
+    from mail.public_urls import is_public
+
+    return not is_public(str(address))
 
 
 Auth = Literal["bearer", "aws_iam"]

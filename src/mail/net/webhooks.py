@@ -4,7 +4,6 @@ import asyncio
 import hmac
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -16,7 +15,7 @@ from mail.core.protocol.retry_after import read_retry_after
 from mail.core.task.task import TaskStatus
 from mail.core.task.webhooks import RETRY_SECONDS, Push, Reply, TaskWebhook, Webhook
 from mail.errors import BadRequest, StoreUnavailable
-from mail.net.registration import MAX_URL, host_of, is_loopback
+from mail.net.registration import MAX_URL, host_of, is_private
 from mail.net.secrets import Tokens, variable_in
 from mail.webhooks import ID, SIGNATURE, TIMESTAMP, secret_key, sign
 
@@ -214,7 +213,7 @@ def check_url(url: str, *, allow_private: bool) -> None:
         raise BadRequest(f"the URL of a webhook is not valid: {error}") from error
     if len(url) > MAX_URL:
         raise BadRequest(f"the URL of a webhook is too long: {len(url)} characters, of {MAX_URL} at most")
-    if host and not allow_private and _is_private_by_name(host):
+    if host and not allow_private and is_private(host):
         raise BadRequest(f"this webhook can't be called: {NOT_PUBLIC}")
     schemes = ("https", "http") if allow_private else ("https",)
     if split.scheme not in schemes or not host or port == 0:
@@ -225,28 +224,8 @@ def check_url(url: str, *, allow_private: bool) -> None:
         raise BadRequest("the URL of a webhook must contain neither a user nor a fragment")
     if any(character.isspace() or not character.isprintable() for character in url):
         raise BadRequest("the URL of a webhook must not contain spaces or control characters")
-    if split.scheme == "http" and _is_public_address(host):
+    if split.scheme == "http" and is_private(host) is False:
         raise BadRequest(f"this webhook can't be called: {ONLY_PRIVATE}")
-
-
-def _is_private_by_name(host: str) -> bool:
-    if is_loopback(host):
-        return True
-    return _address(host) is not None and not _is_public_address(host)
-
-
-def _is_public_address(host: str) -> bool:
-    from mail.public_urls import is_public
-
-    address = _address(host)
-    return address is not None and is_public(address)
-
-
-def _address(host: str) -> str | None:
-    try:
-        return str(ip_address(host.partition("%")[0]))
-    except ValueError:
-        return None
 
 
 async def _is_private(url: str) -> bool:

@@ -6,7 +6,7 @@
 
 A tier includes those before it. A path on the command line runs whatever its tier. A test is in the tier of its marker,
 in the module (`pytestmark = pytest.mark.full`), at its class or itself; the closest one decides.
-`@pytest.mark.soak(on="stdio")` is for those of its parameters that contain this, or one of several:
+`@pytest.mark.soak(on="stdio")` is for those of its parameters, or their id, that contain this, or one of several:
 `on=("moto", "postgres")`. A test without one is in the tier of its folder (`FOLDERS`).
 """
 
@@ -89,8 +89,7 @@ page are between others, so that few Chromiums run at once.
 
 
 TOGETHER = (
-    r"tests/(factories/test_[a-f]|http/test_http_openai_litellm|api/test_(api_facade|model_samples|documented_))",
-    r"tests/factories/test_[g-z]",
+    r"tests/(factories/|http/test_http_openai_litellm|api/test_(api_facade|model_samples|documented_))",
     r"tests/ui/test_ui_[a-k]",
     r"tests/ui/test_ui_[l-z]",
 )
@@ -141,6 +140,8 @@ def tier_of(item: pytest.Item) -> Tier:
         return "soak"
     if item.nodeid.startswith("tests/contract/") and _is_for_another(item):
         return "soak"
+    if item.nodeid.startswith("tests/factories/") and _is_streamed_too(item):
+        return "soak"
     is_slow = _ends(item, *SERVERS_AND_FILES)
     is_slow |= item.nodeid.startswith("tests/exchange/") and _ends(item, "dynamodb-moto")
     return "full" if found == "fast" and is_slow else found
@@ -157,9 +158,18 @@ def _is_for_another(item: pytest.Item) -> bool:
     return store != IN_TURN[crc32(item.nodeid.replace(store, "").encode()) % len(IN_TURN)]
 
 
+def _is_streamed_too(item: pytest.Item) -> bool:
+    """Return whether a test does with a streamed reply what it does with a whole one; `test_ports` compares both."""
+    name, _, values = item.nodeid.rpartition("::")[2].partition("[")
+    return values.endswith("-streamed]") and "stream" not in name and "/test_ports.py" not in item.nodeid
+
+
 def _contains(item: pytest.Item, named: str | tuple[str, ...]) -> bool:
     parts = (named,) if isinstance(named, str) else named
-    return _has_parameter(item, lambda value: any(part in value for part in parts))
+    call = getattr(item, "callspec", None)
+    return call is not None and any(
+        part in text for part in parts for text in (call.id, *call.params.values()) if isinstance(text, str)
+    )
 
 
 def _ends(item: pytest.Item, *endings: str) -> bool:

@@ -1,6 +1,7 @@
 """A swarm for `mail server` whose agent pays `bob` as the message says; payments over 100 need approval.
 
-It also asks: `ask NAME` is a call of a breakpoint tool. `wire AMOUNT` pays what an admin approves, or user `eve`.
+It also asks: `ask NAME` is a call of a breakpoint tool, and `consult NAME` one that an admin answers. `wire AMOUNT`
+pays what an admin approves, or user `eve`.
 """
 
 from pathlib import Path
@@ -27,7 +28,7 @@ MODULE = r'''
         body = view.messages[0].body
         pay = "wire" if body.startswith("wire") else "pay"
         return [
-            *(call("ask", question=name) for name in re.findall(r"ask (\w+)", body)),
+            *(call(tool, question=name) for tool, name in re.findall(r"(ask|consult) (\w+)", body)),
             *(call(pay, to="bob", amount=int(amount)) for amount in re.findall(r"\d+", body)),
         ]
 
@@ -44,7 +45,9 @@ MODULE = r'''
 
 SWARM = entry(
     "bank",
-    supervisor("payer", "paying_agent:payer", actions=["pay", "wire", "ask"], tool_format="completions"),
+    supervisor(
+        "payer", "paying_agent:payer", actions=["pay", "wire", "ask", "consult"], tool_format="completions"
+    ),
     actions=[
         {
             "name": "pay",
@@ -77,8 +80,9 @@ SWARM = entry(
             "function": "python::paying_agent:pay",
             "parameters": {"type": "object", "properties": {"question": {"type": "string"}}},
         },
+        {"name": "consult", "needs_approval": {"by": ["admin"]}},
     ],
-    breakpoint_tools=["ask"],
+    breakpoint_tools=["ask", "consult"],
 )
 
 

@@ -23,6 +23,8 @@ from time import monotonic
 from typing import Any
 from urllib.parse import quote
 
+from pydantic_core import to_json
+
 from mail.adapters.shared.codec import upto_bytes
 from mail.adapters.shared.search import (
     GRAM,
@@ -125,6 +127,7 @@ class Files:
         # only one thread uses it at a time
         index = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         try:
+            index.execute("PRAGMA auto_vacuum = INCREMENTAL")  # for a new file
             index.execute("PRAGMA journal_mode = WAL")
             index.execute("PRAGMA synchronous = NORMAL")
             index.execute("PRAGMA secure_delete = ON").fetchall()
@@ -242,18 +245,21 @@ class Files:
         drop = "".join(f"DROP TABLE {table};" for table in ("grams", "texts", "tasks", "unscrubbed"))
         self.index.executescript(f"BEGIN IMMEDIATE; {drop} {SCHEMA} COMMIT;")
 
-    def forget(self, rows: Iterable[int]) -> None:
-        """Delete what is here of tasks."""
-        for row in rows:
-            self.index.execute(
-                "DELETE FROM texts WHERE rowid BETWEEN ? AND ?",
-                (row * MOST_PARTS, (row + 1) * MOST_PARTS - 1),
-            )
-            self.index.execute("DELETE FROM tasks WHERE id = ?", (row,))
+    def forget(self, rows: Collection[int]) -> None:
+        """Delete what is here of tasks: all texts by one statement, as FTS5 writes a segment for each."""
+        given = _listed(rows)
+        found = self.index.execute(
+            "SELECT id, last_part FROM tasks WHERE id IN (SELECT value FROM json_each(?))", given
+        )
+        places = [row * MOST_PARTS + part for row, last_part in found for part in range(last_part + 1)]
+        self.index.execute(
+            "DELETE FROM texts WHERE rowid IN (SELECT value FROM json_each(?))", _listed(places)
+        )
+        self.index.execute("DELETE FROM tasks WHERE id IN (SELECT value FROM json_each(?))", given)
         self.index.execute("INSERT OR IGNORE INTO unscrubbed (id) VALUES (1)")
 
-    def forget_together(self, rows: Iterable[int]) -> None:
-        """Delete what is here of tasks in one transaction, as FTS5 writes a segment for each."""
+    def forget_together(self, rows: Collection[int]) -> list[int]:
+        """Delete what is here of tasks that are deleted; return the rows that new tasks have taken meanwhile."""
         self.index.execute("BEGIN IMMEDIATE")
         try:
             self.forget(rows)
@@ -261,6 +267,10 @@ class Files:
         except BaseException:
             self.index.execute("ROLLBACK")
             raise
+        taken = self.database.execute(
+            "SELECT id FROM tasks WHERE id IN (SELECT value FROM json_each(?))", _listed(rows)
+        )
+        return [row for (row,) in taken]
 
     def find(self, instance: str, search: Search, limit: int, cursor: str | None) -> list[tuple[int, str]]:
         """Return the rows of the tasks found and when they have changed, the last changed first.
@@ -328,7 +338,7 @@ class Files:
         return " OR ".join(_quoted(term) for (term,) in terms or [("",)]) if len(terms) <= FEW_GRAMS else None
 
     def scrub(self, *, is_quiet: bool) -> None:
-        """Rid the file of deleted entries, unless that takes too long now, or another process reads it."""
+        """Rid the file of deleted entries, and shorten it, unless that takes long now, or another process reads it."""
         if self.index.execute("SELECT 1 FROM unscrubbed").fetchone() is None:
             return
         ((size,),) = self.index.execute(
@@ -337,6 +347,7 @@ class Files:
         if size > OPTIMIZED_AT_ONCE and not is_quiet:
             return
         self.index.execute("INSERT INTO texts (texts) VALUES ('optimize')")
+        self.index.execute("PRAGMA incremental_vacuum").fetchall()
         ((is_busy, _, _),) = self.index.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         if not is_busy:
             self.index.execute("DELETE FROM unscrubbed")
@@ -369,10 +380,13 @@ class SearchIndex:
         return await self._call(lambda files: files.find(instance, search, limit, cursor)), is_complete
 
     async def forget(self, rows: Collection[int]) -> None:
-        """Delete what is here of tasks; what is stored of these rows is written again."""
-        for row in rows:
-            self.note(row)
-        await self._call(lambda files: files.forget_together(rows))
+        """Delete what is here of deleted tasks; a new one that has the row of one is written again."""
+        left = rows
+        try:
+            left = await self._call(lambda files: files.forget_together(rows))
+        finally:
+            for row in left:
+                self.note(row)
 
     async def scrub(self, *, is_quiet: bool) -> None:
         """Overwrite what deletions have left in the file (`Store.scrub`)."""
@@ -446,6 +460,10 @@ def remove_index(path: str) -> None:
     """Delete an index, which is made again."""
     for end in ("", "-wal", "-shm"):
         Path(f"{path}{end}").unlink(missing_ok=True)
+
+
+def _listed(rows: Collection[int]) -> tuple[str]:
+    return (to_json(list(rows)).decode(),)
 
 
 def _quoted(text: Any) -> str:

@@ -19,6 +19,7 @@ from mail.errors import ConfigurationError
 from mail.factories.models import is_claude
 from mail.factories.ports import Way, way_to
 from mail.factories.providers import credentials_of
+from mail.factories.table import without_routes
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 
@@ -33,6 +34,18 @@ SETTINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
 """The variables of providers that need no key, with values to begin with."""
 
 _GROUP_OF_REGIONS = re.compile(r"(us|us-gov|eu|apac|jp|au|ca|global)\.")
+
+_REGIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "us-gov": "us-gov-west-1",
+        "eu": "eu-central-1",
+        "apac": "ap-northeast-1",
+        "jp": "ap-northeast-1",
+        "au": "ap-southeast-2",
+        "ca": "ca-central-1",
+    }
+)
+"""A region from which each group of regions can be called; the others can from `us-east-1`."""
 
 QUESTION, DATE_ANSWER = "What day is it?", "It is a fine day."
 SHOUTED = "hello"
@@ -80,9 +93,12 @@ class Project:
         """The environment variable that the model needs, and its value; "" for a key that the user has to fill in."""
         if self.model is None:
             return None
-        provider, slash, _ = self.model.partition("/")
+        provider, slash, name = without_routes(self.model).partition("/")
         if not slash:
             provider = "anthropic" if is_claude(self.model) else "openai"
+        group = _GROUP_OF_REGIONS.match(name)
+        if provider == "bedrock" and group and group[1] in _REGIONS:
+            return "AWS_REGION", _REGIONS[group[1]]
         return SETTINGS.get(provider) or (credentials_of(provider)[0], "")
 
     @property
@@ -172,13 +188,13 @@ class Project:
     def _extra(self) -> str:
         if self.model is None:
             return ""
-        return "[bedrock]" if self.bedrock_models else "[llm]"
+        way = way_to(self.model)
+        return "[llm]" if way is Way.LITELLM else f"[{way}]"
 
     @property
     def _tool_format(self) -> str | None:
         """The API to speak, if it isn't the default: only OpenAI has Responses of its own."""
-        is_openai = self.model and (self.model.startswith("openai/") or self.key == ("OPENAI_API_KEY", ""))
-        return None if is_openai else "completions"
+        return None if self.key == ("OPENAI_API_KEY", "") else "completions"
 
     def _code(self) -> str:
         if self.model:

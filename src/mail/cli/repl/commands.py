@@ -15,6 +15,7 @@ from mail.cli import (
     conversation,
     dead_letters,
     drafts,
+    inbox,
     messages,
     schedules,
     swarms,
@@ -154,6 +155,7 @@ _PROMPT = (
 SECTIONS: dict[str, tuple[Command, ...]] = {
     "Talk to the swarm": conversation.COMMANDS,
     "Follow its work": (*tasks.COMMANDS, *threads.COMMANDS, *usage.COMMANDS),
+    "Mail with people and agents": inbox.COMMANDS,
     "Send messages with all options": messages.COMMANDS,
     "The server and its swarms": swarms.COMMANDS,
     "Drafts of the swarm": drafts.COMMANDS,

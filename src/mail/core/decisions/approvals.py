@@ -1,5 +1,7 @@
 """Approvals: a person approves, edits or rejects a call of an action before the engine runs it. Pure functions.
 
+So are answers of reviewers: to calls of breakpoint tools that the engine doesn't run.
+
 1. A turn that calls such an action pauses its task (`mail.core.decisions.breakpoints`). Its other actions have run.
 2. People decide on the waiting calls, together or one by one: the task's owner, or the reviewers that the action names
    (`mail.core.decisions.reviewers`). After a decision on some of them, the task pauses again with the rest. Calls on
@@ -13,7 +15,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
@@ -27,7 +29,7 @@ from mail.core.protocol.calls import AgentToolCall, tool_result
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.values import Value
-from mail.core.task.approvals import LinkHolder
+from mail.core.task.approvals import DecisionName, LinkHolder
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.costs import NO_MODELS, NO_USAGE
 from mail.core.task.draft import Draft
@@ -49,22 +51,24 @@ from mail.errors import (
 
 
 class GivenApproval(Value):
-    """A person's decision on a call that waits for approval.
+    """A person's decision on a call that waits for approval, or their answer to its question.
 
     Attributes:
         call_id: the call; None for the one that waits, or for those that `all` means.
         all: whether to decide all calls that still wait for a decision.
         arguments: those to run the call with, in place of the model's.
         reason: the agent reads it if the call is rejected.
+        answer: the answer to the question that the call asks.
         arguments_sha256: the SHA-256 of the arguments that the person has seen (`PausedCall.digest`); None to decide
             on the call whatever its arguments are.
     """
 
-    decision: Literal["approve", "edit", "reject"]
+    decision: DecisionName
     call_id: str | None = None
     all: bool = False
     arguments: dict[str, Any] | None = None
     reason: str = Field(default="", max_length=MAX_REASON)
+    answer: str = ""
     arguments_sha256: str | None = None
 
 
@@ -76,7 +80,7 @@ def decide(
     Raises BadApproval if one is not for a waiting call, AlreadyDecided if it comes after another one on its call,
     ArgumentsDiffer if its call has other arguments than the person has seen, and Forbidden if others decide on it.
     """
-    held = [call for call in waiting.calls if call.needs_approval]
+    held = [call for call in waiting.calls if call.is_held]
     free = {
         call.call_id
         for call in held
@@ -136,15 +140,29 @@ def _approval(
     swarm: SwarmCore, caller: Principal | LinkHolder, agent: str, given: GivenApproval, call: PausedCall
 ) -> Decision:
     """Return the decision on one call. Raises BadApproval for arguments that the action does not take."""
-    is_approved = given.decision != "reject"
+    is_answer = given.decision == "answer"
+    if is_answer is call.needs_approval and given.decision != "reject":
+        ways = "approve, edit" if call.needs_approval else "answer"
+        raise BadApproval(f"a decision on the call {call.call_id!r} is one of: {ways}, reject")
+    if is_answer != bool(given.answer.strip()):
+        raise BadApproval(
+            f"to answer the call {call.call_id!r}, give decision 'answer' and an answer with a text"
+        )
+    is_approved = given.decision in ("approve", "edit")
     if given.arguments is None:
         if given.decision == "edit":
             raise BadApproval(f"to edit the call {call.call_id!r}, give its new arguments")
     elif not is_approved:
-        raise BadApproval(f"the call {call.call_id!r} is rejected; leave out its arguments")
+        raise BadApproval(f"the call {call.call_id!r} will not run; leave out its arguments")
     elif problem := _find_problem(swarm, agent, call.name, given.arguments):
         raise BadApproval(f"{call.name} does not take these arguments: {problem}")
-    return Decision(is_approved=is_approved, by=str(caller), reason=given.reason, arguments=given.arguments)
+    return Decision(
+        is_approved=is_approved,
+        by=str(caller),
+        reason=given.reason,
+        arguments=given.arguments,
+        answer=given.answer,
+    )
 
 
 def _find_problem(swarm: SwarmCore, agent: str, name: str, arguments: Mapping[str, Any]) -> str:
@@ -171,13 +189,16 @@ def _with_approvals(draft: Draft, waiting: Breakpoint, approvals: Mapping[str, D
                     by=approval.by or None,
                     reason=approval.reason,
                     arguments=approval.arguments,
+                    answer=approval.answer or None,
                 ),
             )
     return replace(waiting, calls=calls)
 
 
-def decision_name(approval: Decision) -> Literal["approve", "edit", "reject"]:
+def decision_name(approval: Decision) -> DecisionName:
     """Return the decision as people give it."""
+    if approval.answer:
+        return "answer"
     if not approval.is_approved:
         return "reject"
     return "approve" if approval.arguments is None else "edit"
@@ -186,6 +207,8 @@ def decision_name(approval: Decision) -> Literal["approve", "edit", "reject"]:
 def _describe(call: PausedCall, approval: Decision) -> str:
     by = f" by {approval.by}" if approval.by else ""
     reason = f": {approval.reason}" if approval.reason else ""
+    if approval.answer:
+        return f"{call.name} was answered{by}: {approval.answer}"
     if not approval.is_approved:
         return f"{call.name} was rejected{by}{reason}"
     if approval.arguments is None:
@@ -218,20 +241,24 @@ def keep_waiting(draft: Draft, waiting: Breakpoint, *, has_more: bool) -> None:
     pause_at(draft, waiting)
 
 
-def rejections(waiting: Breakpoint) -> dict[str, str]:
-    """Return the results of the rejected calls, by id."""
+def unrun_results(waiting: Breakpoint) -> dict[str, str]:
+    """Return the results of the rejected and answered calls, by id."""
     return {
-        call.call_id: _rejection(call.approval)
+        call.call_id: _unrun_result(call, call.approval)
         for call in waiting.calls
         if call.approval is not None and not call.approval.is_approved
     }
 
 
-def _rejection(approval: Decision) -> str:
+def _unrun_result(call: PausedCall, approval: Decision) -> str:
+    """Return what the agent reads of a call that does not run: the answer to its question, or why it has none."""
+    if approval.answer:
+        return approval.answer
+    did = "run" if call.needs_approval else "answered"
     if not approval.by:
-        return f"ERROR: it was not run: {approval.reason}"
+        return f"ERROR: it was not {did}: {approval.reason}"
     reason = f": {approval.reason}" if approval.reason else ""
-    return f"ERROR: a person has rejected this call, and it was not run{reason}"
+    return f"ERROR: a person has rejected this call, and it was not {did}{reason}"
 
 
 def has_approved(waiting: Breakpoint) -> bool:
@@ -295,6 +322,8 @@ def _escalate(draft: Draft, call: PausedCall) -> PausedCall:
 
 def _without_people(call: PausedCall) -> Decision:
     """Return what becomes of a call on which nobody has decided."""
+    if not call.needs_approval:
+        return Decision(is_approved=False, reason=f"nobody answered within {call.approve_within:g} seconds")
     is_approved = call.reviewers is not None and call.reviewers.otherwise == "approve"
     did = "decided on" if is_approved else "approved"
     return Decision(is_approved=is_approved, reason=f"nobody {did} it within {call.approve_within:g} seconds")
@@ -332,7 +361,7 @@ def _carry_on(draft: Draft, waiting: Breakpoint) -> None:
     if has_approved(waiting):
         run_approved(draft, waiting)
     else:
-        results = rejections(waiting)
+        results = unrun_results(waiting)
         add_results(draft, waiting, results)
         announce_results(draft, waiting, results)
 
@@ -391,7 +420,7 @@ def settle_approved(
         elif call.approval.is_approved:
             result = _report(draft, turn, call, receipts.get(call.call_id), failure)
         else:
-            result = _rejection(call.approval)
+            result = _unrun_result(call, call.approval)
         history.append(tool_result(waiting.tool_format, call.call_id, result))
     draft.approved_calls = tuple(each for each in task.approved_calls if each is not waiting)
     versions = draft.generation.versions_with(swarm.digest)

@@ -52,7 +52,7 @@ def pause(
             name=call.tool_name,
             arguments=call.tool_args,
             asks=asked.get(call.tool_call_id),
-            **(_terms(draft, held[call.tool_call_id]) if call.tool_call_id in held else {}),
+            **_terms(draft, call, held),
         )
         for call in calls
     )
@@ -60,7 +60,7 @@ def pause(
         agent=agent,
         tool_format=calls[0].tool_format,
         calls=paused,
-        id=new_id(draft.clock) if held else "",
+        id=new_id(draft.clock) if any(call.is_held for call in paused) else "",
     )
     ask_reviewers(draft, reached, paused)
     item_ids = {call.tool_call_id: str(item["id"]) for call in calls if (item := _item(call)).get("id")}
@@ -79,7 +79,7 @@ def pause_at(draft: Draft, reached: Breakpoint, item_ids: Mapping[str, str] = NO
 
 
 class _Terms(TypedDict, total=False):
-    """The fields of a paused call that waits for an approval."""
+    """The fields of a paused call that waits for a decision."""
 
     needs_approval: bool
     reviewers: Approval | None
@@ -87,8 +87,14 @@ class _Terms(TypedDict, total=False):
     approve_by: float | None
 
 
-def _terms(draft: Draft, action: ActionCore | None) -> _Terms:
-    terms: _Terms = {"needs_approval": True}
+def _terms(draft: Draft, call: AgentToolCall, held: Mapping[str, ActionCore | None]) -> _Terms:
+    """Return who decides on a call until when: on one that is held, or one of a breakpoint tool with reviewers.
+
+    In a task of another swarm the question goes to that swarm, as its people know nobody here.
+    """
+    is_held, is_ours = call.tool_call_id in held, draft.before.parent_swarm is None
+    terms: _Terms = {"needs_approval": True} if is_held else {}
+    action = held[call.tool_call_id] if is_held else draft.swarm.asked_by(call.tool_name) if is_ours else None
     if action is not None:
         terms["reviewers"] = action.reviewers
         if (seconds := action.approval_timeout) is not None:
@@ -166,7 +172,7 @@ def add_results(draft: Draft, waiting: Breakpoint, results: Mapping[str, str]) -
         content = results.get(call.call_id)
         if content is None:
             continue
-        if call.needs_approval:
+        if call.is_held:
             history.append(tool_result(waiting.tool_format, call.call_id, content))
             continue
         if call.asks is not None and not content.strip():
@@ -228,8 +234,8 @@ def require_no_question(task: Task) -> None:
 
 
 def ways_to_answer(calls: Sequence[PausedCall], *, decisions: str, results: str) -> str:
-    """Return how to answer these calls: with `decisions` on those that need approval, and `results` of the others."""
-    kinds = {call.needs_approval for call in calls}
+    """Return how to answer these calls: with `decisions` on those that wait for them, and `results` of the others."""
+    kinds = {call.is_held for call in calls}
     return " and ".join(way for needs, way in ((True, decisions), (False, results)) if needs in kinds)
 
 
@@ -238,6 +244,8 @@ def _describe_question(call: PausedCall) -> str:
     shown = arguments if len(arguments) <= MAX_ARGUMENTS else f"{arguments[: MAX_ARGUMENTS - 1]}…"
     subject = "" if call.asks is None else f", answered also by the subject {call.asks.answer_subjects[0]!r}"
     approval = ", which needs approval" if call.needs_approval else ""
+    if call.reviewers is not None:
+        approval += f", for {' or '.join(call.reviewers.by)} to decide"
     return f"{call.name} with {shown} (call_id {call.call_id!r}{subject}{approval})"
 
 
@@ -261,13 +269,13 @@ def read_results(given: Any, waiting: tuple[PausedCall, ...]) -> dict[str, str]:
     """Match the user's results with the waiting calls; return the content by call id.
 
     `given` is a JSON string, an object `{"content"}`, a list `[{"call_id", "content"}]`, or plain text
-    (SPEC, section 8). Raises BadBreakpointResult unless every waiting call gets exactly one result. Calls that need
-    approval get none.
+    (SPEC, section 8). Raises BadBreakpointResult unless every waiting call gets exactly one result. Calls that wait for
+    a decision get none.
     """
-    calls = tuple(call for call in waiting if not call.needs_approval)
+    calls = tuple(call for call in waiting if not call.is_held)
     if not calls:
         raise BadBreakpointResult(
-            f"these calls wait for an approval, not for a result: {_ids(waiting)}; give approvals"
+            f"these calls wait for a decision, not for a result: {_ids(waiting)}; give approvals"
         )
     value = _parse(given)
     if isinstance(value, list) and all(isinstance(item, dict) and "content" in item for item in value):

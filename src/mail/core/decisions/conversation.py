@@ -244,13 +244,13 @@ class Conversation:
             self._add(Answer, event, who=who, text=event.text, files=files, **self._take_thoughts(who))
             return
         self._close(event)
-        questions = sum(not call.needs_approval for call in calls)
+        questions = sum(not (call.needs_approval or call.reviewers) for call in calls)
         asked = iter(self._asked if len(self._asked) == questions else ())
         self._asked = ()
         open_calls = {each.call_id for each in self._questions if each.is_open}
         for call in calls:
             call_id = call.call_id or call.id
-            sent = None if call.needs_approval else next(asked, None)
+            sent = None if call.needs_approval or call.reviewers else next(asked, None)
             if call_id in open_calls:
                 continue
             name = question_argument(call.arguments) if not call.needs_approval else None
@@ -287,6 +287,7 @@ class Conversation:
             call_id, by = about.tool_call_id, (about.by or "").partition(":")[2].partition("@")[0]
             reply = Reply(
                 time=event.timestamp,
+                text=about.answer,
                 decision=about.decision,
                 by=by,
                 reason=about.reason,
@@ -294,7 +295,11 @@ class Conversation:
             )
             self._replies = self._replies or ()
         for question in self._questions:
-            is_meant = question.call_id == call_id if call_id else not question.needs_approval
+            is_meant = (
+                question.call_id == call_id
+                if call_id
+                else not (question.needs_approval or question.reviewers)
+            )
             if question.is_open and question.agent == event.agent and is_meant:
                 answered = self._changes.change(question, reply=reply, is_open=False)
                 is_run = reply.decision in ("approve", "edit")

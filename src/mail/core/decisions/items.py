@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from mail.core.protocol.values import value
+from mail.core.task.approvals import DecisionName
 from mail.core.task.costs import Usage
 from mail.core.task.events import Event
 
@@ -147,11 +148,11 @@ class Asked:
 
 @value(kw_only=True)
 class Reply:
-    """A person's answer to a call: its result in `text`, or a `decision` whether it runs."""
+    """A person's answer to a call: its result in `text`, or a `decision`, which may be `answer` with the `text`."""
 
     time: str
     text: str | None = None
-    decision: Literal["approve", "edit", "reject"] | None = None
+    decision: DecisionName | None = None
     by: str = ""
     reason: str = ""
     arguments: dict[str, Any] | None = None

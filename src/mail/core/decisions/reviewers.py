@@ -1,4 +1,4 @@
-"""Reviewers: calls whose approval is asked of others than the task's owner. Pure functions.
+"""Reviewers: calls whose approval, or answer, is asked of others than the task's owner. Pure functions.
 
 The request is an event of the task, once for a call and once more when it is escalated. If the action names a webhook,
 it is one of the task's, and gets these events in a form of their own, which says nothing else of the task.
@@ -12,6 +12,7 @@ from pydantic_core import to_json
 
 from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import Clock, format_time
+from mail.core.protocol.question_text import question_argument
 from mail.core.task.approvals import LinkHolder
 from mail.core.task.draft import Draft
 from mail.core.task.events import Event, EventKind
@@ -37,11 +38,17 @@ def ask_reviewers(draft: Draft, reached: Breakpoint, calls: Iterable[PausedCall]
         rule = call.reviewers
         if rule is None:
             continue
+        agent, who = reached.agent, " and ".join(rule.by)
+        may = (
+            f"decide whether agent {agent} calls"
+            if call.needs_approval
+            else f"answer what agent {agent} asks with"
+        )
         draft.emit(
             EventKind.APPROVAL_REQUESTED,
-            f"{' and '.join(rule.by)} may decide whether agent {reached.agent} calls {call.name}",
+            f"{who} may {may} {call.name}",
             ReviewExtra(
-                agent=reached.agent,
+                agent=agent,
                 tool_call_id=call.call_id,
                 approval_id=reached.approval_id(call),
                 reviewers=rule.by,
@@ -78,6 +85,7 @@ def may_decide(task: Task, call: PausedCall, who: Principal | LinkHolder) -> boo
 def show_call(task: Task, paused_at: Breakpoint, call: PausedCall) -> dict[str, Any]:
     """Return a call as those read it who may decide on it: nothing else of the task."""
     asked = int(paused_at.id[:_TIME_DIGITS], 16) / 1000
+    question = None if call.needs_approval else question_argument(call.arguments)
     return {
         "id": paused_at.approval_id(call),
         "agent": paused_at.agent,
@@ -85,6 +93,8 @@ def show_call(task: Task, paused_at: Breakpoint, call: PausedCall) -> dict[str, 
         "arguments": call.arguments,
         "arguments_text": call.arguments_text,
         "arguments_sha256": call.digest,
+        "needs_approval": call.needs_approval,
+        "question": "" if question is None else call.arguments[question],
         "asked": datetime.fromtimestamp(asked, UTC).isoformat(),
         "decide_by": None if call.approve_by is None else format_time(call.approve_by),
         "requested_by": task.owner,

@@ -24,8 +24,8 @@ from mail.core.decisions.approvals import (
     decide,
     has_approved,
     keep_waiting,
-    rejections,
     run_approved,
+    unrun_results,
 )
 from mail.core.decisions.breakpoints import (
     abandon_breakpoint,
@@ -598,14 +598,14 @@ def _resume_at_breakpoint(draft: Draft, caller: Principal, submission: Submissio
     waiting = decide(draft, caller, paused_at, submission.approvals)
     given = submission.breakpoint_tool_call_result
     results: dict[str, str] = {}
-    if given is not None or all(not call.needs_approval for call in waiting.calls):
+    if given is not None or not any(call.is_held for call in waiting.calls):
         results = read_results(given, waiting.calls)
     if any(call.approval is None and call.call_id not in results for call in waiting.calls):
         keep_waiting(draft, waiting, has_more=bool(results or submission.body))
         return
     is_run = has_approved(waiting)
     if not is_run:
-        results |= rejections(waiting)
+        results |= unrun_results(waiting)
     add_results(draft, waiting, results)
     _resume(draft, submission)
     send_answers(draft, caller, waiting, results)

@@ -40,7 +40,8 @@ def describe_question(
         for key, value in arguments.items()
     )
     if reviewers:
-        words = f"{who} waits for {' or '.join(reviewers)} to approve {name}({', '.join(values)})"
+        does = "approve" if needs_approval else "answer"
+        words = f"{who} waits for {' or '.join(reviewers)} to {does} {name}({', '.join(values)})"
     elif needs_approval:
         words = f"{who} wants to run {name}({', '.join(values)})"
     elif question is not None:

@@ -9,6 +9,9 @@ from pydantic import Field, StringConstraints, WithJsonSchema
 from mail.core.protocol.address import Principal
 from mail.core.protocol.values import Value, value
 
+DecisionName = Literal["approve", "edit", "answer", "reject"]
+"""A person's decision: whether a call runs, with which arguments, or the answer to the question that it asks."""
+
 MOST_REVIEWERS = 8
 """How many roles and callers an action may name as reviewers, and as many to whom a call is escalated."""
 
@@ -25,7 +28,7 @@ Reviewer = Annotated[str, StringConstraints(pattern=r"^(admin|user)(:[^:@\x00-\x
 class Approval(Value):
     """Who must approve the calls of an action, in place of the task's owner: `needs_approval=Approval(by=["admin"])`.
 
-    They see and decide these calls only, and nothing else of the task.
+    Of a breakpoint tool, they answer the questions. They see and decide these calls only, and nothing else of the task.
 
     Args:
         by: roles (`admin`, `user`) and callers (`user:ann`); the first decision counts.

@@ -6,9 +6,10 @@ In JSON, a field without a default always stands; any other only if it differs f
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields
 from itertools import filterfalse
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from mail.core.protocol.values import value
+from mail.core.task.approvals import DecisionName
 from mail.core.task.costs import Usage
 from mail.core.task.fallback import SwitchCause
 from mail.core.task.turn_state import TurnTiming
@@ -173,10 +174,11 @@ class DecisionExtra(Extra):
     """Of a person's decision on a call; see `mail.core.task.turn_state.Decision`."""
 
     tool_call_id: str
-    decision: Literal["approve", "edit", "reject"]
+    decision: DecisionName
     by: str | None
     reason: str
     arguments: dict[str, Any] | None = None
+    answer: str | None = None
 
 
 @value(kw_only=True, slots=False)

@@ -187,7 +187,7 @@ class ActionCore:
         form: computes the effect if the action is a form; `function` is not run then.
         reads_mail: whether the form needs the task's messages so far.
         needs_approval: whether a person must approve a call before it runs: each, or those that a predicate selects.
-        reviewers: who decides on these calls; None for the task's owner.
+        reviewers: who decides on these calls, or answers those of a breakpoint tool; None for the task's owner.
         approval_timeout: seconds after which an undecided call counts as rejected, unless `reviewers` say otherwise;
             None for never.
         model: checks the arguments in place of `parameters`, as the function does; None if these say everything.
@@ -483,6 +483,13 @@ class SwarmCore:
             raise ConfigurationError(
                 f"swarm {self.name!r}: its actions may name {MOST_REVIEWERS_IN_ALL} different reviewers in all"
             )
+        for name, action in self.actions.items():
+            rule = action.reviewers if name in self.breakpoint_tools else None
+            if rule and (rule.otherwise == "approve" or callable(action.needs_approval)):
+                raise ConfigurationError(
+                    f"swarm {self.name!r}: the reviewers of breakpoint tool {name!r} answer it: leave out when and "
+                    "otherwise"
+                )
         for name in self.members:
             self._check_member(name)
         for name, agent in self.agents.items():
@@ -571,6 +578,11 @@ class SwarmCore:
     def runs_as_action(self, agent: AgentCore, tool: str) -> bool:
         """Return whether the engine runs this tool for the agent; users run breakpoint tools, and forms are not run."""
         return tool in agent.actions and tool not in self.breakpoint_tools and self.actions[tool].form is None
+
+    def asked_by(self, tool: str) -> ActionCore | None:
+        """Return the action of a breakpoint tool that asks reviewers; None for any other tool."""
+        action = self.actions.get(tool) if tool in self.breakpoint_tools else None
+        return None if action is None or action.reviewers is None else action
 
     def form(self, agent: AgentCore, tool: str) -> ActionCore | None:
         """Return the form with this name that the agent may fill in, if any."""

@@ -195,25 +195,27 @@ class Decision:
     """The decision on a call that needs approval.
 
     Attributes:
-        is_approved: whether the engine runs the call; else it is rejected.
+        is_approved: whether the engine runs the call; else it is rejected, or answered.
         by: the principal who decided; empty if nobody did in time.
         arguments: those that the person has put in place of the model's; None to keep them.
+        answer: the answer to the question that the call asks; empty for other decisions.
     """
 
     is_approved: bool
     by: str = ""
     reason: str = ""
     arguments: dict[str, Any] | None = None
+    answer: str = ""
 
 
 @value(kw_only=True)
 class PausedCall:
-    """A call that waits for the user: for the result of a breakpoint tool, or for the approval of an action.
+    """A call that waits for a person: for the result of a breakpoint tool, or for the approval of an action.
 
     Attributes:
         asks: the question that it put to the user, if any.
         needs_approval: whether it is a call of an action, which the engine runs if a person approves it.
-        reviewers: who decides on it; None for the task's owner.
+        reviewers: who decides on it, or answers its question; None for the task's owner.
         approve_within: seconds after which it is escalated or counts as decided; None for no limit.
         approve_by: that time, in seconds since the epoch.
         approval: the decision, if there is one.
@@ -240,9 +242,14 @@ class PausedCall:
         return sha256(self.arguments_text.encode()).hexdigest()
 
     @property
+    def is_held(self) -> bool:
+        """Whether it waits for a decision: on a call of an action, or by the reviewers who answer its question."""
+        return self.needs_approval or self.reviewers is not None
+
+    @property
     def is_undecided(self) -> bool:
-        """Whether it still waits for an approval."""
-        return self.needs_approval and self.approval is None
+        """Whether it still waits for a decision."""
+        return self.is_held and self.approval is None
 
 
 @value(kw_only=True)

@@ -298,7 +298,7 @@ def _result_of(question: items.Question) -> str | None:
     reply = question.reply
     if reply is None:
         return "dropped: the user sent a message instead of an answer"
-    if reply.decision is None:
+    if reply.text is not None:
         return reply.text
     return f"rejected: {reply.reason}" if reply.decision == "reject" else None
 

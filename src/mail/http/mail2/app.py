@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -13,7 +14,7 @@ from mail.auth.fastapi import headers_of
 from mail.errors import BadRequest, MAILError, Unauthenticated
 from mail.http.app import MAILApp
 from mail.http.bodies import JSON
-from mail.http.mail2 import accounts, boxes, daemon, directory
+from mail.http.mail2 import boxes, logins
 from mail.http.service import Service
 from mail.mail2.accounts import NOT_VALID, WRONG_PASSWORD, WRONG_REFRESH
 
@@ -35,22 +36,23 @@ class _App(MAILApp):
         return FastAPI.openapi(self)
 
 
-def build(service: Service | None) -> MAILApp:
-    """Make the application that serves the MAIL host of a service; None only for its documentation."""
+def build(service: Service | None, *, is_whole: bool = True) -> MAILApp:
+    """Make the application that serves the MAIL host of a service; None only for its documentation.
+
+    One that isn't whole has the routes of mail clients alone, and is made sooner.
+    """
+    modules: list[Any] = [logins, boxes]
+    if is_whole:
+        modules += [import_module(f"{__package__}.{name}") for name in ("accounts", "daemon", "directory")]
     app = _App(
         title="MAIL 2.0",
         description=DESCRIPTION,
         version="2.0",
-        openapi_url="/v2/openapi.json",
+        openapi_url="/v2/openapi.json" if is_whole else None,
         docs_url=None,
         redoc_url=None,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # the service has its own
-        routes=[
-            route
-            for module in (accounts, boxes, daemon, directory)
-            for router in module.routers
-            for route in router.routes
-        ],
+        routes=[route for module in modules for router in module.routers for route in router.routes],
     )
     if service is not None:
         app.service = service

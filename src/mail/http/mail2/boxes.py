@@ -6,15 +6,17 @@ from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 from fastapi import Header, Query, Request
-from fastapi.responses import Response
+from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import to_json
 
+from mail.core.task.rows import Order
 from mail.errors import BadRequest, Unauthenticated
 from mail.http.bodies import JSON
 from mail.http.mail2.access import Host, Own, find_account, make_routers
 from mail.http.service import service_of
 from mail.http.sse import HEADERS, NEVER_PING, SHUTDOWN_GRACE, encode, while_stored
-from mail.mail2.addresses import AddressText
+from mail.mail2.addresses import AddressText, Slug
 from mail.mail2.arrivals import Reader
 from mail.mail2.boxes import Query as BoxQuery
 from mail.mail2.host import MailHost
@@ -22,6 +24,8 @@ from mail.mail2.records import MAX_RECIPIENTS, Account, Body, BoxName, MessageId
 
 _public, own, _admin, _daemon = make_routers()
 routers = (own,)
+
+LINES = "application/x-ndjson"
 
 
 ENTRY_BYTES = 64 * 1024
@@ -39,7 +43,25 @@ class GivenQuery(BaseModel):
     order: Literal["asc", "desc"] = "desc"
 
 
-Part = Annotated[GivenQuery, Query()]
+class DraftsQuery(GivenQuery):
+    """A part of the drafts: of those with a tag."""
+
+    tag: Slug | None = None
+
+
+class SentQuery(DraftsQuery):
+    """A part of the outbox: of the messages with a tag, or of a thread."""
+
+    thread: MessageId | None = None
+
+
+class ReceivedQuery(SentQuery):
+    """A part of the inbox or the trash: of the messages with a tag, of a thread, or that are unread."""
+
+    unread: bool | None = None
+
+
+Received = Annotated[ReceivedQuery, Query()]
 
 
 class NewDraft(BaseModel):
@@ -70,11 +92,13 @@ class Sending(BaseModel):
 async def _page(request: Request, host: MailHost, account: Account, name: BoxName, part: GivenQuery) -> JSON:
     service = service_of(request)
     await service.holding(request).wait(part.limit * ENTRY_BYTES)
-    query = BoxQuery(
-        part.limit, part.offset, "sent" if part.sort_by == "sent_at" else "entered", part.order == "desc"
-    )
-    entries, total = await host.boxes.page(account, name, query, service.runtime.pacer)
-    return _entries(entries, total=total, returned=len(entries), **part.model_dump())
+    given = part.model_dump(exclude_none=True)
+    filters = {key: each for key, each in given.items() if key in ("unread", "tag", "thread")}
+    order: Order = "sent" if part.sort_by == "sent_at" else "entered"
+    query = BoxQuery(part.limit, part.offset, order, part.order == "desc", **filters)
+    entries, total, after = await host.boxes.page(account, name, query, service.runtime.pacer)
+    following = {"next_offset": after} if filters else {}
+    return _entries(entries, total=total, returned=len(entries), **given, **following)
 
 
 def _entries(entries: list[dict[str, Any]], **metadata: Any) -> JSON:
@@ -86,8 +110,11 @@ def _entry(entry: dict[str, Any]) -> JSON:
 
 
 @own.get("/inbox", tags=["inbox"])
-async def get_inbox(request: Request, host: Host, account: Own, part: Part) -> JSON:
-    """Return a part of the inbox."""
+async def get_inbox(request: Request, host: Host, account: Own, part: Received) -> JSON:
+    """Return a part of the inbox.
+
+    With filters, it looks at 1,000 entries at most: `next_offset` says where to continue, and is null at the end.
+    """
     return await _page(request, host, account, "inbox", part)
 
 
@@ -138,6 +165,25 @@ async def _arrivals(request: Request, reader: Reader) -> AsyncGenerator[bytes]:
             yield b"".join(frames) or encode("ping", {"timestamp": now})
 
 
+@own.get(
+    "/export",
+    tags=["auth"],
+    response_class=Response,
+    responses={200: {"description": "The lines.", "content": {LINES: {}}}},
+)
+async def export_boxes(host: Host, account: Own) -> Response:
+    """Export all boxes as lines of JSON, each with a `box` and an `entry` of it, as it is when opened.
+
+    Nothing becomes read. The oldest entry of each box comes first.
+    """
+
+    async def lines() -> AsyncGenerator[bytes]:
+        async for each in host.boxes.export(account):
+            yield to_json(each) + b"\n"
+
+    return StreamingResponse(lines(), media_type=LINES)
+
+
 @own.get("/inbox/{message_id}", tags=["inbox"])
 async def open_inbox(host: Host, account: Own, message_id: str) -> JSON:
     """Return a message of the inbox, which is read from now on."""
@@ -151,7 +197,7 @@ async def delete_inbox(host: Host, account: Own, message_id: str) -> JSON:
 
 
 @own.get("/outbox", tags=["outbox"])
-async def get_outbox(request: Request, host: Host, account: Own, part: Part) -> JSON:
+async def get_outbox(request: Request, host: Host, account: Own, part: Annotated[SentQuery, Query()]) -> JSON:
     """Return a part of the outbox; `undelivered` says whom a message does not reach, and why."""
     return await _page(request, host, account, "outbox", part)
 
@@ -163,7 +209,9 @@ async def open_outbox(host: Host, account: Own, message_id: str) -> JSON:
 
 
 @own.get("/drafts", tags=["drafts"])
-async def get_drafts(request: Request, host: Host, account: Own, part: Part) -> JSON:
+async def get_drafts(
+    request: Request, host: Host, account: Own, part: Annotated[DraftsQuery, Query()]
+) -> JSON:
     """Return a part of the drafts."""
     if part.sort_by == "sent_at":
         raise BadRequest("drafts have no sent_at to sort by")
@@ -215,7 +263,7 @@ async def send_draft(
 
 
 @own.get("/trash", tags=["trash"])
-async def get_trash(request: Request, host: Host, account: Own, part: Part) -> JSON:
+async def get_trash(request: Request, host: Host, account: Own, part: Received) -> JSON:
     """Return a part of the trash."""
     return await _page(request, host, account, "trash", part)
 

@@ -11,7 +11,7 @@ from mail.http.mail2.access import Host, Own, make_routers
 from mail.http.mail2.accounts import local_key
 from mail.mail2.addresses import Address, AddressText, Slug, is_slug
 from mail.mail2.host import MailHost
-from mail.mail2.lists import MAX_MEMBERS, Policy
+from mail.mail2.lists import MAX_MEMBERS, By, Policy
 from mail.mail2.records import Account
 from mail.mail2.swarms import Swarm
 from mail.mail2.webhooks import Hook
@@ -124,36 +124,31 @@ async def delete_swarm(host: Host, name: str) -> JSON:
 
 
 @own.get("/lists", tags=["lists"])
-async def get_lists(host: Host) -> JSON:
-    """Return all lists."""
-    return _answer("lists", await host.lists.all())
+@admin.get("/admin/lists", tags=["lists"])
+async def get_lists(host: Host, account: Own) -> JSON:
+    """Return all lists, of private ones those that the account owns or is a member of."""
+    return _answer("lists", await host.lists.all(_by(host, account)))
 
 
 @own.get("/lists/{address}", tags=["lists"])
 @admin.get("/admin/lists/{address}", tags=["lists"])
-async def get_list(host: Host, address: str) -> JSON:
-    """Return a list by its local address, or its full one."""
-    return _answer("mail_list", await host.lists.get(local_key(host, "list", address)))
+async def get_list(host: Host, account: Own, address: str) -> JSON:
+    """Return a list by its local address, or its full one; `pending` has who would become a member, for its owner."""
+    return _answer("mail_list", await host.lists.get(local_key(host, "list", address), _by(host, account)))
 
 
 @own.post("/lists/{address}/subscribe", tags=["lists"])
 async def subscribe(host: Host, account: Own, address: str) -> JSON:
-    """Become a member of a list."""
-    key = local_key(host, "list", address)
-    return _answer("mail_list", await host.lists.add(key, _address(host, account)))
+    """Become a member of a list, or ask its owner for that."""
+    key, by = local_key(host, "list", address), _by(host, account)
+    return _answer("mail_list", await host.lists.add(key, by.address, by))
 
 
 @own.post("/lists/{address}/unsubscribe", tags=["lists"])
 async def unsubscribe(host: Host, account: Own, address: str) -> JSON:
     """Leave a list."""
-    key = local_key(host, "list", address)
-    return _answer("mail_list", await host.lists.remove(key, _address(host, account)))
-
-
-@admin.get("/admin/lists", tags=["lists"])
-async def get_all_lists(host: Host) -> JSON:
-    """Return all lists."""
-    return _answer("lists", await host.lists.all())
+    key, by = local_key(host, "list", address), _by(host, account)
+    return _answer("mail_list", await host.lists.remove(key, by.address, by))
 
 
 @admin.post("/admin/lists", tags=["lists"])
@@ -165,36 +160,43 @@ async def post_lists(host: Host, body: NewList) -> JSON:
     )
 
 
+@own.patch("/lists/{address}", tags=["lists"])
 @admin.patch("/admin/lists/{address}", tags=["lists"])
-async def patch_list(host: Host, address: str, body: ListChanges) -> JSON:
-    """Change the policy of a list."""
-    return _answer("mail_list", await host.lists.set_policy(local_key(host, "list", address), body.policy))
+async def patch_list(host: Host, account: Own, address: str, body: ListChanges) -> JSON:
+    """Change the policy of a list, as its owner or an admin."""
+    key, by = local_key(host, "list", address), _by(host, account)
+    return _answer("mail_list", await host.lists.set_policy(key, body.policy, by))
 
 
+@own.delete("/lists/{address}", tags=["lists"])
 @admin.delete("/admin/lists/{address}", tags=["lists"])
-async def delete_list(host: Host, address: str) -> JSON:
-    """Delete a list."""
-    return _answer("mail_list", await host.lists.delete(local_key(host, "list", address)))
+async def delete_list(host: Host, account: Own, address: str) -> JSON:
+    """Delete a list, as its owner or an admin."""
+    return _answer("mail_list", await host.lists.delete(local_key(host, "list", address), _by(host, account)))
 
 
+@own.post("/lists/{address}/members", tags=["lists"])
 @admin.post("/admin/lists/{address}/members", tags=["lists"])
-async def post_member(host: Host, address: str, body: NewMember) -> JSON:
-    """Add a member to a list."""
-    return _answer("mail_list", await host.lists.add(local_key(host, "list", address), body.member_address))
+async def post_member(host: Host, account: Own, address: str, body: NewMember) -> JSON:
+    """Add a member to a list, also one that waits for it, as its owner or an admin."""
+    key, by = local_key(host, "list", address), _by(host, account)
+    return _answer("mail_list", await host.lists.add(key, body.member_address, by))
 
 
+@own.delete("/lists/{address}/members/{member}", tags=["lists"])
 @admin.delete("/admin/lists/{address}/members/{member}", tags=["lists"])
-async def delete_member(host: Host, address: str, member: str) -> JSON:
-    """Remove a member, by its full address, from a list."""
+async def delete_member(host: Host, account: Own, address: str, member: str) -> JSON:
+    """Remove a member, by its full address, from a list, or who would become one, as its owner or an admin."""
     try:
         Address.parse(member)
     except ValueError as error:
         raise BadRequest(str(error)) from None
-    return _answer("mail_list", await host.lists.remove(local_key(host, "list", address), member))
+    key, by = local_key(host, "list", address), _by(host, account)
+    return _answer("mail_list", await host.lists.remove(key, member, by))
 
 
-def _address(host: MailHost, account: Account) -> str:
-    return f"{account.key}@{host.host}"
+def _by(host: MailHost, account: Account) -> By:
+    return By(f"{account.key}@{host.host}", is_admin=account.kind == "admin")
 
 
 # ---------------------------------------------------------------------------------------------------------- webhooks

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from urllib.parse import parse_qs
 
 from fastapi import Depends, Path, Query, Request
@@ -15,7 +15,7 @@ from mail.core.decisions.needs import Need
 from mail.core.decisions.reviewers import show_call
 from mail.core.engine.needs import TaskNeed
 from mail.core.engine.reviews import Review
-from mail.core.task.approvals import LinkHolder
+from mail.core.task.approvals import DecisionName, LinkHolder
 from mail.core.task.audit import Act
 from mail.core.task.size import json_size, paused_size
 from mail.errors import ApprovalNotFound, BadRequest, MAILError
@@ -45,6 +45,10 @@ class WaitingApproval(Answered):
         description="The arguments as JSON text in ASCII, for the `arguments_sha256` of a decision."
     )
     arguments_sha256: str = Field(description="The SHA-256 of `arguments_text`, in hexadecimal.")
+    needs_approval: bool = Field(
+        description="Whether to decide if the call runs; else it asks for an `answer`."
+    )
+    question: str = Field(description="The question, if an argument has it; empty for a call to approve.")
     asked: str = Field(description="When the task paused, in ISO 8601.")
     decide_by: str | None = Field(
         description="When others are asked, too, or the call is decided without a person; null for never."
@@ -86,7 +90,7 @@ class Decided(Answered):
     """The decision is made; nobody can change it any more."""
 
     id: str
-    decision: Literal["approve", "edit", "reject"]
+    decision: DecisionName
 
 
 router = make_router("approvals")

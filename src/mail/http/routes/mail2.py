@@ -4,20 +4,22 @@ Everything but this route is in `mail.http.mail2`, imported by the first request
 """
 
 import asyncio
+from functools import partial
 from http import HTTPStatus
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, HTTPException
-from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.routing import Match, Route
+from starlette.types import Receive, Scope, Send
 
 if TYPE_CHECKING:
+    from mail.http.app import MAILApp
     from mail.http.service import Service
 
 
 class _MAIL2:
-    """Hands requests to the application of MAIL 2.0, which is made when the first one comes."""
+    """Hands requests to the application of MAIL 2.0, which is made when the first one comes: whole, or a part of it."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = scope["app"]
@@ -25,13 +27,22 @@ class _MAIL2:
             raise HTTPException(
                 HTTPStatus.NOT_FOUND, "MAIL 2.0 is off here; the parameter Mail2 of the stack turns it on"
             )
-        if not hasattr(app.state, "mail2"):
-            app.state.mail2 = asyncio.ensure_future(_build(app.service))
-        await (await app.state.mail2)(scope, receive, send)
+        usual = await _made(app, is_whole=False)
+        suffices = any(route.matches(scope)[0] is Match.FULL for route in usual.routes)
+        await (usual if suffices else await _made(app, is_whole=True))(scope, receive, send)
 
 
-async def _build(service: "Service") -> ASGIApp:
-    app: ASGIApp = await asyncio.to_thread(lambda: import_module("mail.http.mail2.app").build(service))
+def _made(app: "MAILApp", *, is_whole: bool) -> "asyncio.Future[MAILApp]":
+    name = f"mail2_{is_whole}"
+    if not hasattr(app.state, name):
+        make = partial(_build, app.service, is_whole=is_whole)
+        setattr(app.state, name, asyncio.ensure_future(asyncio.to_thread(make)))
+    made: asyncio.Future[MAILApp] = getattr(app.state, name)
+    return made
+
+
+def _build(service: "Service", *, is_whole: bool) -> "MAILApp":
+    app: MAILApp = import_module("mail.http.mail2.app").build(service, is_whole=is_whole)
     return app
 
 

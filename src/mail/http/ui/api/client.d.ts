@@ -18,6 +18,7 @@ export interface PendingCall {
   arguments: Record<string, unknown>;
   agent?: string;
   needs_approval?: boolean;
+  reviewers?: string[];
   [more: string]: unknown;
 }
 

@@ -7,8 +7,9 @@ import { WorkButton } from "../components/button.js";
 import { Chip } from "../components/chip.js";
 import { Ago } from "../components/duration.js";
 import { Empty, Guard, Loading, Notice } from "../components/notice.js";
+import { useWork } from "../components/use-work.js";
 import { visible } from "../components/visible.js";
-import { Approval, Questions } from "../conversation/question.js";
+import { Decision, Questions } from "../conversation/question.js";
 import { html, useState } from "../html.js";
 import { askPermission, mayAskPermission } from "./waiting.js";
 
@@ -36,7 +37,7 @@ function Call({ call, waiting, swarm }) {
           `
         }
       </p>
-      <${Approval}
+      <${Decision}
         item=${{ ...call, call_id: call.id }}
         call=${call}
         swarm=${swarm}
@@ -51,23 +52,15 @@ const questionOf = ({ asks, ...call }) => ({ ...call, asked: asks });
 /** What can be done about a task, here. */
 function Actions({ entry, waiting }) {
   const { need, task } = entry;
-  const [problem, setProblem] = useState(null);
-  const work = (action) => async () => {
-    setProblem(null);
-    try {
-      await action();
-    } catch (failure) {
-      setProblem(failure);
-    }
-  };
+  const { perform, said } = useWork({ repeats: true });
   if (need === "others" || need === "question") return null;
   return html`
-    ${problem && html`<${Notice} tone="bad">${problem.message}</${Notice}>`}
+    ${said}
     <div class="row">
       ${
         need === "dead_letters" &&
         html`
-          <${WorkButton} class="button primary" onClick=${work(() => waiting.redrive(task))}>
+          <${WorkButton} class="button primary" onClick=${() => perform(() => waiting.redrive(task))}>
             Process again
           </${WorkButton}>
         `
@@ -80,7 +73,9 @@ function Actions({ entry, waiting }) {
 function TaskEntry({ entry, waiting }) {
   const { need, reason, task } = entry;
   const [said, tone] = NEEDS[need];
-  const questions = task.pending_tool_calls.filter((call) => !call.needs_approval).map(questionOf);
+  const questions = task.pending_tool_calls
+    .filter(({ needs_approval, reviewers }) => !needs_approval && !reviewers)
+    .map(questionOf);
   return html`
     <article class="need">
       <p class="need-head">

@@ -118,7 +118,9 @@ export class Waiting extends Store {
   /** Have the browser say what is new, if the page is not seen and it may. */
   #notify() {
     const found = new Map([
-      ...this.calls.filter((call) => call.can_decide).map((call) => [call.id, `${call.name} needs your approval`]),
+      ...this.calls
+        .filter((call) => call.can_decide)
+        .map((call) => [call.id, `${call.name} needs your ${call.needs_approval ? "approval" : "answer"}`]),
       ...this.needy.map((entry) => [keyOf(entry), `${entry.task.title || entry.task.task_id}: ${SAID[entry.need]}`]),
     ]);
     const added = this.#known ? [...found].filter(([key]) => !this.#known.has(key)) : [];

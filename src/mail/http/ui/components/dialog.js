@@ -1,8 +1,8 @@
 // A modal dialog: the browser's own, which keeps the focus inside and closes with Escape.
 
-import { html, useEffect, useId, useRef, useState } from "../html.js";
+import { html, useEffect, useId, useRef } from "../html.js";
 import { IconButton } from "./button.js";
-import { Notice } from "./notice.js";
+import { useWork } from "./use-work.js";
 
 /** Open while it is rendered; `onClose` is called when the reader closes it. */
 export function Dialog({ title, onClose, isWide = false, children }) {
@@ -37,26 +37,15 @@ export function Dialog({ title, onClose, isWide = false, children }) {
  * what it was rejected with.
  */
 export function FormDialog({ title, action, submit, onDone, onClose, isWide = false, isReady = true, children }) {
-  const [problem, setProblem] = useState(null);
-  const [isBusy, setBusy] = useState(false);
-  const onSubmit = async (event) => {
+  const { perform, isBusy, said } = useWork();
+  const onSubmit = (event) => {
     event.preventDefault();
-    if (isBusy) return;
-    setBusy(true);
-    setProblem(null);
-    try {
-      onDone(await submit());
-    } catch (error) {
-      setProblem(error);
-      setBusy(false);
-    }
+    void perform(async () => onDone(await submit()));
   };
   return html`
     <${Dialog} title=${title} onClose=${onClose} isWide=${isWide}>
       <form onSubmit=${onSubmit}>
-        <div class="dialog-body">
-          ${children} ${problem && html`<${Notice} tone="bad">${problem.message}</${Notice}>`}
-        </div>
+        <div class="dialog-body">${children} ${said}</div>
         <div class="dialog-actions">
           <button type="button" class="button" onClick=${onClose}>Back</button>
           <button type="submit" class="button primary" disabled=${!isReady} aria-busy=${isBusy ? "true" : null}>

@@ -9,12 +9,13 @@ import { Icon } from "../components/icons.js";
 import { Json } from "../components/json.js";
 import { Markdown } from "../components/markdown.js";
 import { Guard, Notice } from "../components/notice.js";
+import { useWork } from "../components/use-work.js";
 import { html, prose, useEffect, useRef, useState } from "../html.js";
 import { ForkDialog, rerun } from "../trace/fork.js";
 import { indexOf, snapshotsOf } from "../trace/snapshots.js";
 import { Composer } from "./composer.js";
 import { jsonOf } from "./items.js";
-import { Answered, Approval, Questions } from "./question.js";
+import { Answered, Decision, Questions } from "./question.js";
 import { useTail } from "./tail.js";
 import { Waits } from "./waits.js";
 import { Welcome } from "./welcome.js";
@@ -91,18 +92,7 @@ const Growing = ({ from, to, text }) => html`
 `;
 
 function Failure({ item, onRetry, onTrace }) {
-  const [isBusy, setBusy] = useState(false);
-  const [problem, setProblem] = useState(null);
-  const retry = async () => {
-    setBusy(true);
-    setProblem(null);
-    try {
-      await onRetry();
-    } catch (failure) {
-      setProblem(failure);
-      setBusy(false);
-    }
-  };
+  const { perform, isBusy, problem } = useWork();
   return html`
     <div class="failure" role="group" aria-label="The task failed" data-latest>
       <p class="failure-head">
@@ -115,7 +105,11 @@ function Failure({ item, onRetry, onTrace }) {
         ${
           onRetry &&
           html`
-            <button type="button" class="button small" aria-busy=${isBusy ? "true" : null} onClick=${retry}>
+            <button
+              type="button"
+              class="button small"
+              aria-busy=${isBusy ? "true" : null}
+              onClick=${() => perform(onRetry)}>
               <${Icon} name="retry" />
               Retry
             </button>
@@ -170,9 +164,9 @@ export const ITEMS = {
       item.reply &&
       item.reply.text !== null &&
       html`
-        <article class="bubble mine" aria-label="Your answer">
+        <article class="bubble mine" aria-label=${item.reply.by ? `Answer of ${item.reply.by}` : "Your answer"}>
           <p class="bubble-head">
-            You
+            ${item.reply.by || "You"}
             <${Clock} time=${item.reply.time} />
           </p>
           <div class="bubble-text">${item.reply.text}</div>
@@ -181,6 +175,9 @@ export const ITEMS = {
     }
   `,
 };
+
+/** Whether a call waits for a decision: on one to approve, or by the reviewers who answer it. */
+const isHeld = ({ needs_approval, reviewers }) => needs_approval || Boolean(reviewers);
 
 /** What a person is asked at the moment: `{questions, approvals}` of the record's pending calls. */
 function pendingOf(session, items) {
@@ -196,8 +193,8 @@ function pendingOf(session, items) {
     call,
   }));
   return {
-    questions: pending.filter(({ call }) => !call.needs_approval).map(({ item }) => item),
-    approvals: pending.filter(({ call }) => call.needs_approval),
+    questions: pending.filter(({ call }) => !isHeld(call)).map(({ item }) => item),
+    approvals: pending.filter(({ call }) => isHeld(call)),
   };
 }
 
@@ -307,7 +304,7 @@ function Talk({ session, swarm, caller, navigate }) {
           ${approvals.map(
             ({ item, call }) => html`
               <${Guard} key=${item.call_id}>
-                <${Approval} item=${item} call=${call} session=${session} swarm=${swarm} />
+                <${Decision} item=${item} call=${call} session=${session} swarm=${swarm} />
               </${Guard}>
             `,
           )}

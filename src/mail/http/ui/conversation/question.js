@@ -9,30 +9,13 @@ import { Json } from "../components/json.js";
 import { pretty } from "../components/pretty.js";
 import { Markdown } from "../components/markdown.js";
 import { Notice } from "../components/notice.js";
+import { useWork } from "../components/use-work.js";
 import { visible } from "../components/visible.js";
 import { html, useEffect, useId, useRef, useState } from "../html.js";
 import { ArgumentsForm, Changes, changesOf, fieldsOf, readForm, shownAs } from "./arguments-form.js";
 import { GrowingField, onEnter } from "./composer.js";
 
 const isEmpty = (value) => !Object.keys(value).length;
-
-/** Run work once at a time, and keep what goes wrong. */
-function useWork() {
-  const [problem, setProblem] = useState(null);
-  const [isBusy, setBusy] = useState(false);
-  const perform = async (work) => {
-    if (isBusy) return;
-    setBusy(true);
-    setProblem(null);
-    try {
-      await work();
-    } catch (failure) {
-      setProblem(failure);
-      setBusy(false);
-    }
-  };
-  return [perform, isBusy, problem];
-}
 
 /** What is asked in words, if the call asks something, and what else its arguments say. */
 function wordsOf({ asked, arguments: args }) {
@@ -96,7 +79,7 @@ function AnswerForm({ item, draft, setDraft, onSend, isBusy, isOnly }) {
 /** Questions that wait for answers: all of them are sent together. */
 export function Questions({ items, session }) {
   const [drafts, setDrafts] = useState({});
-  const [perform, isBusy, problem] = useWork();
+  const { perform, isBusy, problem } = useWork();
   const isComplete = items.every(({ call_id }) => drafts[call_id]?.trim());
   const send = () =>
     isComplete && perform(() => session.answer(items.map(({ call_id }) => ({ call_id, content: drafts[call_id] }))));
@@ -144,6 +127,45 @@ export function Questions({ items, session }) {
   `;
 }
 
+/** A question that reviewers answer, in place of the task's owner: one of them may here. */
+function Asked({ item, call, session }) {
+  const [draft, setDraft] = useState("");
+  const { perform, isBusy, said } = useWork();
+  const bound = { arguments_sha256: sha256(call.arguments_text) };
+  const decide = (decision, facts) => perform(() => session.decide(item.call_id, decision, { ...facts, ...bound }));
+  const { arguments: args, question } = item;
+  const argument = question && Object.keys(args).find((name) => args[name] === question);
+  const asked = argument ? { ...item, asked: { text: question, argument } } : item;
+  return html`
+    <div class="question-card" role="group" tabindex="-1" aria-label=${`${item.name} needs an answer`}>
+      <${Words} item=${asked} />
+      ${call.decide_by && html`<p class="quiet small-text">Answer by ${new Date(call.decide_by).toLocaleString()}</p>`}
+      ${said}
+      ${
+        call.can_decide
+          ? html`
+              <${AnswerForm}
+                item=${asked}
+                draft=${draft}
+                setDraft=${setDraft}
+                onSend=${() => draft.trim() && decide("answer", { answer: draft })}
+                isBusy=${isBusy}
+                isOnly />
+              <div class="row">
+                <button type="button" class="button" onClick=${() => decide("reject")}>Decline</button>
+              </div>
+            `
+          : html`<p class="quiet">Waits for the answer of ${call.reviewers.join(", ")}</p>`
+      }
+    </div>
+  `;
+}
+
+/** A call on which a person decides: whether it runs or, if it is a question to reviewers, what they answer. */
+export function Decision(facts) {
+  return facts.call.needs_approval ? html`<${Approval} ...${facts} />` : html`<${Asked} ...${facts} />`;
+}
+
 /** Arguments, one line each where they are plain values. */
 function Arguments({ args }) {
   if (isEmpty(args)) return html`<p class="quiet">No arguments</p>`;
@@ -176,7 +198,7 @@ function readOrNull(read) {
  * A call of an action that needs approval; what is decided is bound to the arguments that are shown, which `call` has
  * as text. They are changed in a form by their schema, which the action of the `swarm` has, or as JSON.
  */
-export function Approval({ item, call, session, swarm }) {
+function Approval({ item, call, session, swarm }) {
   const [mode, setMode] = useState(null); // null, "edit" or "reject"
   const served = call.arguments_text;
   const args = served ? exactJson(served) : item.arguments;
@@ -190,7 +212,7 @@ export function Approval({ item, call, session, swarm }) {
   const [typed, setTyped] = useState(() => typedOf(args));
   const readTyped = () => (isRaw ? text : readForm(fields, typed, args));
   const [reason, setReason] = useState("");
-  const [perform, isBusy, problem] = useWork();
+  const { perform, isBusy, said } = useWork();
   const id = useId();
   const send = (decision, facts) =>
     session.decide(item.call_id, decision, { ...facts, ...(served ? { arguments_sha256: sha256(served) } : {}) });
@@ -279,7 +301,7 @@ export function Approval({ item, call, session, swarm }) {
       }
       ${decideBy && html`<p class="quiet small-text">Decide by ${new Date(decideBy).toLocaleString()}</p>`}
       ${!mayDecide && html`<p class="quiet">Waits for the decision of ${call.reviewers.join(", ")}</p>`}
-      ${problem && html`<${Notice} tone="bad">${problem.message}</${Notice}>`}
+      ${said}
       <div class="row">
         ${
           mayDecide &&
@@ -359,6 +381,10 @@ export function Answered({ item }) {
     <div class="answered">
       <${Words} item=${item} />
       ${!item.reply && html`<p class="quiet small-text">Not answered</p>`}
+      ${
+        item.reply?.decision === "reject" &&
+        html`<p class="quiet small-text">Declined by ${item.reply.by || "nobody in time"}</p>`
+      }
     </div>
   `;
 }

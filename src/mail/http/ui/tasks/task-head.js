@@ -6,7 +6,7 @@ import { Chip, StatusChip } from "../components/chip.js";
 import { Confirm, Dialog } from "../components/dialog.js";
 import { saveAs } from "../components/files.js";
 import { Icon } from "../components/icons.js";
-import { Notice } from "../components/notice.js";
+import { useWork } from "../components/use-work.js";
 import { UsageTable, formatCost, formatTokens } from "../components/usage.js";
 import { html, useState } from "../html.js";
 
@@ -63,37 +63,28 @@ function Facts({ record }) {
 
 /** The button that saves the conversation as a text. */
 function SaveMarkdown({ taskId }) {
-  const [problem, setProblem] = useState(null);
+  const { perform, said } = useWork({ repeats: true });
   const save = async () => {
-    try {
-      const query = { task_id: taskId, form: "markdown" };
-      saveAs(await (await api.request("GET", "task/export", { query })).blob(), `${taskId}.md`);
-      setProblem(null);
-    } catch (failure) {
-      setProblem(failure);
-    }
+    const query = { task_id: taskId, form: "markdown" };
+    saveAs(await (await api.request("GET", "task/export", { query })).blob(), `${taskId}.md`);
   };
   return html`
-    ${problem && html`<${Notice} tone="bad">${problem.message}</${Notice}>`}
-    <${WorkButton} class="button small" onClick=${save}>Save as Markdown</${WorkButton}>
+    ${said}
+    <${WorkButton} class="button small" onClick=${() => perform(save)}>Save as Markdown</${WorkButton}>
   `;
 }
 
 /** The button that deletes a task that has stopped, after a question. */
 function Delete({ session, onDeleted }) {
   const [isAsking, setAsking] = useState(false);
-  const [problem, setProblem] = useState(null);
+  const { perform, said } = useWork();
   const remove = async () => {
     setAsking(false);
-    try {
-      await session.delete();
-      onDeleted();
-    } catch (failure) {
-      setProblem(failure);
-    }
+    await session.delete();
+    onDeleted();
   };
   return html`
-    ${problem && html`<${Notice} tone="bad">${problem.message}</${Notice}>`}
+    ${said}
     <button type="button" class="button small danger" onClick=${() => setAsking(true)}>Delete the task</button>
     ${
       isAsking &&
@@ -102,7 +93,7 @@ function Delete({ session, onDeleted }) {
           title="Delete this task?"
           action="Delete"
           onClose=${() => setAsking(false)}
-          onConfirm=${() => void remove()}>
+          onConfirm=${() => void perform(remove)}>
           <p>
             Its messages, events, histories and answers are deleted. This can't be undone; its forks keep their copies.
           </p>

@@ -1,0 +1,72 @@
+"""`mail inbox`: mail of MAIL 2.0 with the API key of its owner, and without another client."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.processes.server import ServerProcess, run_mail
+from support.processes.terminal import Terminal
+
+ME = "user:user@localhost"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("inbox")) as server:
+        yield server
+
+
+@pytest.fixture
+def mail(server: ServerProcess, tmp_path: Path) -> Any:
+    """Runs a command of somebody, which must work or tell `fails`; returns what it prints."""
+
+    def run(*arguments: str, fails: str = "", who: str = "user") -> str:
+        env = {"MAIL_SERVER": server.url, "MAIL_API_KEY": server.tokens[who]}
+        done: subprocess.CompletedProcess[str] = run_mail("inbox", *arguments, cwd=tmp_path, env=env)
+        assert (done.returncode, done.stderr) == ((1, f"mail: {fails}\n") if fails else (0, ""))
+        return done.stdout
+
+    return run
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of a table, without the times."""
+    cells = [line.split("\t") for line in text.splitlines()[1:]]
+    return [[*each[:2], *each[3:]] for each in cells]
+
+
+def test_mail_is_written_read_answered_and_thrown_away(
+    mail: Any, server: ServerProcess, tmp_path: Path
+) -> None:
+    admin = "admin:admin@localhost"
+    sent = mail(
+        "compose", admin, ME, "--subject", "Tea", "--body", "At four?\nOr five?", "--tag", "tea"
+    ).strip()
+    assert rows(mail("list", "--unread")) == [[sent, "unread", ME, "tea", "Tea"]]
+    shown = mail("open", sent, who="admin").splitlines()
+    assert shown[:2] == [f"sender      {ME}", f"recipients  {admin}, {ME}"]
+    assert shown[-2:] == ["At four?", "Or five?"]
+    answer = json.loads(mail("reply", sent, "Five.", "--tag", "yes", "--json", who="admin"))
+    assert (answer["subject"], answer["recipients"], answer["reply_to"]) == ("Re: Tea", [ME], sent)
+    again = mail("reply", answer["message_id"], "Fine.").strip()
+    assert rows(mail("list", who="admin"))[0] == [again, "unread", ME, "-", "Re: Tea"]
+    listed = json.loads(mail("list", "--thread", sent, "--json"))
+    assert [each["subject"] for each in listed["entries"]] == ["Re: Tea", "Tea"]
+    assert rows(mail("list", "--tag", "yes")) == [[answer["message_id"], "-", admin, "yes", "Re: Tea"]]
+    assert mail("trash", sent) == f"{sent} is in the trash\n"
+    assert [each[0] for each in rows(mail("list", "--limit", "1"))] == [answer["message_id"]]
+    assert rows(mail("list", "--offset", "1")) == []
+    with Terminal("inbox", "list", "--limit", "1", cwd=tmp_path, env=environment(server)) as terminal:
+        terminal.expect("Re: Tea")
+        assert terminal.end() == 0
+
+
+def environment(server: ServerProcess) -> dict[str, str]:
+    return {"MAIL_SERVER": server.url, "MAIL_API_KEY": server.tokens["user"]}
+
+
+def test_what_the_server_refuses(mail: Any) -> None:
+    mail("open", "none", fails="there is no 'none' in this box")
