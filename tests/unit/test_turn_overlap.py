@@ -35,8 +35,8 @@ async def test_each_person_gets_the_answer_to_their_own_message() -> None:
         await echo.begun.wait()
         submitted += [await rig.runtime.submit(ANN, message(body)) for body in ("two", "three")]
         echo.go_on.set()
-        answers = await asyncio.gather(*(rig.runtime.wait(each, seconds=5) for each in submitted))
-        late = await rig.runtime.wait(submitted[1], seconds=5)
+        answers = await asyncio.gather(*(rig.runtime.wait(each, seconds=60) for each in submitted))
+        late = await rig.runtime.wait(submitted[1], seconds=60)
         events = await rig.store.read_events(submitted[0].key)
         task = await rig.task(submitted[0].key)
         streamed = [
@@ -82,9 +82,9 @@ async def test_mail_that_is_read_in_time_is_answered_at_once() -> None:
         first = await rig.runtime.submit(ANN, message("one"))
         await worker_begun.wait()
         second = await rig.runtime.submit(ANN, message("two"))
-        await rig.store.wait_for_change(first.key, after=second.seq, seconds=5)
+        await rig.store.wait_for_change(first.key, after=second.seq, seconds=60)
         go_on.set()
-        answers = [await rig.runtime.wait(each, seconds=5) for each in (first, second)]
+        answers = [await rig.runtime.wait(each, seconds=60) for each in (first, second)]
         task = await rig.task(first.key)
     assert answers[0] == answers[1]
     assert task.generation.number == 1
@@ -120,12 +120,12 @@ async def test_a_turn_that_outlives_its_generation_does_not_end_the_next() -> No
     swarm = build_swarm({"supervisor": supervisor, "deputy": deputies, "clerk": clerk})
     async with Rig(swarm) as rig:
         first = await rig.runtime.submit(ANN, message("first"))
-        await rig.runtime.wait(first, seconds=5)
+        await rig.runtime.wait(first, seconds=60)
         again = await rig.runtime.submit(ANN, message("second"))
         seq = (await rig.task(first.key)).seq
         late.set()
-        await rig.store.wait_for_change(first.key, after=seq, seconds=5)
+        await rig.store.wait_for_change(first.key, after=seq, seconds=60)
         second.set()
-        await rig.runtime.wait(again, seconds=5)
+        await rig.runtime.wait(again, seconds=60)
         events = await rig.store.read_events(first.key)
     assert [event.text for event in events if event.is_terminal] == ["answer to first", "answer to second"]
