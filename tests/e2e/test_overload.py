@@ -190,7 +190,14 @@ class Server:
     async def read(self, data: bytes) -> dict[str, Any]:
         """The answer, which is JSON."""
         reader, _ = await self.connect(data)
-        found: dict[str, Any] = json.loads((await reader.read()).partition(b"\r\n\r\n")[2])
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        if b"chunked" in head.lower():
+            chunks, (size, _, rest) = bytearray(), body.partition(b"\r\n")
+            while length := int(size, 16):
+                chunks += rest[:length]
+                size, _, rest = rest[length + 2 :].partition(b"\r\n")
+            body = bytes(chunks)
+        found: dict[str, Any] = json.loads(body)
         return found
 
     async def ask(self, data: bytes) -> int:
