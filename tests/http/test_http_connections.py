@@ -391,6 +391,17 @@ class TestRequests:
         await asyncio.sleep(0)
         assert protocol.cycle is cycle
 
+    async def test_deadlines_that_passed_while_the_server_was_held_up_wait_for_what_clients_have_sent(
+        self,
+    ) -> None:
+        connections, checked = Connections(PATIENT), list[float]()
+        connection = create_autospec(LimitedProtocol, instance=True, address="127.0.0.1")
+        connection.check.side_effect = checked.append
+        assert connections.admit(connection)
+        for now in (10.0, 10.5, 11.0, 18.0, 18.5):
+            connections.close_overdue(now)
+        assert checked == [10.5, 11.0, 18.5]
+
     @pytest.mark.parametrize("is_known", [True, False])
     async def test_chunks_of_a_byte(
         self, patient: Server, is_known: bool, caplog: pytest.LogCaptureFixture

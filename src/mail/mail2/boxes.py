@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from typing import Any, Protocol, Self
 from uuid import uuid4
 
+from mail.core.engine.pacing import Paced
 from mail.core.protocol.values import value
 from mail.core.task.documents import PutIf
 from mail.core.task.rows import Order, Rows, Times, Write
@@ -98,7 +99,7 @@ class Boxes:
         self._stamps = stamps
 
     async def page(
-        self, account: Account, name: BoxName, query: Query
+        self, account: Account, name: BoxName, query: Query, pacer: Paced
     ) -> tuple[list[dict[str, Any]], int, int | None]:
         """Return the summaries of a part of a box, the number of all its entries, and the offset of what follows."""
         offset, found, at_once = (
@@ -115,6 +116,7 @@ class Boxes:
                 offset=offset,
             )
             for entry, text in page.rows:
+                await pacer.pause(len(text))  # drafts have bodies, and mail may have many recipients
                 offset, shown = offset + 1, summary(name, entry, text)
                 if query.takes(shown):
                     found.append(shown)

@@ -134,6 +134,7 @@ class Connections:
         self._addresses: dict[str, _Share] = {}
         self._reserved: set[Connection] = set()
         self._refused: set[Connection] = set()
+        self._swept = -math.inf
 
     @property
     def limit(self) -> float:
@@ -208,7 +209,14 @@ class Connections:
                 share.waiting.pop(connection, None)
 
     def close_overdue(self, now: float) -> None:
-        """Close the connections whose deadline has passed; `now` is a time of the event loop."""
+        """Close the connections whose deadline has passed; `now` is a time of the event loop.
+
+        If the loop was held up since the last time, what clients have sent meanwhile is read first.
+        """
+        was_held_up = now - self._swept > 4 * SWEEP_SECONDS
+        self._swept = now
+        if was_held_up:
+            return
         for connection in [*self._open, *self._refused]:
             connection.check(now)
 

@@ -28,6 +28,10 @@ routers = (own,)
 LINES = "application/x-ndjson"
 
 
+ENTRY_BYTES = 64 * 1024
+"""The size of a draft with a long body, or of mail with many recipients."""
+
+
 class GivenQuery(BaseModel):
     """A part of a box."""
 
@@ -85,12 +89,14 @@ class Sending(BaseModel):
     tags: Tags | None = None
 
 
-async def _page(host: MailHost, account: Account, name: BoxName, part: GivenQuery) -> JSON:
+async def _page(request: Request, host: MailHost, account: Account, name: BoxName, part: GivenQuery) -> JSON:
+    service = service_of(request)
+    await service.holding(request).wait(part.limit * ENTRY_BYTES)
     given = part.model_dump(exclude_none=True)
     filters = {key: each for key, each in given.items() if key in ("unread", "tag", "thread")}
     order: Order = "sent" if part.sort_by == "sent_at" else "entered"
     query = BoxQuery(part.limit, part.offset, order, part.order == "desc", **filters)
-    entries, total, after = await host.boxes.page(account, name, query)
+    entries, total, after = await host.boxes.page(account, name, query, service.runtime.pacer)
     following = {"next_offset": after} if filters else {}
     return _entries(entries, total=total, returned=len(entries), **given, **following)
 
@@ -104,12 +110,12 @@ def _entry(entry: dict[str, Any]) -> JSON:
 
 
 @own.get("/inbox", tags=["inbox"])
-async def get_inbox(host: Host, account: Own, part: Received) -> JSON:
+async def get_inbox(request: Request, host: Host, account: Own, part: Received) -> JSON:
     """Return a part of the inbox.
 
     With filters, it looks at 1,000 entries at most: `next_offset` says where to continue, and is null at the end.
     """
-    return await _page(host, account, "inbox", part)
+    return await _page(request, host, account, "inbox", part)
 
 
 @own.get(
@@ -191,9 +197,9 @@ async def delete_inbox(host: Host, account: Own, message_id: str) -> JSON:
 
 
 @own.get("/outbox", tags=["outbox"])
-async def get_outbox(host: Host, account: Own, part: Annotated[SentQuery, Query()]) -> JSON:
+async def get_outbox(request: Request, host: Host, account: Own, part: Annotated[SentQuery, Query()]) -> JSON:
     """Return a part of the outbox; `undelivered` says whom a message does not reach, and why."""
-    return await _page(host, account, "outbox", part)
+    return await _page(request, host, account, "outbox", part)
 
 
 @own.get("/outbox/{message_id}", tags=["outbox"])
@@ -203,11 +209,13 @@ async def open_outbox(host: Host, account: Own, message_id: str) -> JSON:
 
 
 @own.get("/drafts", tags=["drafts"])
-async def get_drafts(host: Host, account: Own, part: Annotated[DraftsQuery, Query()]) -> JSON:
+async def get_drafts(
+    request: Request, host: Host, account: Own, part: Annotated[DraftsQuery, Query()]
+) -> JSON:
     """Return a part of the drafts."""
     if part.sort_by == "sent_at":
         raise BadRequest("drafts have no sent_at to sort by")
-    return await _page(host, account, "drafts", part)
+    return await _page(request, host, account, "drafts", part)
 
 
 @own.post("/drafts", tags=["drafts"])
@@ -255,9 +263,9 @@ async def send_draft(
 
 
 @own.get("/trash", tags=["trash"])
-async def get_trash(host: Host, account: Own, part: Received) -> JSON:
+async def get_trash(request: Request, host: Host, account: Own, part: Received) -> JSON:
     """Return a part of the trash."""
-    return await _page(host, account, "trash", part)
+    return await _page(request, host, account, "trash", part)
 
 
 @own.post("/trash/clear", tags=["trash"])
