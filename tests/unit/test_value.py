@@ -1,6 +1,7 @@
 """`@value` makes what `@dataclass` makes, but for code that is compiled for each class."""
 
 from dataclasses import dataclass, field, replace
+from inspect import signature
 from typing import Any
 
 import pytest
@@ -58,10 +59,7 @@ def test_methods_of_the_class_stay() -> None:
     assert repr(Named("n")) == "n"
 
 
-@pytest.mark.parametrize("decorate", [value, dataclass(slots=True, unsafe_hash=True)])
-def test_it_inherits_and_is_made_as_a_dataclass_is(decorate: Any) -> None:
-    """The first value of a class compiles its `__init__`, also when that of a subclass calls it."""
-
+def define_two(decorate: Any) -> tuple[Any, Any]:
     @decorate
     class Base:
         x: int
@@ -75,19 +73,32 @@ def test_it_inherits_and_is_made_as_a_dataclass_is(decorate: Any) -> None:
     class Derived(Base):
         y: int = 2
 
-    class Own(Derived):
+    return Base, Derived
+
+
+@pytest.mark.parametrize("decorate", [value, dataclass(slots=True, unsafe_hash=True)])
+def test_it_inherits_and_is_made_as_a_dataclass_is(decorate: Any) -> None:
+    """Its `__init__` is compiled when it is first used, also when that of a subclass calls it."""
+    base, derived = define_two(decorate)
+
+    class Own(derived):  # type: ignore[valid-type, misc]
         def __init__(self) -> None:
             super().__init__(5, y=6)
 
     own = Own()
     assert (own.x, own.y, own.seen, own.names) == (5, 6, 5, [])
-    assert Derived(1).names is not Derived(1).names
-    assert replace(Derived(1, ["a"]), y=3) == Derived(1, ["a"], 3)
+    assert derived(1).names is not derived(1).names
+    assert replace(derived(1, ["a"]), y=3) == derived(1, ["a"], 3)
     for _ in range(2):
         with pytest.raises(
             TypeError, match=r"Base\.__init__\(\) missing 1 required positional argument: 'x'"
         ):
-            Base()
+            base()
+
+
+def test_its_arguments_can_be_seen_before_there_is_a_value() -> None:
+    ours, theirs = define_two(value), define_two(dataclass(slots=True, unsafe_hash=True))
+    assert list(map(signature, ours)) == list(map(signature, theirs))
 
 
 def test_its_class_has_no_defaults_which_would_make_access_to_attributes_slow() -> None:

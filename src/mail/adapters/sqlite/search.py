@@ -251,9 +251,9 @@ class Files:
         found = self.index.execute(
             "SELECT id, last_part FROM tasks WHERE id IN (SELECT value FROM json_each(?))", given
         )
-        places = [row * MOST_PARTS + part for row, last_part in found for part in range(last_part + 1)]
+        texts = [row * MOST_PARTS + part for row, last_part in found for part in range(last_part + 1)]
         self.index.execute(
-            "DELETE FROM texts WHERE rowid IN (SELECT value FROM json_each(?))", _listed(places)
+            "DELETE FROM texts WHERE rowid IN (SELECT value FROM json_each(?))", _listed(texts)
         )
         self.index.execute("DELETE FROM tasks WHERE id IN (SELECT value FROM json_each(?))", given)
         self.index.execute("INSERT OR IGNORE INTO unscrubbed (id) VALUES (1)")

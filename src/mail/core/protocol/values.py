@@ -114,7 +114,7 @@ def value[T](
     """Make a class a dataclass whose fields no code may change, which mypy enforces.
 
     For values that every turn makes: `dataclass(frozen=True)` calls a function for each field that it sets. It also
-    compiles seven methods for each class; this compiles `__init__` alone, for the first value of the class, as a
+    compiles seven methods for each class; this compiles `__init__` alone, when it is first used, as a
     function on AWS starts with few of 200 classes. Each method of them all takes 6 % of its start.
     """
     own = partial(dataclass, kw_only=kw_only, slots=slots, repr=False, eq=False)
@@ -122,21 +122,29 @@ def value[T](
     def decorate(cls: Any) -> Any:
         given = {name: each for name, each in vars(cls).items() if name not in _OF_EACH_CLASS}
         made = own(init=False)(cls)
-
-        def compile_init(self: Any, *args: Any, **others: Any) -> None:
-            twin = own()(type(cls.__name__, cls.__bases__, given))
-            made.__init__ = twin.__init__
-            made.__init__(self, *args, **others)
-
         if not slots:
             _remove_defaults(made)
             made.__get_pydantic_core_schema__ = classmethod(_core_schema)
-        for name, method in (("__init__", compile_init), *_methods_of(made)):
+        init = _Init(made, lambda: own()(type(cls.__name__, cls.__bases__, given)))
+        for name, method in (("__init__", init), *_methods_of(made)):
             if name not in given:
                 setattr(made, name, method)
         return made
 
     return decorate if cls is None else decorate(cls)
+
+
+class _Init:
+    """Stands for the `__init__` of a class until somebody calls or inspects it; then it is that of a twin."""
+
+    def __init__(self, made: Any, make_twin: Callable[[], Any]) -> None:
+        self._made, self._make_twin = made, make_twin
+
+    def __get__(self, instance: object, owner: type) -> Callable[..., None]:
+        """Return the method, which the class has from now on."""
+        self._made.__init__ = self._make_twin().__init__
+        method: Callable[..., None] = self._made.__init__
+        return method if instance is None else method.__get__(instance, owner)
 
 
 def _remove_defaults(cls: Any) -> None:
