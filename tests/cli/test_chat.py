@@ -129,6 +129,21 @@ def test_approvals_come_before_questions_whose_answers_are_sent_together(tmp_pat
         assert (done.returncode, bank.paid) == (0, ["bob 500"])
 
 
+def test_what_reviewers_answer_is_not_asked_of_the_owner(tmp_path: Path) -> None:
+    with Bank(tmp_path / "bank") as bank:
+        env = environment({"MAIL_API_KEY": bank.tokens["user"], "MAIL_SERVER": bank.url})
+        given = "consult lawyers ask who\nann\n"
+        done = forkserver.run([*MAIL, "chat", "--task-id", "mixed"], cwd=tmp_path, env=env, given=given)
+        assert "Type your answer." in done.stdout
+        assert "admin must decide on call_id" in done.stderr
+        given = "consult lawyers\n"
+        done = forkserver.run([*MAIL, "chat", "--task-id", "theirs"], cwd=tmp_path, env=env, given=given)
+        assert "approvals list" in done.stdout
+        assert "Type your answer." not in done.stdout
+        reply = forkserver.run([*MAIL, "reply", "theirs", "x"], cwd=tmp_path, env=env)
+        assert (reply.returncode, "approvals list" in reply.stderr) == (2, True)
+
+
 def test_plain_text_streams_as_the_answer(waiting: ServerProcess, tmp_path: Path) -> None:
     with open_chat(waiting, tmp_path) as chat:
         chat.expect(PROMPT)

@@ -328,7 +328,7 @@ class TestListTasks:
         assert all(task.instance == BOB for task in theirs.tasks)
 
     async def test_a_page_of_tasks_with_long_calls_ends_early(self, store: Store, make: Maker) -> None:
-        call = PausedCall(call_id="call-1", name="pay", arguments={"text": "x" * (3 * 2**20)})
+        call = PausedCall(call_id="call-1", name="pay", arguments={"text": "x" * (3 * 2**19)})
         reached = Breakpoint(agent="alpha", tool_format="completions", calls=(call,))
         for n in range(5):
             key = TaskKey(ANN, f"task-{n}")

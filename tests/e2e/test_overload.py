@@ -24,8 +24,8 @@ from fastapi.routing import APIRoute
 from support.processes.projects import entry, supervisor, write_project
 from support.processes.server import ServerProcess, run_mail
 
-from mail.core.engine.actions import MAX_HELD
 from mail.core.task.files import MAX_FILE_BYTES
+from mail.core.task.size import MAX_HELD
 from mail.http.routes import load_routers
 
 pytestmark = [

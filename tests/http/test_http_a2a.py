@@ -53,7 +53,9 @@ from support.faults.gates import Gate
 from support.processes.http_server import TIMEOUT, HTTPServer
 from support.services.webhook_receiver import Got, WebhookReceiver
 
+from mail.core.task.approvals import Approval
 from mail.core.task.events import Event, EventKind
+from mail.core.task.swarm import ActionCore
 from mail.core.task.task import TaskKey
 from mail.http import runs
 from mail.http.a2a import handler
@@ -292,6 +294,23 @@ async def test_a_call_waits_for_approval(client: Client) -> None:
     decision = {"call_id": waiting["call_id"], "decision": "approve"}
     done = await send(client, new_data_part({"approvals": [decision]}), context_id=task.context_id)
     assert (done.id, done.status.state, answers(done)) == (task.id, DONE, ["SUCCESS: paid 5"])
+
+
+async def test_what_reviewers_answer_is_not_asked_of_the_owner() -> None:
+    async def ask(arguments: dict[str, Any]) -> str:
+        raise NotImplementedError
+
+    asked = ActionCore("ask", ask, reviewers=Approval(by=("admin",)))
+    swarm = build_swarm(
+        {"clerk": lambda _: [call("ask", question="Why?")]},
+        actions={"ask": asked},
+        breakpoint_tools=frozenset({"ask"}),
+    )
+    async with HTTPServer(swarm) as server, connected(server, "JSONRPC", streaming=False) as client:
+        task = await send(client, "hello")
+        assert task.status.state == TaskState.TASK_STATE_AUTH_REQUIRED
+        with pytest.raises(InvalidParamsError, match="admin must decide on call_id"):
+            await send(client, "because", task_id=task.id)
 
 
 async def test_a_message_is_accepted_once(client: Client) -> None:

@@ -14,8 +14,13 @@ import pytest
 from support.processes.http_server import HTTPServer, eventually
 from support.services.webhook_receiver import Got, WebhookReceiver
 
+from mail.auth.keys import Caller
+from mail.core.engine.pacing import PIECE_BYTES
 from mail.core.task.approvals import Approval
+from mail.core.task.size import MAX_HELD, paused_size
 from mail.core.task.swarm import ActionCore, SwarmCore
+from mail.core.task.task import TaskKey
+from mail.http.account import LIST_BYTES, PIECE_FACTOR
 from mail.net.secrets import EnvironmentTokens
 from mail.net.webhooks import HTTPWebhooks
 from mail.testing.agents import View, build_swarm, call, complete
@@ -28,7 +33,7 @@ HOSTILE = '</pre><script>alert("x")</script>\u202e'
 
 
 def swarm(rule: Approval, *, timeout: float | None = None) -> SwarmCore:
-    """Pays whom its message names, a line each, if it is approved, and asks what ends in "?".
+    """Pays whom its message names, a line each, if it is approved, and asks what ends in "?"; its user looks up "self".
 
     It answers with the results. The same people approve and answer.
     """
@@ -40,13 +45,20 @@ def swarm(rule: Approval, *, timeout: float | None = None) -> SwarmCore:
         if view.results:
             return [complete(" | ".join(view.results))]
         lines = view.mail.body.splitlines()
-        return [call("ask", question=each) if each[-1] == "?" else call("pay", to=each) for each in lines]
+        return [
+            call("ask", question=each)
+            if each[-1] == "?"
+            else call("look_up", key=each)
+            if each.startswith("self")
+            else call("pay", to=each)
+            for each in lines
+        ]
 
     action = ActionCore(
         "pay", pay, parameters=SCHEMA, needs_approval=True, reviewers=rule, approval_timeout=timeout
     )
     asked = ActionCore("ask", pay, reviewers=rule.but(otherwise="reject"), approval_timeout=timeout)
-    breakpoint_tools = frozenset({"ask"})
+    breakpoint_tools = frozenset({"ask", "look_up"})
     return build_swarm(
         {"clerk": clerk}, actions={"pay": action, "ask": asked}, breakpoint_tools=breakpoint_tools
     )
@@ -212,6 +224,66 @@ async def test_a_question_is_answered_by_its_reviewer_only() -> None:
         reply = item["reply"]
         assert (reply["text"], reply["by"], item["asked"]["text"]) == ("Friday", "root", "Which day?")
         assert (await decide(server, "admin", seen["id"], decision="answer", answer="x")).status_code == 404
+
+
+async def test_long_questions_and_decisions_are_refused() -> None:
+    async with serving(Approval(by=("admin",))) as server:
+        paused = await server.ask(body=f"Which day?\n{MAX_HELD * 'x'}?\nWhy?\neve", task_id="t")
+        assert [each["name"] for each in paused["pending_tool_calls"]] == ["ask", "ask", "pay"]
+        day, why, pay = (each["id"] for each in await waiting(server, "admin"))
+        for approval_id, wrong in (
+            (day, {"decision": "answer", "answer": MAX_HELD * "x" + "x"}),
+            (pay, {"decision": "edit", "arguments": {"to": MAX_HELD * "x"}}),
+        ):
+            refused = await decide(server, "admin", approval_id, **wrong)
+            assert (refused.status_code, f"may have {MAX_HELD} bytes" in refused.json()["detail"]) == (
+                400,
+                True,
+            )
+        empty = paused_size((await server.rig.task(TaskKey("user:ann@example", "t"))).paused_at)
+        assert (await decide(server, "admin", day, decision="answer", answer=1000 * "x")).status_code == 200
+        assert (
+            paused_size((await server.rig.task(TaskKey("user:ann@example", "t"))).paused_at) >= empty + 1000
+        )
+        for each in (why, pay):
+            assert (await decide(server, "admin", each, decision="reject")).status_code == 200
+        assert f"may have {MAX_HELD} bytes together" in await answer_of(server)
+
+
+async def test_an_owner_answers_after_the_reviewers() -> None:
+    async with serving(Approval(by=("admin", "user:lee"))) as server:
+        await server.ask(body="Which day?\nself", task_id="t")
+        own = {"resume_from": "breakpoint_tool_call", "task_id": "t", "body": ""}
+        listed = (await server.client.get("/approvals", headers=server.headers("user"))).json()
+        (task,) = [each["task"] for each in listed["tasks"] if each["need"] == "question"]
+        assert [each["name"] for each in task["pending_tool_calls"]] == ["look_up"]
+        early = await server.post(**own, kwargs={"breakpoint_tool_call_result": "ann"})
+        (seen,) = await waiting(server, "admin")
+        told = early.json()["detail"]
+        assert (early.status_code, "admin or user:lee must decide on call_id" in told) == (400, True)
+        assert "give approvals" not in told
+        assert (
+            await decide(server, "admin", seen["id"], decision="answer", answer="Friday")
+        ).status_code == 200
+        done = await server.ask(**own, kwargs={"breakpoint_tool_call_result": "ann"})
+        assert done["response"] == "Friday | ann"
+
+
+async def test_a_list_gives_back_its_room_before_it_takes_what_the_calls_need() -> None:
+    async with serving(Approval(by=("admin",))) as server:
+        await server.ask(body=f"self {PIECE_BYTES * 'x'}", task_id="t")
+        account, most = server.service.account, 0
+        count = account.count
+
+        def counting(caller: Caller | None, size: int, pieces: int, streams: int) -> None:
+            nonlocal most
+            count(caller, size, pieces, streams)
+            most = max(most, account._bytes.total())
+
+        account.count = counting  # type: ignore[method-assign]
+        listed = await server.client.get("/approvals")
+        assert [each["need"] for each in listed.json()["tasks"]] == ["question"]
+        assert most == LIST_BYTES * PIECE_FACTOR
 
 
 async def test_questions_and_calls_wait_together() -> None:

@@ -464,3 +464,12 @@ def test_reviewers_of_a_question_can_have_neither_when_nor_otherwise(rule: dict[
     asked = ActionCore("ask", Bank().look, reviewers=by, approval_timeout=60.0, **rule)
     with pytest.raises(ConfigurationError, match="the reviewers of breakpoint tool 'ask' answer it"):
         build_swarm({"supervisor": lambda _: []}, actions={"ask": asked}, breakpoint_tools=frozenset({"ask"}))
+
+
+@pytest.mark.parametrize(
+    "rule", [{"needs_approval": _never}, {"needs_approval": True}, {"approval_timeout": 60.0}]
+)
+def test_a_breakpoint_tool_has_no_approval_without_reviewers(rule: dict[str, Any]) -> None:
+    asked = ActionCore("ask", Bank().look, **rule)
+    with pytest.raises(ConfigurationError, match=r"'ask' is answered, not run: name an Approval\(by=…\)"):
+        build_swarm({"supervisor": lambda _: []}, actions={"ask": asked}, breakpoint_tools=frozenset({"ask"}))

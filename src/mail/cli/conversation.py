@@ -1,7 +1,7 @@
 """Talking to a swarm: `mail send`, `mail reply`, and plain text at the prompt."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import time
 from typing import TYPE_CHECKING, Any
@@ -65,15 +65,16 @@ async def open_task(session: Session, task_id: str, *, is_new_allowed: bool = Fa
         return
     task = f"task {session.output.id(view.task_id)} is {view.state}: {view.title or ''}"
     session.output.text(task.rstrip(": "), style="dim")
-    show_questions(session)
+    show_questions(session, questions)
 
 
-def show_questions(session: Session) -> None:
-    """Print what the open task asks, and what to type."""
-    for question in session.memory.questions:
+def show_questions(session: Session, questions: Sequence[Question]) -> None:
+    """Print what the open task asks, and how to answer: in a chat, what to type."""
+    for question in questions:
         session.output.text(str(question), style="bold")
-    if session.memory.questions:
-        session.output.text(how_to_reply(session.memory.questions), style="dim")
+    if questions:
+        how = session.next_step(session.memory.open_task or "", questions)
+        session.output.text(how, style="dim" if session.is_chat else "")
 
 
 async def reply(session: Session, text: str) -> None:
@@ -91,7 +92,7 @@ async def reply(session: Session, text: str) -> None:
     if others:
         session.memory.questions = tuple(others)
         if not session.output.as_json:
-            show_questions(session)
+            show_questions(session, others)
         return
     await _resume(session, _results(session.memory.results))
 
@@ -208,12 +209,7 @@ async def _show(session: Session, task_id: str, shown: "Shown") -> None:
         return
     view = read_task(await session.client.get_task(task_id))
     session.memory.open(task_id, view.questions())
-    if session.is_chat:
-        show_questions(session)
-        return
-    for question in session.memory.questions:
-        session.output.text(str(question), style="bold")
-    session.output.text(session.next_step(task_id, session.memory.questions))
+    show_questions(session, view.questions())
 
 
 # ------------------------------------------------------------------------------------------------ commands
@@ -245,17 +241,16 @@ async def _reply(session: Session, given: Namespace) -> None:
     from mail.client.messaging import MessageOptions
 
     view = read_task(await session.client.get_task(given.task_id))
-    questions = view.questions()
-    if any(question.needs_approval for question in questions):
-        session.memory.open(view.task_id, questions)
-        if not session.is_chat:
-            asked = "; ".join(map(str, questions))
-            raise UsageError(f"{asked}\n{session.next_step(view.task_id, questions)}")
-    session.memory.open(view.task_id, questions)
+    session.memory.open(view.task_id, view.questions())
+    questions = session.memory.questions
+    decides = any(question.needs_approval for question in questions)
+    if (view.questions() and not questions) or (decides and not session.is_chat):
+        asked = "; ".join(map(str, view.questions()))
+        raise UsageError(f"{asked}\n{session.next_step(view.task_id, view.questions())}")
     text = " ".join(given.body)
     if not questions:
         await send(session, text, MessageOptions(task_id=view.task_id))
-    elif len(questions) == 1 or session.memory.questions[0].needs_approval:
+    elif len(questions) == 1 or decides:
         await reply(session, text)
     elif len(given.body) == len(questions):
         answers = zip(questions, given.body, strict=True)

@@ -41,8 +41,12 @@ class Memory:
         self.tasks[task_id] = None
 
     def open(self, task_id: str | None, questions: Sequence[Question] = ()) -> None:
-        """Let plain text continue this task, or answer what it asks: approvals first, as results end the wait."""
-        ordered = sorted(questions, key=lambda question: not question.needs_approval)
+        """Let plain text continue this task, or answer what it asks: approvals first, as results end the wait.
+
+        What reviewers decide is left out.
+        """
+        own = [question for question in questions if not question.reviewers]
+        ordered = sorted(own, key=lambda question: not question.needs_approval)
         self.open_task, self.questions, self.results = task_id, tuple(ordered), {}
 
     def set_status(self, task_id: str | None, status: str | None) -> None:

@@ -191,19 +191,20 @@ class Session:
 
     def next_step(self, task_id: str, questions: Sequence[Question]) -> str:
         """Return how to resume a paused task."""
-        if self.is_chat:
-            return how_to_reply(questions)
-        name = shlex.quote(task_id)
-        if questions and all(question.reviewers for question in questions):
+        own = [question for question in questions if not question.reviewers]
+        if questions and not own:
             return f"See\n  {self.shell_command('approvals list')}"
-        waiting = [question for question in questions if question.needs_approval and not question.reviewers]
+        if self.is_chat:
+            return how_to_reply(own)
+        name = shlex.quote(task_id)
+        waiting = [question for question in own if question.needs_approval]
         if waiting:
             which = () if len(waiting) == 1 else ("--call", shlex.quote(waiting[0].call_id))
             if waiting[0].digest is not None:
                 which = (*which, "--shown", waiting[0].digest[:MARK])
             approve, reject = (self._command(f"task-{do}", name, *which) for do in ("approve", "reject"))
             return f"Decide with\n  {approve}\n  {reject} --reason 'why not'"
-        answer = self._command("reply", name, *['"your answer"'] * max(1, len(questions)))
+        answer = self._command("reply", name, *['"your answer"'] * max(1, len(own)))
         return f"Answer with\n  {answer}"
 
     def task_command(self, task_id: str) -> str:
@@ -249,8 +250,8 @@ class Session:
 
 
 def how_to_reply(questions: Sequence[Question]) -> str:
-    """Return what to type at the prompt of a chat to answer the first of these questions."""
-    if questions and questions[0].needs_approval:
+    """Return what to type at the prompt of a chat to answer the first of these questions: approvals come first."""
+    if any(question.needs_approval for question in questions):
         return "Type approve, reject REASON, or edit NAME=VALUE … to run it with other arguments."
     return "Type your answer."
 

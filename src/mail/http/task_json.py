@@ -544,7 +544,7 @@ async def read_mail(store: Store, task: Task, pacer: Paced) -> AsyncGenerator[In
 def task_summary(task: Task, *, approvals: bool = True) -> dict[str, Any]:
     """Return a task as `TaskSummary`; the fields from `status` on are additions to the protocol's.
 
-    Without `approvals`, the calls that need approval are left out.
+    Without `approvals`, the calls that wait for a decision or for reviewers are left out.
     """
     schema = task.generation.output_schema
     return fill(
@@ -650,9 +650,7 @@ def asked(task: Task, *, approvals: bool = True) -> dict[str, Any]:
     agent = generation.breakpoint.agent if generation.breakpoint else ""
     return {
         "pending_tool_calls": [
-            pending_call(call, agent)
-            for call in generation.waiting_calls
-            if approvals or not call.needs_approval
+            pending_call(call, agent) for call in generation.waiting_calls if approvals or not call.is_held
         ],
         "question": generation.question,
     }

@@ -23,7 +23,7 @@ from mail.core.decisions.breakpoints import add_results, announce_results, pause
 from mail.core.decisions.callbacks import close, let_wait
 from mail.core.decisions.cancel import MAX_REASON, discard, is_discarded
 from mail.core.decisions.guards import decided, in_words, refused
-from mail.core.decisions.reviewers import ask_reviewers, find_call, may_decide
+from mail.core.decisions.reviewers import ask_reviewers, find_call, may_decide, who_decides
 from mail.core.protocol.address import Principal
 from mail.core.protocol.calls import AgentToolCall, tool_result
 from mail.core.protocol.clock import Clock
@@ -36,6 +36,7 @@ from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.extras import ActionExtra, DecisionExtra, PauseExtra
 from mail.core.task.files import NO_FILES
+from mail.core.task.size import MAX_HELD, decision_size
 from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import Task, Transition
 from mail.core.task.turn_state import Breakpoint, Checkpoint, Decision, PausedCall, Receipt
@@ -156,13 +157,18 @@ def _approval(
         raise BadApproval(f"the call {call.call_id!r} will not run; leave out its arguments")
     elif problem := _find_problem(swarm, agent, call.name, given.arguments):
         raise BadApproval(f"{call.name} does not take these arguments: {problem}")
-    return Decision(
+    decision = Decision(
         is_approved=is_approved,
         by=str(caller),
         reason=given.reason,
         arguments=given.arguments,
         answer=given.answer,
     )
+    if (size := decision_size(decision)) > MAX_HELD:
+        raise BadApproval(
+            f"the answer or the arguments of a decision may have {MAX_HELD} bytes, not {size}; shorten them"
+        )
+    return decision
 
 
 def _find_problem(swarm: SwarmCore, agent: str, name: str, arguments: Mapping[str, Any]) -> str:
@@ -222,10 +228,12 @@ def keep_waiting(draft: Draft, waiting: Breakpoint, *, has_more: bool) -> None:
     Raises BadApproval if the caller gives more than decisions, which could be lost.
     """
     if has_more or waiting == draft.before.generation.breakpoint:
-        undecided = ", ".join(repr(call.call_id) for call in waiting.calls if call.is_undecided)
-        if not undecided:
-            raise BadBreakpointResult("kwargs.breakpoint_tool_call_result is missing")
-        raise BadApproval(f"calls wait for approval; give approvals with a decision on {undecided}")
+        undecided = [call for call in waiting.calls if call.is_undecided]
+        if own := ", ".join(repr(call.call_id) for call in undecided if call.reviewers is None):
+            raise BadApproval(f"calls wait for approval; give approvals with a decision on {own}")
+        if undecided:
+            raise BadApproval(f"{who_decides(undecided)} first; send the rest then")
+        raise BadBreakpointResult("kwargs.breakpoint_tool_call_result is missing")
     before = draft.generation
     draft.move(Transition.RESUME)
     draft.generation = before.next(continues=True, client_tools=before.client_tools, notes=before.notes)

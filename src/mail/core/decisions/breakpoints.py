@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 
 from pydantic_core import from_json
 
-from mail.core.decisions.reviewers import ask_reviewers, new_id
+from mail.core.decisions.reviewers import ask_reviewers, new_id, who_decides
 from mail.core.protocol.address import Principal, create_agent_address
 from mail.core.protocol.calls import AgentToolCall, ToolFormat, tool_result
 from mail.core.protocol.compose import compose_message
@@ -275,7 +275,8 @@ def read_results(given: Any, waiting: tuple[PausedCall, ...]) -> dict[str, str]:
     calls = tuple(call for call in waiting if not call.is_held)
     if not calls:
         raise BadBreakpointResult(
-            f"these calls wait for a decision, not for a result: {_ids(waiting)}; give approvals"
+            f"these calls wait for a decision, not for a result: {_ids(waiting)}; "
+            f"{who_decides(waiting) or 'give approvals'}"
         )
     value = _parse(given)
     if isinstance(value, list) and all(isinstance(item, dict) and "content" in item for item in value):

@@ -82,6 +82,15 @@ def may_decide(task: Task, call: PausedCall, who: Principal | LinkHolder) -> boo
     return call.reviewers.lets(who, Principal.parse(task.owner))
 
 
+def who_decides(calls: Iterable[PausedCall]) -> str:
+    """Return which reviewers must decide on which of these calls, in words; empty if none has reviewers."""
+    return " and ".join(
+        f"{' or '.join(call.reviewers.by)} must decide on call_id {call.call_id!r}"
+        for call in calls
+        if call.is_undecided and call.reviewers is not None
+    )
+
+
 def show_call(task: Task, paused_at: Breakpoint, call: PausedCall) -> dict[str, Any]:
     """Return a call as those read it who may decide on it: nothing else of the task."""
     asked = int(paused_at.id[:_TIME_DIGITS], 16) / 1000

@@ -51,7 +51,7 @@ from mail.core.task.guards import TEXT, Verdict
 from mail.core.task.limits import FAULTS_IN_A_ROW, NO_BUDGET
 from mail.core.task.mailboxes import agent_of
 from mail.core.task.members import show_address
-from mail.core.task.size import json_size
+from mail.core.task.size import MAX_HELD, json_size
 from mail.core.task.swarm import (
     ActionCore,
     AgentCore,
@@ -609,7 +609,11 @@ class Settlement:
                 and self._waits_for_the_user(call, receipt)
                 and not self.tools.is_finished
             ):
-                breakpoints.append(call)
+                if problem := self._problem_of_question(call, breakpoints):
+                    self._fault(ToolCallFault(problem))
+                    history.append(call.create_response_msg(f"ERROR: {problem}"))
+                else:
+                    breakpoints.append(call)
                 continue
             result = self._perform(call, receipt)
             if self._questions and call.tool_call_id in self._questions:
@@ -688,6 +692,19 @@ class Settlement:
             return True
         tools = self._client_tools
         return tools is not None and receipt is None and tools.holds(call.tool_name)
+
+    def _problem_of_question(self, call: AgentToolCall, before: Sequence[AgentToolCall]) -> str:
+        """Return why reviewers don't get a question: with those `before`, it is more than a person reads."""
+        asked = self.swarm.asked_by
+        if asked(call.tool_name) is None:
+            return ""
+        size = sum(json_size(each.tool_args) for each in (*before, call) if asked(each.tool_name) is not None)
+        if size <= MAX_HELD:
+            return ""
+        return (
+            f"{call.tool_name} was not asked: the questions of a turn to reviewers may have {MAX_HELD} bytes together, "
+            f"not {size}. Shorten them, or put a long text into a file and pass its id."
+        )
 
     def _perform(self, call: AgentToolCall, receipt: Receipt | None) -> str | None:
         """Process one call and return its tool result; None if it has one already, or gets it later."""

@@ -14,7 +14,7 @@ from mail.core.engine.telemetry import Tracer
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.values import value
 from mail.core.task.callbacks import LATER, Later, Polled
-from mail.core.task.size import json_size
+from mail.core.task.size import MAX_HELD, json_size
 from mail.core.task.swarm import ActionCore
 from mail.core.task.task import ForkActions
 from mail.core.task.turn_state import Checkpoint, Receipt
@@ -38,9 +38,6 @@ UNKNOWN_AFTER_TIMEOUT = (
 NOBODY_APPROVES = (
     "it was not run: a person must approve this call, and nobody here can: the task belongs to another swarm"
 )
-
-MAX_HELD = 256 * 1024
-"""The bytes of the arguments of all calls of a turn that wait for a person: far more than a person reads."""
 
 FORK_REFUSES = (
     "it was not run: this task is a fork in which only read-only actions run. Continue without it, and say in your "

@@ -100,7 +100,7 @@ class CallerUsage:
     asleep: int = 0
 
 
-PAGE_BYTES = 8 * 1024 * 1024
+PAGE_BYTES = 4 * 1024 * 1024
 """The size of states after which a page of tasks ends: thousands of usual ones, some with long calls that wait."""
 
 

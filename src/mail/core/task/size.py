@@ -6,13 +6,16 @@ It is measured without writing anything as JSON, so that a commit knows what it 
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.events import Event
 from mail.core.task.extras import NO_EXTRA
-from mail.core.task.turn_state import Breakpoint
+from mail.core.task.turn_state import Breakpoint, Decision
 
 OVERHEAD = 200
 """Bytes of a message or an event besides its texts: ids, addresses, times and names of fields."""
 
 SCALAR = 8
 """Bytes of a number, of a truth value, and of the signs around a text."""
+
+MAX_HELD = 256 * 1024
+"""The bytes of the arguments of all calls of a turn that wait for a person, and of a decision: more than one reads."""
 
 _LISTS = (list, tuple)
 
@@ -48,13 +51,16 @@ def message_size(message: MAILMessage) -> int:
 
 
 def paused_size(reached: Breakpoint | None) -> int:
-    """Return the size of the arguments of the calls at which a task is paused: they may be most of it in memory."""
+    """Return the size of the calls at which a task is paused, with decisions: they may be most of it in memory."""
     if reached is None:
         return 0
-    return sum(
-        json_size(call.arguments) + json_size(call.approval and call.approval.arguments)
-        for call in reached.calls
-    )
+    decisions = (call.approval for call in reached.calls if call.approval is not None)
+    return sum(json_size(call.arguments) for call in reached.calls) + sum(map(decision_size, decisions))
+
+
+def decision_size(decision: Decision) -> int:
+    """Return the size of the answer and of the edited arguments of a decision."""
+    return text_size(decision.answer) + json_size(decision.arguments)
 
 
 def event_size(event: Event) -> int:

@@ -484,7 +484,14 @@ class SwarmCore:
                 f"swarm {self.name!r}: its actions may name {MOST_REVIEWERS_IN_ALL} different reviewers in all"
             )
         for name, action in self.actions.items():
-            rule = action.reviewers if name in self.breakpoint_tools else None
+            if name not in self.breakpoint_tools:
+                continue
+            rule = action.reviewers
+            if rule is None and (action.needs_approval or action.approval_timeout is not None):
+                raise ConfigurationError(
+                    f"swarm {self.name!r}: breakpoint tool {name!r} is answered, not run: name an Approval(by=…) as "
+                    "its needs_approval, or leave out needs_approval and approval_timeout"
+                )
             if rule and (rule.otherwise == "approve" or callable(action.needs_approval)):
                 raise ConfigurationError(
                     f"swarm {self.name!r}: the reviewers of breakpoint tool {name!r} answer it: leave out when and "

@@ -113,7 +113,7 @@ def _answer(content: Content, calls: Sequence[PausedCall]) -> Submission:
     if content.files:
         raise BadRequest("the task waits for an answer: send text or data, and files with a later message")
     replies = [each for each in content.values if isinstance(each, dict) and each.keys() & Reply.model_fields]
-    undecided = ", ".join(call.call_id for call in calls if call.is_undecided)
+    undecided = ", ".join(call.call_id for call in calls if call.is_undecided and call.reviewers is None)
     if not replies and undecided:
         raise BadRequest(
             "the task waits for approval: send a data part "

@@ -71,7 +71,8 @@ class NeedyTask(Answered):
     )
     reason: str = Field(description="The answer of a task that has failed; empty for others.")
     task: TaskSummary = Field(
-        description="The task; its `pending_tool_calls` leave out calls that need approval, which are in `approvals`."
+        description="The task; its `pending_tool_calls` leave out calls that need approval or wait for reviewers: "
+        "these are in `approvals` of those who may decide."
     )
 
 
@@ -131,6 +132,7 @@ async def get_approvals(
     except ApprovalNotFound:
         raise BadRequest("cursor must be the next_cursor of a page") from None
     needy = [] if cursor else await service.runtime.needs(str(own))
+    service.holding(request).take(0)
     reading(service, request, *(each.task for each in needy if each.need is Need.QUESTION), events=0)
 
     async def members() -> AsyncGenerator[tuple[str, object]]:
