@@ -11,7 +11,7 @@ from support.engines.adapters import StoreAdapter
 from support.mail2 import HOST, NEW_LIST, Person, Stage
 
 from mail.auth.keys import digest
-from mail.mail2.records import BOXES, box, sessions
+from mail.mail2.records import BOXES, MESSAGES, REFERENCES, box, sessions
 
 
 @pytest.fixture
@@ -111,6 +111,9 @@ async def test_a_repeated_request_with_an_idempotency_key_sends_once(ann: Person
     other = await ann.post(f"/drafts/{draft}/send", {"recipients": [ann.address]}, **{"Idempotency-Key": "k"})
     assert other.status_code == 422
     assert "Idempotency-Key" in detail(other)
+    assert (await ann.ask("PATCH", f"/drafts/{draft}", json={"body": "At five?"})).status_code == 200
+    changed = await ann.post(f"/drafts/{draft}/send", body, **{"Idempotency-Key": "k"})
+    assert changed.status_code == 422
     draft = await bob.draft()
     await bob.post(f"/drafts/{draft}/send", body, **{"Idempotency-Key": "k"})
     assert len(await bob.box("inbox")) == 2
@@ -534,5 +537,18 @@ async def test_a_daemon_brings_mail_of_other_hosts_once(ann: Person, daemon: Per
     assert opened == {**message, "sent_at": "2026-06-10T10:00:00.000000Z"}
     await ann.send(ann.address, subject="Near")
     assert await ann.subjects(sort_by="sent_at") == ["Near", "Far"]
-    forged = await daemon.post("/daemon/deliver/remote", {"messages": [{**message, "sender": ann.address}]})
-    assert forged.status_code == 422
+    batch = [{**message, "message_id": str(uuid4())}, {**message, "sender": ann.address}]
+    assert (await daemon.post("/daemon/deliver/remote", {"messages": batch})).status_code == 422
+    assert await ann.subjects(sort_by="sent_at") == ["Near", "Far"]
+
+
+async def test_mail_of_other_hosts_that_reaches_nobody_is_not_stored(stage: Stage, daemon: Person) -> None:
+    message_id = str(uuid4())
+    message = {
+        "mail_version": "2.0", "message_id": message_id, "reply_to": None, "sender": "user:zoe@elsewhere.test",
+        "recipients": [f"user:none@{HOST}"], "subject": "Far", "body": "Hello", "tags": [],
+        "sent_at": "2026-06-10T12:00:00+02:00", "metadata": {},
+    }  # fmt: skip
+    answer = (await daemon.post("/daemon/deliver/remote", {"messages": [message]})).json()
+    assert [each["recipient"] for each in answer["undelivered"]] == [f"user:none@{HOST}"]
+    assert await stage.rows.read((MESSAGES, message_id), (REFERENCES, message_id)) == {}

@@ -185,6 +185,29 @@ async def test_old_mail_is_deleted_and_that_of_tasks_that_are_gone(
     assert [await stage.rows.find(place, "") for place in (WORK, HELD)] == [[], []]
 
 
+async def test_nothing_of_a_caller_on_hold_is_deleted(stage: Stage, ann: Person) -> None:
+    root = await stage.person("root", "admin")
+    sent, draft = await ann.send(ann.address), await ann.draft()
+    assert (await ann.ask("DELETE", f"/inbox/{sent['message_id']}")).status_code == 200
+    hold = LegalHold(
+        caller="user:ann@example", task_id=None, reason="case", by="admin:root@example", since=""
+    )
+    await stage.server.records.set_hold(hold)
+    requests = (
+        (ann, "DELETE", f"/trash/{sent['message_id']}"),
+        (ann, "POST", "/trash/clear"),
+        (ann, "DELETE", f"/drafts/{draft}"),
+        (root, "DELETE", "/admin/users/ann"),
+    )
+    for person, method, path in requests:
+        answer = await person.ask(method, path)
+        assert (answer.status_code, "on hold" in answer.text) == (409, True), path
+    assert await ann.subjects("trash") == ["Tea"]
+    await stage.server.records.lift_hold(hold.name)
+    for person, method, path in requests[:1] + requests[2:]:
+        assert (await person.ask(method, path)).status_code == 200, path
+
+
 async def _deleted(stage: Stage, task: Task) -> bool:
     """Whether the store has deleted a task by itself, as DynamoDB does in time."""
     try:

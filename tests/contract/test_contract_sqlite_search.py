@@ -13,11 +13,11 @@ from support.processes.http_server import eventually
 
 from mail.adapters.sqlite.backups import back_up, restore
 from mail.adapters.sqlite.database import SQLiteDatabase
-from mail.adapters.sqlite.search import Files, index_of, rebuild
+from mail.adapters.sqlite.search import LAST_ROW, Files, index_of, rebuild
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.task.search import Search
 from mail.core.task.task import TaskKey
-from mail.errors import BadRequest
+from mail.errors import BadRequest, StoreUnavailable
 from mail.testing.changes import ANN, BOB, Mail, Maker
 from mail.testing.contracts import committed
 
@@ -125,12 +125,41 @@ async def test_a_search_that_takes_too_long_ends(
 ) -> None:
     await fill(store, make, 3)
     assert await count(store) == 3
+    endless = (
+        "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x, '' FROM n WHERE x < 0"
+    )
     with monkeypatch.context() as patch:
-        patch.setattr("mail.adapters.sqlite.search.LONGEST_SEARCH", -1.0)
-        patch.setattr("mail.adapters.sqlite.search.INSTRUCTIONS", 1)
-        with pytest.raises(BadRequest, match="search for a longer or rarer text"):
+        patch.setattr("mail.adapters.sqlite.search.LONGEST_SEARCH", 0.05)
+        patch.setattr(Files, "statement", lambda *_: (endless, ()))
+        with pytest.raises(BadRequest, match="search for a rarer text"):
             await count(store)
     assert await count(store) == 3
+
+
+async def test_damage_within_it_is_noticed_and_it_is_made_again(
+    path: str, store: SQLiteStore, make: Maker
+) -> None:
+    """For this, FTS5 has an error of its own."""
+    await fill(store, make, 3)
+    assert await count(store) == 3
+    with closing(sqlite3.connect(index_of(path))) as index, index:
+        index.execute("DELETE FROM texts_data WHERE id > 10")
+    with pytest.raises(StoreUnavailable):
+        await count(store)
+    assert await count(store) == 3
+
+
+async def test_damage_of_the_database_is_not_that_of_the_index(
+    path: str, tmp_path: Path, store: SQLiteStore, make: Maker
+) -> None:
+    await fill(store, make, 3)
+    (tmp_path / "broken.db").write_bytes(b"no database at all " * 100)
+    with (
+        closing(Files(path)) as files,
+        closing(sqlite3.connect(tmp_path / "broken.db")) as files.database,
+        pytest.raises(StoreUnavailable),
+    ):
+        files.compare(LAST_ROW)
 
 
 async def test_it_can_be_made_again_while_a_server_runs(path: str, store: SQLiteStore, make: Maker) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from support.engines.adapters import StoreAdapter
+from support.engines.adapters import StoreAdapter, searched
 
 from mail.core.protocol.message import Tier
 from mail.core.task.ports import Store, TaskPage, WakeUp
@@ -341,7 +341,7 @@ class TestListTasks:
             return await store.list_tasks(ANN, status=TaskStatus.PAUSED, limit=5, cursor=cursor)
 
         async def found(cursor: str | None) -> TaskPage:
-            return await store.search(ANN, Search(status=TaskStatus.PAUSED), limit=5, cursor=cursor)
+            return await searched(store, ANN, Search(status=TaskStatus.PAUSED), limit=5, cursor=cursor)
 
         for read in (listed, found):
             first = await read(None)

@@ -91,7 +91,7 @@ READERS = {
 LISTERS = {
     Kind.SWARM_DRAFT: SETTERS,
     Kind.TOKEN: ISSUERS | {"SweeperRole"},
-    Kind.HOLD: {"TasksRole", "StreamRole", "SweeperRole", "OutboundRole"},
+    Kind.HOLD: {"TasksRole", "StreamRole", "SweeperRole", "OutboundRole", "Mail2Role"},
     Kind.CALLER_DELETION: {"SweeperRole", "StreamRole"},
     Kind.PEER: READERS[Kind.PEER],
     Kind.FOUND_PEER: READERS[Kind.FOUND_PEER] | {"TurnRole"},

@@ -71,7 +71,10 @@ class Toys:
 def toys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toys]:
     folder = tmp_path_factory.mktemp("toys")
     with LocalAwsProcess(folder, "--parameter", "Greeting=ahoy", template=make_toys(folder)) as process:
-        yield Toys(process, folder / "log.jsonl")
+        made = Toys(process, folder / "log.jsonl")
+        made.send("first", "first")  # a message that waits for a cold start is given again at once
+        made.wait_for("end", "first")
+        yield made
 
 
 class TestQueues:

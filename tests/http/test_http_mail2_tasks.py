@@ -19,11 +19,15 @@ from support.mail2_tasks import (
 )
 from support.processes.http_server import eventually
 
+from mail.core.decisions.approvals import GivenApproval
+from mail.core.decisions.submit import Submission
 from mail.core.protocol.address import Principal
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.task import TaskKey, TaskStatus
+from mail.core.task.webhooks import Reply
 from mail.errors import TaskBusy
 from mail.mail2.records import MESSAGES, Message
+from mail.net.webhooks import HTTPWebhooks
 from mail.testing.clock import FakeClock
 
 
@@ -139,6 +143,54 @@ async def test_an_approval_answers_what_asks_for_it(stage: Stage, ann: Person) -
     assert (await got(ann, 3))["sender"] == f"daemon:mail@{HOST}"
     (task,) = await tasks_of(stage, "user:ann")
     assert task.status is TaskStatus.PAUSED
+
+
+async def test_an_approval_is_for_the_calls_that_were_shown(stage: Stage, ann: Person) -> None:
+    """Decided elsewhere, the task asks about another call, and the mail that shows it has not come yet."""
+    await ann.send(DESK, body="twice")
+    asked = await got(ann)
+    assert "pay(amount: 3)" in asked["body"]
+    runtime = stage.server.rig.runtime
+    assert isinstance(runtime.webhooks, HTTPWebhooks)
+    runtime.webhooks.own["mail2"] = lost
+    (task,) = await tasks_of(stage, "user:ann")
+    approval = GivenApproval(decision="approve", all=True)
+    owner = Principal.parse(task.instance)
+    await runtime.submit(owner, Submission(task_id=task.task_id, approvals=(approval,)))
+
+    async def asks_again() -> bool:
+        (task,) = await tasks_of(stage, "user:ann")
+        return "amount: 4" in (task.generation.question or "")
+
+    await eventually(asks_again)
+    await reply(ann, asked, "yes", "approve")
+    assert "the task asks something else by now" in (await got(ann, 2))["body"]
+    assert await asks_again()
+
+
+async def lost(_url: str, _event_id: str, _body: bytes) -> Reply:
+    return Reply(410)
+
+
+async def test_an_approval_and_a_question_are_answered_one_after_the_other(stage: Stage, ann: Person) -> None:
+    await ann.send(DESK, body="both")
+    await reply(ann, await got(ann), "yes", "approve")
+    asked = await got(ann, 2)
+    assert (asked["tags"], asked["body"]) == (["question"], "desk asks: Which?")
+    await reply(ann, asked, "the green one")
+    answer = await got(ann, 3)
+    assert (answer["tags"], answer["body"]) == (["answer"], "::action_complete:: form: the green one")
+
+
+async def test_mail_names_the_tags_to_those_who_may_decide(stage: Stage, ann: Person) -> None:
+    await ann.send(DESK, body="refund")
+    asked = await got(ann)
+    assert (asked["tags"], asked["body"]) == (
+        ["approval"],
+        "desk waits for admin to approve refund(amount: 3)",
+    )
+    await reply(ann, asked, "I say so", "approve")
+    assert "calls on which others decide" in (await got(ann, 2))["body"]
 
 
 async def test_what_fails_is_a_reply_too(stage: Stage, ann: Person) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from mail.core.task.approvals import Approval
 from mail.core.task.swarm import ActionCore
 from mail.core.task.task import Task
 from mail.testing.agents import Call, View, build_agent, build_swarm, call, complete, request, wait
@@ -26,6 +27,13 @@ def play(view: View) -> Sequence[Call]:
         case "pay":
             decided = [each for each in view.results if "paid" in each or "rejected" in each]
             return [complete(decided[-1]) if decided else call("pay", amount=3)]
+        case "both":
+            return [call("pay", amount=3), call("form", question="Which?")]
+        case "twice":
+            paid = sum("paid" in each for each in view.results)
+            return [complete("paid twice") if paid == 2 else call("pay", amount=3 + paid)]
+        case "refund":
+            return [call("refund", amount=3)]
         case "wait":
             return [request("helper", body="sleep"), wait()]
     answers = [each.body for each in view.messages if each.is_from_agent and each.sender in MEMBERS]
@@ -44,10 +52,13 @@ def swarm() -> Any:
     question = {"type": "object", "properties": {"question": {"type": "string"}}}
     actions = {
         "pay": ActionCore("pay", pay, parameters=amount, needs_approval=True),
+        "refund": ActionCore(
+            "refund", pay, parameters=amount, needs_approval=True, reviewers=Approval(by=("admin",))
+        ),
         "form": ActionCore("form", pay, parameters=question),
     }
     desk = build_agent(
-        play, targets=["helper", *MEMBERS], actions=["pay", "form"], supervises=True, name="desk"
+        play, targets=["helper", *MEMBERS], actions=["pay", "refund", "form"], supervises=True, name="desk"
     )
     helper = build_agent(lambda _: [wait()], targets=["desk"], name="helper")
     return build_swarm(

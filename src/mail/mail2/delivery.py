@@ -122,7 +122,8 @@ class Deliveries:
             reply_to=draft.reply_to,
             tags=tuple(dict.fromkeys((*draft.tags, *tags))),
         )
-        request = "" if key is None else digest(to_json([message.recipients, message.tags]).decode())
+        same = (message.recipients, message.tags, message.subject, message.body, message.reply_to)
+        request = "" if key is None else digest(to_json(same).decode())
         to = await self._resolve(message)
         if not await self._file(message, account.box, to, message.sent_at, request=request):
             place = (box("outbox", account.box), message_id)
@@ -132,16 +133,17 @@ class Deliveries:
             return Message.read(found[MESSAGES, message_id])
         return message
 
-    async def receive(self, message: Message) -> tuple[Undelivered, ...]:
-        """File a message of another host, once; return the recipients here that it does not reach.
-
-        Raises BadRequest for a sender of this host.
-        """
+    def check_foreign(self, message: Message) -> None:
+        """Raise BadRequest for a message whose sender is of this host."""
         if Address.parse(message.sender).host == self._host:
             raise BadRequest(f"{message.sender} is of this host, and sends its mail with its own session")
+
+    async def receive(self, message: Message) -> tuple[Undelivered, ...]:
+        """File a message of another host, once; return the recipients here that it does not reach."""
         local = tuple(each for each in message.recipients if Address.parse(each).host == self._host)
         to = await self._resolve(message, local)
-        await self._file(message, "", to, self._stamps.now())
+        if to.boxes or to.tasks:
+            await self._file(message, "", to, self._stamps.now())
         return to.undelivered
 
     async def post(self, message: Message, notes: Sequence[Write]) -> tuple[Undelivered, ...]:

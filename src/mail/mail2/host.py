@@ -14,7 +14,7 @@ from mail.core.protocol.clock import Clock
 from mail.core.task.documents import PutIf
 from mail.core.task.rows import Rows, Write
 from mail.core.task.task import TaskKey
-from mail.errors import MAILError, NotFound
+from mail.errors import CallerHeld, MAILError, NotFound
 from mail.mail2 import HOST, WORK
 from mail.mail2.accounts import Accounts
 from mail.mail2.addresses import Address
@@ -129,6 +129,11 @@ class MailHost:
         """Return the caller that an account is to the rest of the server."""
         return caller_of(Address(account.kind, account.name, account.swarm, self.host), self.host)
 
+    async def check_holds(self, account: Account) -> None:
+        """Raise CallerHeld if what an account has may not be deleted."""
+        if (caller := self._instance_of(account)) in await self._held():
+            raise CallerHeld(f"everything of {caller} is on hold; lift the hold first")
+
     async def forget(self, caller: str) -> bool:
         """Delete the account of a caller, if there is one, with all that it has; return whether all is gone."""
         left = False
@@ -209,7 +214,7 @@ class MailHost:
         """Continue to delete mail that is older than the retention, and to forget tasks that are gone."""
         work, seconds = Tidy.read(text), self._retention
         before = format_utc(self._clock.now() - timedelta(seconds=seconds or 0.0))
-        held = {hold.caller for hold in await self._documents.holds() if not hold.task_id} if seconds else ()
+        held = await self._held() if seconds else ()
         for _ in range(PORTIONS):
             if work.place == ACCOUNTS:
                 found = (
@@ -226,6 +231,10 @@ class MailHost:
                     return
                 work = replace(work, after=after)
         await self._rows.write([Write((WORK, name), work.text, text)])
+
+    async def _held(self) -> set[str]:
+        """Return the callers of whom nothing may be deleted."""
+        return {hold.caller for hold in await self._documents.holds() if not hold.task_id}
 
     def _instance_of(self, account: Account) -> str:
         swarm = "" if self._runtime is None else self._runtime.swarm.name

@@ -15,14 +15,17 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 
 from pydantic_core import from_json
 
+from mail.auth.keys import digest
 from mail.core.decisions.approvals import GivenApproval
 from mail.core.decisions.cancel import MAX_REASON
 from mail.core.decisions.members import MemberMail
+from mail.core.decisions.reviewers import may_decide
 from mail.core.decisions.submit import ResumeFrom, Submission
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.values import value
+from mail.core.task.approvals import DecisionName
 from mail.core.task.documents import PutIf
 from mail.core.task.events import EventKind
 from mail.core.task.files import files_in
@@ -56,7 +59,8 @@ SCHEME = "mail2"
 
 ANSWERS = (EventKind.TASK_COMPLETE, EventKind.TASK_ERROR)
 
-APPROVE, REJECT = "approve", "reject"
+APPROVE: DecisionName = "approve"
+REJECT: DecisionName = "reject"
 """Tags of mail that decides on calls which wait for approval."""
 
 HOUR = 3_600.0
@@ -99,12 +103,14 @@ class MailTask(Row):
     Attributes:
         last: the last message of its sender.
         asked: the last message to its sender.
+        calls: the ids of the calls that it shows, each with `PausedCall.digest`, if it asks about some.
         has_begun: whether it exists, or was deleted.
         recent: the messages of the last hour from a sender that is no person, each with its time.
     """
 
     last: str
     asked: str = ""
+    calls: tuple[tuple[str, str], ...] = ()
     has_begun: bool = False
     recent: tuple[tuple[str, float], ...] = ()
 
@@ -262,7 +268,7 @@ class Tasks:
                 idempotency_key=IdempotencyKey(
                     key=message.message_id, digest=message.message_id, until=now + REMEMBERED_SECONDS
                 ),
-                **_said(task, message, known.asked),
+                **_said(task, message, known),
             )
             hook = Webhook(url=self._hook(message.sender, agent), events=ANSWERS)
             await runtime.submit(owner, submission, (hook,))
@@ -394,16 +400,19 @@ class Tasks:
         if len(found) < 2:
             return Reply(GONE, "the message that this task would answer is deleted")
         last, thread = Message.read(found[MESSAGES, known.last]), Thread.read(found[THREADS, known.last])
-        tag, said = "answer", data["response"]
+        tag, said, calls = "answer", data["response"], tuple[tuple[str, str], ...]()
         if event["event"] == EventKind.TASK_ERROR:
             tag = "failed"
         elif (question := data.get("question")) is not None:
+            calls = tuple(
+                (each.get("call_id", each["id"]), digest(each["arguments"])) for each in from_json(said)
+            )
             key = TaskKey(str(self._owner_of(sender)), task_id)
             tag, said = self._question(question, await self._runtime.store.load(key), task_id)
         subject = last.subject if last.subject[:3].lower() == "re:" else f"Re: {last.subject}"
         notes = [
             Write((THREADS, message_id), Thread(thread.root).text),
-            Write(row, replace(known, asked=message_id).text, text),
+            Write(row, replace(known, asked=message_id, calls=calls).text, text),
         ]
         sent = datetime.fromisoformat(data["timestamp"])
         try:
@@ -428,6 +437,8 @@ class Tasks:
         """Return the tag and the text of mail that asks a question."""
         if not any(call.is_undecided for call in _waiting(task)):
             return "question", question
+        if not _open_to_owner(task):
+            return "approval", question
         link = self._link(task_id)
         where = f", or decide at {link}" if link else ""
         return "approval", f"{question}\n\nReply with the tag {APPROVE} or {REJECT}{where}."
@@ -509,23 +520,46 @@ def _waiting(task: Task | None) -> tuple[PausedCall, ...]:
     return () if reached is None else reached.calls
 
 
-def _said(task: Task | None, message: Message, asked: str) -> dict[str, Any]:
+def _open_to_owner(task: Task | None) -> list[PausedCall]:
+    """Return the calls that wait for an approval which the owner of their task may give."""
+    if task is None:
+        return []
+    owner, calls = Principal.parse(task.instance), _waiting(task)
+    return [
+        each for each in calls if each.is_undecided and each.needs_approval and may_decide(task, each, owner)
+    ]
+
+
+def _said(task: Task | None, message: Message, known: MailTask) -> dict[str, Any]:
     """Return what a message says to its task: what to do, the answer to its question, or a decision.
 
-    `asked` is the id of the last message to its sender. Raises Conflict for an approval without one of its tags.
+    A decision is for the calls that the last message to its sender has shown. Raises Conflict for one that can't be.
     """
     calls = _waiting(task)
     if not calls:
         return {"body": message.body}
     if not any(call.is_undecided for call in calls):
-        results = [{"call_id": call.call_id, "content": message.body} for call in calls]
+        results = [{"call_id": call.call_id, "content": message.body} for call in calls if not call.is_held]
         resume = ResumeFrom.BREAKPOINT_TOOL_CALL
         return {"resume_from": resume, "breakpoint_tool_call_result": results}
+    if not (free := _open_to_owner(task)):
+        raise Conflict("the task waits for calls on which others decide; write to it again after that")
     decisions = {APPROVE, REJECT}.intersection(message.tags)
-    if len(decisions) != 1 or message.reply_to != asked:
+    if len(decisions) != 1 or message.reply_to != known.asked:
         raise Conflict(
             f"calls wait for your approval: reply to the message that asks for it with the tag {APPROVE} or {REJECT}"
         )
-    if APPROVE in decisions:
-        return {"approvals": (GivenApproval(decision="approve", all=True),)}
-    return {"approvals": (GivenApproval(decision="reject", all=True, reason=message.body[:MAX_REASON]),)}
+    if {(call.call_id, call.digest) for call in calls if call.approval is None} != set(known.calls):
+        raise Conflict(
+            "nothing was decided: the task asks something else by now; reply to the message that asks it"
+        )
+    [decision] = decisions
+    reason = message.body[:MAX_REASON] if decision == REJECT else ""
+    return {
+        "approvals": tuple(
+            GivenApproval(
+                decision=decision, call_id=call.call_id, arguments_sha256=call.digest, reason=reason
+            )
+            for call in free
+        )
+    }

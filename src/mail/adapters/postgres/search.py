@@ -39,6 +39,9 @@ COMPARE_AGAIN_SECONDS = 600.0
 
 COMMITS_AT_ONCE = 256
 
+SEARCHES_AT_ONCE = 2
+"""Searches of a server that have a connection at the same time; turns need the others."""
+
 WRITTEN_AT_ONCE = 1024 * 1024
 """Bytes of the commits of a task that are written at once."""
 
@@ -103,6 +106,7 @@ class SearchIndex:
         self._compared = _NO_TASK
         self._behind = Behind(self._write, self._compare, compare_again=COMPARE_AGAIN_SECONDS)
         self.note = self._behind.note
+        self._at_once = asyncio.Semaphore(SEARCHES_AT_ONCE)
         sql.at_close.append(self._behind.close)
 
     async def _compare(self) -> tuple[list[UUID], bool]:
@@ -186,15 +190,31 @@ class SearchIndex:
         }
 
         async def work(connection: Connection, _is_retry: bool) -> list[Row]:
+            timed = _Timed(connection)
             try:
                 async with transaction(connection):
-                    await connection.execute(_LIMIT_TIME, (str(round(LONGEST_SEARCH * 1000)),))
-                    values["match"] = await _rarest(connection, search.words)
-                    return await (await connection.execute(_found(values["match"]), values)).fetchall()
+                    values["match"] = await _rarest(timed, search.words)
+                    return await timed.fetch(_found(values["match"]), values)
             except QueryCanceled:
                 raise search_too_long() from None
 
-        return await self._sql.run(work), is_complete
+        async with self._at_once:
+            return await self._sql.run(work), is_complete
+
+
+class _Timed:
+    """Runs the statements of a search, which have `LONGEST_SEARCH` together. Raises QueryCanceled and BadRequest."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._end = monotonic() + LONGEST_SEARCH
+
+    async def fetch(self, statement: LiteralString, values: Any) -> list[Row]:
+        left = round((self._end - monotonic()) * 1000)
+        if left <= 0:
+            raise search_too_long()
+        await self._connection.execute(_LIMIT_TIME, (str(left),))
+        return await (await self._connection.execute(statement, values)).fetchall()
 
 
 def _found(match: str | None) -> LiteralString:
@@ -218,15 +238,14 @@ def _found(match: str | None) -> LiteralString:
     )
 
 
-async def _rarest(connection: Connection, words: Iterable[str]) -> str | None:
+async def _rarest(timed: _Timed, words: Iterable[str]) -> str | None:
     """Return what finds the places of the rarest word; None if all words have many."""
     found: list[tuple[int, str]] = []
     for word in words:
         match = " & ".join(map(_quoted, grams_of(word))) if len(word) >= GRAM else f"{_quoted(word)}:*"
-        row = await (await connection.execute(_COUNT, (match, FEW + 1))).fetchone()
-        assert row is not None
-        if row[0] <= FEW:
-            found.append((row[0], match))
+        ((count,),) = await timed.fetch(_COUNT, (match, FEW + 1))
+        if count <= FEW:
+            found.append((count, match))
     return min(found, default=(0, None))[1]
 
 

@@ -45,9 +45,9 @@ LAST = ("~", 0)
 
 
 def search_too_long() -> BadRequest:
-    """Return the error of a search that has taken its time, which is one for texts that very many tasks nearly have."""
+    """Return the error of a search that takes too long, as none of its words is rare."""
     return BadRequest(
-        f"this search takes more than {LONGEST_SEARCH:.0f} s; search for a longer or rarer text, or for fewer days"
+        f"this search takes more than {LONGEST_SEARCH:.0f} s; search for a rarer text, or for fewer days (since, until)"
     )
 
 

@@ -15,10 +15,11 @@ import asyncio
 import logging
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from threading import Timer
 from time import monotonic
 from typing import Any
 from urllib.parse import quote
@@ -55,10 +56,8 @@ WORK_SECONDS = 0.1
 COMPARED_AT_ONCE = 2_000
 """Tasks whose rows in both files are compared at once."""
 
-INSTRUCTIONS = 10_000
-"""Instructions of SQLite after which a search looks at the time."""
-
 DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+"""The primary codes of errors of a damaged file."""
 
 LAST_ROW = 2**31
 
@@ -151,12 +150,15 @@ class Files:
 
         So the newest are written first.
         """
-        stored = self.database.execute(
-            "SELECT id, instance, task_id, (SELECT c.id FROM commits AS c WHERE c.id > (tasks.id << 32)"
-            " AND c.id < ((tasks.id + 1) << 32) - 2147483648 ORDER BY c.id DESC LIMIT 1) FROM tasks"
-            " WHERE id < ? ORDER BY id DESC LIMIT ?",
-            (before, COMPARED_AT_ONCE),
-        ).fetchall()
+        stored = list(
+            self._stored(
+                "SELECT id, instance, task_id, (SELECT c.id FROM commits AS c WHERE c.id > (tasks.id << 32)"
+                " AND c.id < ((tasks.id + 1) << 32) - 2147483648 ORDER BY c.id DESC LIMIT 1) FROM tasks"
+                " WHERE id < ? ORDER BY id DESC LIMIT ?",
+                before,
+                COMPARED_AT_ONCE,
+            )
+        )
         first = stored[-1][0] if len(stored) == COMPARED_AT_ONCE else 0
         present = {row: key_and_commit for row, *key_and_commit in stored}
         known = {
@@ -185,11 +187,15 @@ class Files:
 
     def _write(self, row: int) -> bool:
         """Write some of what is new in a task; return whether that is all."""
-        found = self.database.execute(
-            "SELECT instance, task_id, (SELECT state FROM commits WHERE id > ? AND id < ? ORDER BY id DESC LIMIT 1)"
-            " FROM tasks WHERE id = ?",
-            (*ids_of(row), row),
-        ).fetchone()
+        found = next(
+            self._stored(
+                "SELECT instance, task_id, (SELECT state FROM commits WHERE id > ? AND id < ? ORDER BY id DESC LIMIT 1)"
+                " FROM tasks WHERE id = ?",
+                *ids_of(row),
+                row,
+            ),
+            None,
+        )
         known = self.index.execute(
             "SELECT instance, task_id, seq, last_part FROM tasks WHERE id = ?", (row,)
         ).fetchone()
@@ -211,9 +217,10 @@ class Files:
         ((begun,),) = self.index.execute("SELECT text FROM texts WHERE rowid = ?", (place,)).fetchall() or [
             ("",)
         ]
-        commits = self.database.execute(
+        commits = self._stored(
             "SELECT id, events FROM commits WHERE id > ? AND id <= ? ORDER BY id",
-            (commit_id(row, seq), commit_id(row, task.seq)),
+            commit_id(row, seq),
+            commit_id(row, task.seq),
         )
         texts: list[str] = []
         for last, events in upto_bytes(commits, lambda commit: len(commit[1]), WRITTEN_AT_ONCE):
@@ -267,18 +274,25 @@ class Files:
         except BaseException:
             self.index.execute("ROLLBACK")
             raise
-        taken = self.database.execute(
-            "SELECT id FROM tasks WHERE id IN (SELECT value FROM json_each(?))", _listed(rows)
+        taken = self._stored(
+            "SELECT id FROM tasks WHERE id IN (SELECT value FROM json_each(?))", *_listed(rows)
         )
         return [row for (row,) in taken]
+
+    def _stored(self, statement: str, *values: object) -> Iterator[Any]:
+        """Yield rows of the database, whose damage isn't that of the index. Raises StoreUnavailable."""
+        try:
+            yield from self.database.execute(statement, values)
+        except sqlite3.Error as error:
+            raise unavailable(error) from error
 
     def find(self, instance: str, search: Search, limit: int, cursor: str | None) -> list[tuple[int, str]]:
         """Return the rows of the tasks found and when they have changed, the last changed first.
 
         Raises BadRequest for a search that takes too long.
         """
-        end = monotonic() + LONGEST_SEARCH
-        self.index.set_progress_handler(lambda: monotonic() > end, INSTRUCTIONS)
+        timer = Timer(LONGEST_SEARCH, self.index.interrupt)
+        timer.start()
         try:
             statement, values = self.statement(instance, search, limit, cursor)
             return self.index.execute(statement, values).fetchall()
@@ -287,7 +301,8 @@ class Files:
                 raise search_too_long() from None
             raise
         finally:
-            self.index.set_progress_handler(None, 0)
+            timer.cancel()
+            timer.join()  # it interrupts nothing that follows
 
     def statement(
         self, instance: str, search: Search, limit: int, cursor: str | None
@@ -406,7 +421,7 @@ class SearchIndex:
                 self._files = Files(self._path, self._memory)
             return work(self._files)
         except sqlite3.Error as error:
-            if getattr(error, "sqlite_errorcode", None) in DAMAGED and self._memory is None:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGED and self._memory is None:
                 self._close()
                 remove_damaged(index_of(self._path), error)
                 self._loop.call_soon_threadsafe(self._start_again)

@@ -1,6 +1,7 @@
 """A task's conversation as Markdown, for people who have no access to the server. Pure.
 
-It has what people and agents said and did, and nothing that the models were given: no prompts and no reasoning.
+It has what people and agents said and did, and nothing that the models were given: no prompts and no reasoning. Their
+texts are quotations, so that none of them can look like another entry.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,6 +26,7 @@ from mail.core.decisions.items import (
     Told,
     Work,
 )
+from mail.core.protocol.visible_text import printable
 from mail.core.task.events import EventKind
 from mail.core.task.task import Task
 
@@ -96,12 +98,12 @@ def _paragraphs(item: Item) -> Iterator[str]:
             yield f"## {_line(item.who)} to {_names(item.recipients)}"
             if item.subject:
                 yield f"**{_line(item.subject)}**"
-            yield item.text
+            yield _quoted(item.text)
             if isinstance(item, Message):
                 yield from _files(item.files)
         case Answer():
             yield f"## {_line(item.who) or 'The swarm'} answered"
-            yield item.text
+            yield _quoted(item.text)
             yield from _files(item.files)
         case Question():
             yield from _question(item)
@@ -110,7 +112,7 @@ def _paragraphs(item: Item) -> Iterator[str]:
             yield f"*{turns} of {_names(item.agents)}*"
         case Mail():
             text = f"{item.subject}: {item.text}" if item.subject else item.text
-            yield f"- {_line(item.sender)} wrote to {_names(item.recipients)}:\n{_indented(text)}"
+            yield f"- {_line(item.sender)} wrote to {_names(item.recipients)}:\n{_indented(_quoted(_short(text)))}"
             yield from _files(item.files)
         case Action():
             yield f"- {_line(item.agent)} used `{_line(item.name)}`\n{_indented(_json(item.arguments))}"
@@ -119,13 +121,13 @@ def _paragraphs(item: Item) -> Iterator[str]:
             else:
                 yield f"  {'Error' if item.has_failed else 'Result'}:\n{_indented(_fenced(_short(item.result)))}"
         case Fault():
-            yield f"- Error of {_line(item.agent) or 'the system'}:\n{_indented(item.text)}"
+            yield f"- Error of {_line(item.agent) or 'the system'}:\n{_indented(_quoted(_short(item.text)))}"
         case Note() if item.name != EventKind.AWAIT_MESSAGE:
             about = " ".join(filter(None, (item.agent, item.name.replace("_", " "))))
-            yield f"- {_line(about)}:\n{_indented(item.text)}"
+            yield f"- {_line(about)}:\n{_indented(_quoted(_short(item.text)))}"
         case Failed() | Cancelled():
             yield f"## The task {'failed' if isinstance(item, Failed) else 'was cancelled'}"
-            yield item.text
+            yield _quoted(item.text)
         case Forked():
             yield f"*It continues task `{item.forked_from}` from event {item.at}.*"
         case Opened():
@@ -134,8 +136,10 @@ def _paragraphs(item: Item) -> Iterator[str]:
 
 def _question(item: Question) -> Iterator[str]:
     yield f"## {_line(item.agent)} asked"
-    yield item.asked.text if item.asked is not None else _line(item.words)
-    if item.asked is None:
+    if item.asked is not None:
+        yield _quoted(item.asked.text)
+    else:
+        yield _line(item.words)
         yield _json(item.arguments)
     if item.reply is not None:
         yield from _reply(item.reply)
@@ -147,18 +151,19 @@ def _question(item: Question) -> Iterator[str]:
 
 
 def _reply(reply: Reply) -> Iterator[str]:
-    if reply.decision is None:
-        yield "### Answer"
-        yield reply.text or ""
-        return
     by = f" by {_line(reply.by)}" if reply.by else ""
     reason = f": {_line(reply.reason)}" if reply.reason else "."
-    verb = {"approve": "Approved", "edit": "Approved with other arguments", "reject": "Rejected"}[
-        reply.decision
-    ]
-    yield f"{verb}{by}{reason}"
-    if reply.arguments is not None:
-        yield _json(reply.arguments)
+    match reply.decision:
+        case None | "answer":
+            yield f"### Answer{by}"
+            yield _quoted(reply.text or "")
+        case "approve":
+            yield f"Approved{by}{reason}"
+        case "edit":
+            yield f"Approved with other arguments{by}{reason}"
+            yield _json(reply.arguments or {})
+        case "reject":
+            yield f"Rejected{by}{reason}"
 
 
 def _files(files: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -167,8 +172,8 @@ def _files(files: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def _line(text: str) -> str:
-    """Return a name or title as one line."""
-    return " ".join(text.split())
+    """Return a name or title as one line, with everything in it visible."""
+    return " ".join(printable(text).split())
 
 
 def _names(names: Sequence[str]) -> str:
@@ -189,6 +194,11 @@ def _fenced(text: str, language: str = "") -> str:
     return f"{fence}{language}\n{text}\n{fence}"
 
 
+def _quoted(text: str) -> str:
+    """Return a text as a quotation."""
+    return "\n".join(f"> {line}".rstrip() for line in text.splitlines())
+
+
 def _indented(text: str) -> str:
     """Return a text as a part of an item of a list."""
-    return "\n" + "\n".join(f"  {line}".rstrip() for line in _short(text).splitlines())
+    return "\n" + "\n".join(f"  {line}".rstrip() for line in text.splitlines())

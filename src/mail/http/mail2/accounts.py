@@ -72,6 +72,7 @@ def _manage(
     async def delete(request: Request, host: Host, own: Own, name: Named) -> JSON:
         key = _named(host, kind, name)
         async with audited(request, host.caller_of(own), Act.DELETE_ACCOUNT, key):
+            await host.check_holds(await host.accounts.get(key))
             account = await host.accounts.delete(key)
         await host.begin(account.purge)
         return _account(host, kind, account)

@@ -242,6 +242,7 @@ async def patch_draft(host: Host, account: Own, draft_id: str, body: DraftChange
 @own.delete("/drafts/{draft_id}", tags=["drafts"])
 async def delete_draft(host: Host, account: Own, draft_id: str) -> JSON:
     """Delete a draft."""
+    await host.check_holds(account)
     return _entry(await host.boxes.delete(account, "drafts", draft_id))
 
 
@@ -271,6 +272,7 @@ async def get_trash(request: Request, host: Host, account: Own, part: Received) 
 @own.post("/trash/clear", tags=["trash"])
 async def clear_trash(host: Host, account: Own) -> JSON:
     """Empty the trash for good."""
+    await host.check_holds(account)
     return _entries(await host.boxes.clear(account, "trash"))
 
 
@@ -289,4 +291,5 @@ async def restore_trash(host: Host, account: Own, message_id: str) -> JSON:
 @own.delete("/trash/{message_id}", tags=["trash"])
 async def delete_trash(host: Host, account: Own, message_id: str) -> JSON:
     """Delete a message of the trash for good."""
+    await host.check_holds(account)
     return _entry(await host.boxes.delete(account, "trash", message_id))

@@ -44,6 +44,8 @@ async def deliver_local(host: Host, body: MessageIds) -> JSON:
 @router.post("/daemon/deliver/remote", tags=["daemon"])
 async def deliver_remote(host: Host, body: Messages) -> JSON:
     """File messages of other hosts, each once. `undelivered` has the recipients here that they don't reach."""
+    for message in body.messages:
+        host.deliveries.check_foreign(message)
     undelivered: list[dict[str, Any]] = []
     for message in body.messages:
         undelivered += [
