@@ -410,7 +410,9 @@ async def test_an_answer_is_awaited_for_days(stage: Stage, ann: Person, bob: Per
 # ----------------------------------------------------------------------------------------------------------- servers
 
 
-async def test_the_swarm_is_the_one_that_an_admin_has_loaded(stage: Stage, ann: Person) -> None:
+async def test_the_swarm_is_the_one_that_an_admin_has_loaded(
+    stage: Stage, ann: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another process may have got it."""
     service, runtime = stage.server.service, stage.server.rig.runtime
     loaded = replace(runtime.swarm, description="Tea, and more")
@@ -419,7 +421,7 @@ async def test_the_swarm_is_the_one_that_an_admin_has_loaded(stage: Stage, ann: 
         async def refresh(self) -> None:
             runtime.swarm = loaded
 
-    service.served = Served()  # type: ignore[assignment]
+    monkeypatch.setattr(service, "served", Served())
     (listed,) = (await ann.get("/swarms")).json()["swarms"]
     assert listed["description"] == "Tea, and more"
 
