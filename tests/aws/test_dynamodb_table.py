@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.engines import dynamodb_limits
-from support.engines.dynamodb import DynamoDBAdapter
+from support.engines.dynamodb import Calls, DynamoDBAdapter
 from support.faults.dynamodb import Faults, lost_request, refusal
 
 from mail.adapters.aws.client import Aws, AwsClient, Refused
@@ -203,6 +203,29 @@ class TestLists:
         store = table.another(client)
         assert await due_tasks(store, NOW) == []
         assert len(await store.list_ready()) == change.task.is_running
+
+    @pytest.mark.parametrize(("page_bytes", "listed"), [(1, 1), (2**20, 4)])
+    async def test_tasks_are_read_in_portions_by_what_they_weigh(
+        self,
+        table: DynamoDBAdapter,
+        client: AwsClient,
+        calls: Calls,
+        make: Maker,
+        monkeypatch: pytest.MonkeyPatch,
+        page_bytes: int,
+        listed: int,
+    ) -> None:
+        """The second read is of the one task that shows that the page isn't the last, or of all the others."""
+        monkeypatch.setattr("mail.adapters.aws.index.TASKS_AT_FIRST", 1)
+        monkeypatch.setattr("mail.adapters.aws.index.PAGE_BYTES", page_bytes)
+        for n in range(4):
+            begun = make.begin(TaskKey(ANN, f"task-{n}"), Mail("alpha"))
+            await table.store.commit(replace(begun, task=replace(begun.task, dead_letters=(1,))))
+        store = table.another(client)
+        for read in (store.list_tasks, store.list_dead):
+            calls.clear()
+            page = await read(ANN, limit=10)
+            assert (len(page.tasks), calls.count["BatchGetItem"]) == (listed, 2)
 
     async def test_a_status_that_has_changed_is_not_listed(
         self, table: DynamoDBAdapter, client: AwsClient, make: Maker

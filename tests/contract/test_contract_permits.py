@@ -97,6 +97,44 @@ async def test_what_one_has_learnt_is_known_to_those_who_read_the_breakers(docum
     assert (await gate.take("ann")).wait > 0
 
 
+async def test_calls_at_once_share_the_first_request(documents: Documents) -> None:
+    counting = Counting(documents)
+    processes = Processes(counting, {})  # type: ignore[arg-type]
+    first, second, _ = processes.each
+    await first.refuse(CLAUDE, ModelLimits(requests_per_minute=6), 20.0)
+    gets = counting.gets
+
+    async def gate() -> PermitGate | None:
+        await second.learn_breakers(CLAUDE, once=True)
+        return second.gate(CLAUDE)
+
+    assert None not in await asyncio.gather(*(gate() for _ in range(16)))
+    assert counting.gets == gets + 1
+
+
+async def test_a_request_that_fails_is_made_again(documents: Documents) -> None:
+    counting = Counting(documents)
+    processes = Processes(counting, {})  # type: ignore[arg-type]
+    first, second, _ = processes.each
+    await first.refuse(CLAUDE, ModelLimits(requests_per_minute=6), 20.0)
+    for is_away in (True, False):
+        counting.is_away = is_away
+        await second.learn_breakers(CLAUDE, once=True)
+        assert (second.gate(CLAUDE) is None) == is_away
+
+
+async def test_a_call_that_is_cancelled_takes_the_request_from_no_other(documents: Documents) -> None:
+    counting = Counting(documents)
+    processes = Processes(counting, {})  # type: ignore[arg-type]
+    first, second, _ = processes.each
+    await first.refuse(CLAUDE, ModelLimits(requests_per_minute=6), 20.0)
+    calls = [asyncio.ensure_future(second.learn_breakers(CLAUDE, once=True)) for _ in range(2)]
+    await asyncio.sleep(0)
+    calls[0].cancel()
+    await calls[1]
+    assert second.gate(CLAUDE) is not None
+
+
 async def test_a_place_becomes_free_when_a_call_of_a_server_ends(documents: Documents) -> None:
     counting = Counting(documents)
     limits = {CLAUDE: ModelLimits(concurrent=1)}
@@ -120,6 +158,7 @@ class Counting:
 
     async def get(self, kind: Kind, *key: str) -> Document | None:
         self.gets += 1
+        await asyncio.sleep(0)  # others run meanwhile, whatever the store
         if self.is_away:
             raise StoreUnavailable
         return await self._documents.get(kind, *key)

@@ -217,11 +217,11 @@ class TestListTasks:
         await store.commit(make.begin(TaskKey(ANN, "task-99")))  # since the page before
         seen, cursor = [], write_cursor(start)
         while cursor is not None:
-            tasks, cursor = await tasks_from(store, ANN, read_cursor(cursor), 2)
+            tasks, _, cursor = await tasks_from(store, ANN, read_cursor(cursor), 2)
             assert len(tasks) <= 2
             seen += [task.task_id for task in tasks]
         assert seen == ["task-02", "task-01", "task-00"]
-        tasks, _ = await tasks_from(store, ANN, PageStart(None, "gone"), 2)
+        tasks, _, _ = await tasks_from(store, ANN, PageStart(None, "gone"), 2)
         assert [task.task_id for task in tasks] == ["task-99", "task-04"]
 
     @pytest.mark.parametrize("limit", [1, 2, 3, 6, 7, 8])
@@ -327,7 +327,8 @@ class TestListTasks:
             return
         assert all(task.instance == BOB for task in theirs.tasks)
 
-    async def test_a_page_of_tasks_with_long_calls_ends_early(self, store: Store, make: Maker) -> None:
+    async def fill_with_long_calls(self, store: Store, make: Maker) -> None:
+        """Begin five tasks of three megabytes, which have dead letters, too."""
         call = PausedCall(call_id="call-1", name="pay", arguments={"text": "x" * (3 * 2**20)})
         reached = Breakpoint(agent="alpha", tool_format="completions", calls=(call,))
         for n in range(5):
@@ -335,7 +336,11 @@ class TestListTasks:
             begun = await committed(store, make.begin(key, Mail("alpha")))
             paused = make.change(begun.task, transition=Transition.PAUSE)
             generation = replace(paused.task.generation, breakpoint=reached)
-            await store.commit(replace(paused, task=replace(paused.task, generation=generation)))
+            task = replace(paused.task, generation=generation, dead_letters=(1,))
+            await store.commit(replace(paused, task=task))
+
+    async def test_a_page_of_tasks_with_long_calls_ends_early(self, store: Store, make: Maker) -> None:
+        await self.fill_with_long_calls(store, make)
 
         async def listed(cursor: str | None) -> TaskPage:
             return await store.list_tasks(ANN, status=TaskStatus.PAUSED, limit=5, cursor=cursor)
@@ -343,13 +348,29 @@ class TestListTasks:
         async def found(cursor: str | None) -> TaskPage:
             return await searched(store, ANN, Search(status=TaskStatus.PAUSED), limit=5, cursor=cursor)
 
-        for read in (listed, found):
+        async def dead(cursor: str | None) -> TaskPage:
+            return await store.list_dead(ANN, limit=5, cursor=cursor)
+
+        for read in (listed, found, dead):
             first = await read(None)
             assert [task.task_id for task in first.tasks] == ["task-4", "task-3", "task-2"]
             assert first.cursor is not None
             second = await read(first.cursor)
             assert [task.task_id for task in second.tasks] == ["task-1", "task-0"]
             assert second.cursor is None
+
+    async def test_a_page_of_threads_may_begin_after_tasks_with_long_calls(
+        self, store: Store, make: Maker
+    ) -> None:
+        await self.fill_with_long_calls(store, make)
+        seen, cursor = list[str](), write_cursor(PageStart(None, "task-1", 1))
+        while cursor is not None:
+            tasks, start, cursor = await tasks_from(store, ANN, read_cursor(cursor), 1)
+            assert start.cursor is not None
+            seen += [task.task_id for task in tasks]
+        assert seen == ["task-1", "task-0"]
+        tasks, start, _ = await tasks_from(store, ANN, PageStart(None, "gone"), 1)
+        assert (start.cursor, [task.task_id for task in tasks]) == (None, ["task-4"])
 
 
 class TestReadyAndOverdue:

@@ -401,6 +401,9 @@ class TestRequests:
         for now in (10.0, 10.5, 11.0, 18.0, 18.5):
             connections.close_overdue(now)
         assert checked == [10.5, 11.0, 18.5]
+        for now in (21.0, 24.0, 27.0, 30.0, 30.5):  # the loop is slow all the time
+            connections.close_overdue(now)
+        assert checked[3:] == [24.0, 30.0, 30.5]
 
     @pytest.mark.parametrize("is_known", [True, False])
     async def test_chunks_of_a_byte(

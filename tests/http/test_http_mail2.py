@@ -8,6 +8,9 @@ from support.engines.adapters import SQLiteAdapter
 from support.mail2 import HOST, NEW_LIST, Person, Stage
 
 from mail.core.task.documents import IN_MEMORY
+from mail.http.account import Holding
+from mail.http.mail2.boxes import ENTRY_BYTES
+from mail.mail2.boxes import PAGE
 
 
 @pytest.fixture
@@ -55,6 +58,30 @@ async def test_a_query_that_is_not_valid(ann: Person, query: dict[str, Any]) -> 
     (problem,) = detail(answer)
     assert {"type", "loc", "msg", "input"} <= problem.keys()
     assert problem["loc"] == ["query", next(iter(query))]
+
+
+async def test_an_export_that_is_too_large_for_a_buffered_answer_says_what_to_do(stage: Stage) -> None:
+    async with Stage(stage.rows, max_answer_bytes=50_000) as buffered:
+        ann = await buffered.person("ann")
+        await ann.draft(body="x" * 60_000)
+        answer = await ann.get("/export")
+    assert answer.status_code == 413
+    assert "read the boxes in pages" in detail(answer)
+
+
+async def test_what_is_read_at_once_is_accounted_for(ann: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    await ann.draft(tags=["tea"])
+    sizes, wait = list[int](), Holding.wait
+
+    async def note(holding: Holding, size: int, seconds: float | None = None) -> bool:
+        sizes.append(size)
+        return await wait(holding, size, seconds)
+
+    monkeypatch.setattr(Holding, "wait", note)
+    assert len(await ann.box("drafts", limit=1)) == 1
+    assert len(await ann.box("drafts", limit=1, tag="tea")) == 1
+    assert (await ann.get("/export")).status_code == 200
+    assert sizes == [ENTRY_BYTES, PAGE * ENTRY_BYTES, PAGE * ENTRY_BYTES]
 
 
 async def test_drafts_have_no_time_of_sending(ann: Person) -> None:

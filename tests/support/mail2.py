@@ -51,17 +51,31 @@ class Stage:
 
     host: MailHost
 
-    def __init__(self, rows: Rows, swarm: SwarmCore | None = None, store: Store | None = None) -> None:
+    def __init__(
+        self,
+        rows: Rows,
+        swarm: SwarmCore | None = None,
+        store: Store | None = None,
+        *,
+        max_answer_bytes: int | None = None,
+    ) -> None:
         self.rows = rows
         self._swarm = swarm
         self._store = store
+        self._max_answer_bytes = max_answer_bytes
         self.receiver = Receiver()
         self._open = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         swarm = self._swarm or build_swarm({"supervisor": lambda _: [complete("42")]})
         clock = SYSTEM_CLOCK if self._swarm is None else FakeClock()
-        self.server = HTTPServer(swarm, store=self._store, clock=clock, mail_host=self._host)
+        self.server = HTTPServer(
+            swarm,
+            store=self._store,
+            clock=clock,
+            mail_host=self._host,
+            max_answer_bytes=self._max_answer_bytes,
+        )
         await self._open.enter_async_context(self.server)
         self.host = self.another()
         if self.host.tasks is not None:

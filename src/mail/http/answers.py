@@ -49,6 +49,17 @@ async def array_pieces(items: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:
     yield bytes(text) + (b"]" if separator == b"," else b"[]")
 
 
+async def line_pieces(lines: AsyncIterable[Mapping[str, object]]) -> AsyncGenerator[bytes]:
+    """Yield lines of JSON in pieces; short lines come together."""
+    text = bytearray()
+    async for line in lines:
+        text += to_json(line) + b"\n"
+        if len(text) > PIECE_BYTES:
+            yield bytes(text)
+            text = bytearray()
+    yield bytes(text)
+
+
 async def each[Item](items: Iterable[Item]) -> AsyncGenerator[Item]:
     """Yield items that are there already."""
     for item in items:

@@ -82,6 +82,11 @@ class Query:
         """Whether it leaves out entries."""
         return (self.unread, self.tag, self.thread) != (None, None, None)
 
+    @property
+    def at_once(self) -> int:
+        """How many entries are read at once."""
+        return PAGE if self.has_filters else self.limit
+
     def takes(self, entry: Mapping[str, Any]) -> bool:
         """Return whether the summary of an entry has what is asked for."""
         return (
@@ -106,17 +111,13 @@ class Boxes:
         self, account: Account, name: BoxName, query: Query, pacer: Paced
     ) -> tuple[list[dict[str, Any]], int, int | None]:
         """Return the summaries of a part of a box, the number of all its entries, and the offset of what follows."""
-        offset, found, at_once = (
-            query.offset,
-            list[dict[str, Any]](),
-            PAGE if query.has_filters else query.limit,
-        )
+        offset, found = query.offset, list[dict[str, Any]]()
         while True:
             page = await self._rows.page(
                 box(name, account.box),
                 by=query.sort_by,
                 newest_first=query.newest_first,
-                limit=at_once,
+                limit=query.at_once,
                 offset=offset,
             )
             for entry, text in page.rows:
@@ -130,7 +131,7 @@ class Boxes:
             if is_end or len(found) == query.limit or offset - query.offset >= LOOKED_AT:
                 return found, page.total, None if is_end else offset
 
-    async def export(self, account: Account) -> AsyncGenerator[dict[str, Any]]:
+    async def export(self, account: Account, pacer: Paced) -> AsyncGenerator[dict[str, Any]]:
         """Yield the entries of all boxes, the oldest of each first, as `open` returns them; they don't become read."""
         for name in _ROWS:
             since, had = "", set[str]()
@@ -139,7 +140,9 @@ class Boxes:
                 new = [(entry, text) for entry, text in rows if entry not in had]
                 messages = await self._rows.read(*((MESSAGES, entry) for entry, _ in new))
                 for entry, text in new:
-                    yield {"box": name, "entry": _shown(name, entry, text, messages.get((MESSAGES, entry)))}
+                    message = messages.get((MESSAGES, entry))
+                    await pacer.pause(len(message or text))
+                    yield {"box": name, "entry": _shown(name, entry, text, message)}
                 if not new:
                     break
                 since, had = _ROWS[name].read(rows[-1][1]).times.entered, {entry for entry, _ in rows}

@@ -135,6 +135,7 @@ class Connections:
         self._reserved: set[Connection] = set()
         self._refused: set[Connection] = set()
         self._swept = -math.inf
+        self._has_skipped = False
 
     @property
     def limit(self) -> float:
@@ -211,11 +212,12 @@ class Connections:
     def close_overdue(self, now: float) -> None:
         """Close the connections whose deadline has passed; `now` is a time of the event loop.
 
-        If the loop was held up since the last time, what clients have sent meanwhile is read first.
+        If the loop was held up since the last time, what clients have sent meanwhile is read first. If it is held up
+        each time, every other call closes them.
         """
         was_held_up = now - self._swept > 4 * SWEEP_SECONDS
-        self._swept = now
-        if was_held_up:
+        self._swept, self._has_skipped = now, was_held_up and not self._has_skipped
+        if self._has_skipped:
             return
         for connection in [*self._open, *self._refused]:
             connection.check(now)

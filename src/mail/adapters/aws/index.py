@@ -4,10 +4,10 @@ import asyncio
 import binascii
 import logging
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from hashlib import sha256
-from itertools import batched, chain
+from itertools import chain
 from math import inf
 from typing import Any
 
@@ -23,6 +23,8 @@ from mail.adapters.aws.items import (
     dead_key,
     dead_start,
     decode_leases,
+    decode_task,
+    item_size,
     listing_key,
     names,
     number,
@@ -32,14 +34,14 @@ from mail.adapters.aws.items import (
 )
 from mail.adapters.aws.reader import TaskReader
 from mail.adapters.aws.schema import DEAD_INDEX, RUNNING_INDEX, TASKS_INDEX
-from mail.adapters.aws.table import DynamoDBTable, key_of
+from mail.adapters.aws.table import KEYS_IN_A_READ, DynamoDBTable, key_of
 from mail.adapters.shared.cursors import foreign_cursor
 from mail.core.task.approvals import Ask
 from mail.core.task.deletion import LegalHold
 from mail.core.task.leases import DueTask
 from mail.core.task.ports import PAGE_BYTES, CallerUsage, TaskPage, WakeUp, wake_ups
 from mail.core.task.search import Search, Searched, fold
-from mail.core.task.size import paused_size
+from mail.core.task.size import text_size
 from mail.core.task.task import ASLEEP, Task, TaskKey, TaskStatus, listings_of
 from mail.errors import MAILError
 
@@ -50,6 +52,9 @@ logger = logging.getLogger(__name__)
 ROWS_OF_ANY_STATUS = 500
 """The number of index rows that are read at a time in search of one status."""
 
+
+TASKS_AT_FIRST = 25
+"""The number of tasks that are read at a time before it is known what they weigh."""
 
 SEARCHED_AT_ONCE = 500
 """The tasks whose titles and ids one search looks at; its cursor leads to the next ones."""
@@ -82,10 +87,10 @@ class TaskIndex:
         cursors: list[str] = []
         is_ordered, size = instance is not None, 0
         async with aclosing(self._newest(instance, status, start, limit + 1)) as newest:
-            async for task in newest:
+            async for task, weight in newest:
                 if len(tasks) == limit or size >= PAGE_BYTES:
                     return TaskPage(tasks, cursors[-1], is_ordered, tuple(cursors))
-                size += paused_size(task.generation.breakpoint)
+                size += weight
                 tasks.append(task)
                 cursors.append(_make_cursor(instance, task))
         return TaskPage(tasks, None, is_ordered, tuple(cursors))
@@ -99,7 +104,7 @@ class TaskIndex:
         cursors: list[str] = []
         last, looked_at, size = "", 0, 0
         async with aclosing(self._newest(instance, search.status, start, SEARCHED_AT_ONCE)) as newest:
-            async for task in newest:
+            async for task, weight in newest:
                 if looked_at == SEARCHED_AT_ONCE or len(tasks) == limit or size >= PAGE_BYTES:
                     return TaskPage(tasks, last, cursors=tuple(cursors), searched=Searched.TITLES)
                 looked_at, last = looked_at + 1, _make_cursor(instance, task)
@@ -107,7 +112,7 @@ class TaskIndex:
                 if search.admits(task) and all(word in head for word in search.words):
                     tasks.append(task)
                     cursors.append(last)
-                    size += paused_size(task.generation.breakpoint)
+                    size += weight
         return TaskPage(tasks, None, cursors=tuple(cursors), searched=Searched.TITLES)
 
     async def list_dead(
@@ -129,16 +134,16 @@ class TaskIndex:
             ExpressionAttributeValues=values,
         )
         tasks: list[Task] = []
-        async with aclosing(pages):
-            async for page in pages:
-                items = await self._current([row["PK"]["S"] for row in page])
-                for row in page:
-                    item = items.get(row["PK"]["S"])
-                    if item is None or item.get("dead_place") != row["dead_place"]:
-                        continue
-                    tasks.append(await self._reader.task(item))
-                    if len(tasks) > limit:
-                        return TaskPage(tasks[:limit], _make_dead_cursor(tasks[limit - 1]))
+        size = 0
+        found = self._in_portions(
+            pages, limit + 1, lambda row, item: item.get("dead_place") == row["dead_place"]
+        )
+        async with aclosing(found):
+            async for task, weight in found:
+                if len(tasks) == limit or size >= PAGE_BYTES:
+                    return TaskPage(tasks, _make_dead_cursor(tasks[-1]))
+                size += weight
+                tasks.append(task)
         return TaskPage(tasks, None)
 
     async def find_asks(self, who: str, *, start: str = "", limit: int) -> list[tuple[str, TaskKey]]:
@@ -220,21 +225,38 @@ class TaskIndex:
         found = {task_key(name).instance for name in await self._running_partitions(None)}
         return sum(":" in instance for instance in found)
 
-    async def _newest(
-        self, instance: str | None, status: TaskStatus | None, start: Item | None, at_once: int
-    ) -> AsyncGenerator[Task]:
-        """Yield the tasks of an instance, newest first, or of all, from `start` on; read `at_once` at a time."""
+    def _newest(
+        self, instance: str | None, status: TaskStatus | None, start: Item | None, at_most: int
+    ) -> AsyncGenerator[tuple[Task, int]]:
+        """Yield the tasks of an instance, newest first, or of all, from `start` on, with the size of their states."""
         statuses = None if status is None else listings_of(status)
-        async with aclosing(self._rows(instance, statuses, start, at_once)) as pages:
+
+        def is_listed(row: Item, item: Item) -> bool:
+            return item["started"] == row["started"] and (statuses is None or item["status"]["S"] in statuses)
+
+        return self._in_portions(self._rows(instance, statuses, start, at_most), at_most, is_listed)
+
+    async def _in_portions(
+        self, pages: AsyncGenerator[list[Item]], at_most: int, is_listed: Callable[[Item, Item], bool]
+    ) -> AsyncGenerator[tuple[Task, int]]:
+        """Yield the tasks of an index's rows that their items confirm, with the size of their states.
+
+        As many are read at a time as weigh PAGE_BYTES, if they are like those before.
+        """
+        at_once = min(at_most, TASKS_AT_FIRST)
+        async with aclosing(pages):
             async for page in pages:
-                for rows in batched(page, at_once):
+                rest = page
+                while rest:
+                    rows, rest = rest[:at_once], rest[at_once:]
                     items = await self._current([row["PK"]["S"] for row in rows])
+                    fits = PAGE_BYTES * len(rows) // (1 + sum(map(item_size, items.values())))
+                    at_once = max(1, min(fits, at_most, KEYS_IN_A_READ))
                     for row in rows:
                         item = items.get(row["PK"]["S"])
-                        if item is None or item["started"] != row["started"]:
-                            continue
-                        if statuses is None or item["status"]["S"] in statuses:
-                            yield await self._reader.task(item)
+                        if item is not None and is_listed(row, item):
+                            state = await self._reader.text(item["state"])
+                            yield decode_task(item, state), text_size(state)
 
     def _rows(
         self, instance: str | None, statuses: Sequence[str] | None, start: Item | None, at_once: int

@@ -7,11 +7,12 @@ that the last one has ended.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
 from math import inf
+from typing import Any
 
 from mail.core.decisions.permits import HOLD_SECONDS, Decision, decide, hold_of, prolonged, refused
 from mail.core.protocol.clock import Clock
@@ -151,6 +152,7 @@ class Gate:
         self._process = ""
         self._waiting: list[tuple[Ask, asyncio.Future[Reply]]] = []
         self._asking: asyncio.Task[None] | None = None
+        self._learning: asyncio.Task[None] | None = None
         self._holding: asyncio.Task[None] | None = None
         self._asked = self._read = -inf
         self._must_report = False
@@ -206,17 +208,23 @@ class Gate:
 
     async def read(self) -> tuple[Permits, str]:
         """Read the document, and its version; empty if there is none."""
-        self._read = now = self._clock.now().timestamp()
+        now = self._clock.now().timestamp()
         document = await self._documents.get(Kind.PERMITS, self._name)
+        self._read = now
         if document is None:
             return Permits(at=now), ""
         self.permits = read_permits(document.fields["record"])
         return self.permits, document.fields["version"]
 
     async def learn(self, *, once: bool) -> None:
-        """Read the document if this process hasn't for a while, or never (`once`); other calls don't wait for it."""
+        """Read the document if this process hasn't for a while, or never (`once`); calls at once share one request."""
         if self._clock.now().timestamp() < self._read + BREAKER_SECONDS or (once and self._read > -inf):
             return
+        self._learning = _joined(self._learning, self._learn)
+        await asyncio.shield(self._learning)
+
+    async def _learn(self) -> None:
+        leave_task()
         try:
             await self.read()
         except StoreUnavailable:
@@ -266,9 +274,7 @@ class Gate:
         return True
 
     def _ask_soon(self) -> "asyncio.Task[None]":
-        asking, loop = self._asking, asyncio.get_running_loop()
-        if asking is None or asking.done() or asking.get_loop() is not loop:
-            asking = self._asking = loop.create_task(self._ask_for_all())
+        self._asking = asking = _joined(self._asking, self._ask_for_all)
         return asking
 
     async def _ask_for_all(self) -> None:
@@ -331,6 +337,16 @@ class Gate:
         known, runs = (each.running.get(self._process) for each in (before, decision.permits))
         has_ended = not self._freezes and known is not None and (runs is None or runs.calls < known.calls)
         return has_ended or any(reply.may_begin for reply in decision.replies)
+
+
+def _joined(
+    task: "asyncio.Task[None] | None", work: Callable[[], Coroutine[Any, Any, None]]
+) -> "asyncio.Task[None]":
+    """Return the task if it still runs in this event loop, else a new one that does the work."""
+    loop = asyncio.get_running_loop()
+    if task is None or task.done() or task.get_loop() is not loop:
+        return loop.create_task(work())
+    return task
 
 
 async def _pause(n: int) -> None:

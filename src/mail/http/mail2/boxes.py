@@ -6,18 +6,19 @@ from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 from fastapi import Header, Query, Request
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic_core import to_json
 
 from mail.core.task.rows import Order
 from mail.errors import BadRequest, Unauthenticated
+from mail.http.answers import answer, line_pieces
 from mail.http.bodies import JSON
 from mail.http.mail2.access import Host, Own, find_account, make_routers
 from mail.http.service import service_of
 from mail.http.sse import HEADERS, NEVER_PING, SHUTDOWN_GRACE, encode, while_stored
 from mail.mail2.addresses import AddressText, Slug
 from mail.mail2.arrivals import Reader
+from mail.mail2.boxes import PAGE
 from mail.mail2.boxes import Query as BoxQuery
 from mail.mail2.host import MailHost
 from mail.mail2.records import MAX_RECIPIENTS, Account, Body, BoxName, MessageId, Subject, Tags
@@ -91,11 +92,11 @@ class Sending(BaseModel):
 
 async def _page(request: Request, host: MailHost, account: Account, name: BoxName, part: GivenQuery) -> JSON:
     service = service_of(request)
-    await service.holding(request).wait(part.limit * ENTRY_BYTES)
     given = part.model_dump(exclude_none=True)
     filters = {key: each for key, each in given.items() if key in ("unread", "tag", "thread")}
     order: Order = "sent" if part.sort_by == "sent_at" else "entered"
     query = BoxQuery(part.limit, part.offset, order, part.order == "desc", **filters)
+    await service.holding(request).wait(query.at_once * ENTRY_BYTES)
     entries, total, after = await host.boxes.page(account, name, query, service.runtime.pacer)
     following = {"next_offset": after} if filters else {}
     return _entries(entries, total=total, returned=len(entries), **given, **following)
@@ -171,17 +172,16 @@ async def _arrivals(request: Request, reader: Reader) -> AsyncGenerator[bytes]:
     response_class=Response,
     responses={200: {"description": "The lines.", "content": {LINES: {}}}},
 )
-async def export_boxes(host: Host, account: Own) -> Response:
+async def export_boxes(request: Request, host: Host, account: Own) -> Response:
     """Export all boxes as lines of JSON, each with a `box` and an `entry` of it, as it is when opened.
 
     Nothing becomes read. The oldest entry of each box comes first.
     """
-
-    async def lines() -> AsyncGenerator[bytes]:
-        async for each in host.boxes.export(account):
-            yield to_json(each) + b"\n"
-
-    return StreamingResponse(lines(), media_type=LINES)
+    service = service_of(request)
+    await service.holding(request).wait(PAGE * ENTRY_BYTES)
+    pieces = line_pieces(host.boxes.export(account, service.runtime.pacer))
+    advice = "export it from the address that streams, or read the boxes in pages"
+    return await answer(request, pieces, {"Content-Type": LINES}, advice=advice)
 
 
 @own.get("/inbox/{message_id}", tags=["inbox"])

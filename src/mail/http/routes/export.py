@@ -14,7 +14,7 @@ from mail.core.engine.watch import SLICE_BYTES, read_timeline
 from mail.core.task.size import event_size
 from mail.core.task.task import Task
 from mail.http.access import AdminOrUser, GivenTask
-from mail.http.answers import answer
+from mail.http.answers import answer, line_pieces
 from mail.http.openapi import make_router, problems
 from mail.http.service import Service, service_of
 from mail.http.task_json import event_entry, load_task, queued_message, read_mail, reading, task_summary
@@ -67,19 +67,10 @@ async def export_task(
             {"Content-Type": f"{MARKDOWN}; charset=utf-8"},
             advice=advice,
         )
-    pieces = _pieces(_lines(service, task, pacer, embeds=files))
+    lines = _lines(service, task, pacer, embeds=files)
+    pieces = line_pieces({"type": kind, **fields} async for kind, fields in lines)
     advice = "export it from the address that streams, or without its files"
     return await answer(request, pieces, {"Content-Type": LINES}, advice=advice)
-
-
-async def _pieces(lines: AsyncGenerator[Line]) -> AsyncGenerator[bytes]:
-    text = bytearray()
-    async for kind, fields in lines:
-        text += to_json({"type": kind, **fields}) + b"\n"
-        if len(text) > PIECE_BYTES:
-            yield bytes(text)
-            text = bytearray()
-    yield bytes(text)
 
 
 async def _markdown(service: Service, task: Task, pacer: Paced) -> AsyncGenerator[bytes]:

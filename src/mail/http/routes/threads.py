@@ -29,7 +29,7 @@ from mail.core.engine.runtime import Runtime
 from mail.core.engine.watch import read_timeline
 from mail.core.protocol.message import MAILMessage, MAILRequest, MAILResponse, TaskId
 from mail.core.protocol.values import fill
-from mail.core.task.ports import Store
+from mail.core.task.ports import Store, TaskPage
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import BadRequest, ThreadNotFound
 from mail.http.access import AdminOrUser, NextCursor
@@ -168,7 +168,7 @@ async def get_threads(
         runtime = service_of(request).runtime
         instance = str(caller.principal(runtime.swarm.name))
         await service_of(request).holding(request).wait(LIST_BYTES)
-        tasks, following = await tasks_from(runtime.store, instance, start, limit)
+        tasks, start, following = await tasks_from(runtime.store, instance, start, limit)
     chosen = Filters(bead=bead, pending=pending, overdue=overdue, unfinished=unfinished)
 
     def list_threads(reader: Reader) -> Threads:
@@ -226,15 +226,30 @@ def write_cursor(start: PageStart) -> str:
 
 async def tasks_from(
     store: Store, instance: str, start: PageStart, limit: int
-) -> tuple[list[Task], str | None]:
-    """Return the tasks to read for a page of threads, newest first, and the cursor after them."""
-    # tasks that have begun since the last page come before its task
-    page = await store.list_tasks(instance, limit=MAX_TASKS if start.task_id else limit, cursor=start.cursor)
+) -> tuple[list[Task], PageStart, str | None]:
+    """Return the tasks to read for a page of threads, newest first, its start, and the cursor after them.
+
+    The start has the cursor of the store's page with its task: tasks that have begun since come before it, and a page
+    of large tasks ends early. If the task is gone, the page begins where its cursor leads to.
+    """
+
+    async def read(cursor: str | None) -> TaskPage:
+        return await store.list_tasks(instance, limit=MAX_TASKS if start.task_id else limit, cursor=cursor)
+
+    cursor, page, passed = start.cursor, await read(start.cursor), 0
+    while start.task_id and all(task.task_id != start.task_id for task in page.tasks):
+        passed += len(page.tasks)
+        is_gone = page.cursor is None or passed >= MAX_TASKS
+        cursor = start.cursor if is_gone else page.cursor
+        page = await read(cursor)
+        if is_gone:
+            break
     ids = [task.task_id for task in page.tasks]
     first = ids.index(start.task_id) if start.task_id in ids else 0
     tasks = replace(page, tasks=page.tasks[first : first + limit]).upto(PAGE_BYTES).tasks
     end = first + len(tasks)
-    return tasks, write_cursor(PageStart(start.cursor, ids[end])) if end < len(ids) else page.cursor
+    following = write_cursor(PageStart(cursor, ids[end])) if end < len(ids) else page.cursor
+    return tasks, start._replace(cursor=cursor), following
 
 
 @router.get("/threads/{thread_id:path}", summary="Get a thread", **answers(ThreadRecord, 400, 404, 413))
