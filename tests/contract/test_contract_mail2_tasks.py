@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from support.engines.adapters import StoreAdapter
 from support.mail2 import Person, Stage
-from support.mail2_tasks import DESK, HELPER, got, is_delivered, make_claude, swarm, tasks_of
+from support.mail2_tasks import DESK, HELPER, got, is_delivered, make_claude, reply, swarm, tasks_of
 from support.processes.http_server import eventually
 
 from mail.core.task.deletion import LegalHold
@@ -183,6 +183,30 @@ async def test_old_mail_is_deleted_and_that_of_tasks_that_are_gone(
     assert await bob.subjects("inbox") == ["new"]
     assert await bob.subjects("outbox") == ["Tea"]
     assert [await stage.rows.find(place, "") for place in (WORK, HELD)] == [[], []]
+
+
+async def test_what_awaits_an_answer_is_kept(stage: Stage, ann: Person, bob: Person) -> None:
+    """A task may wait longer than mail is kept."""
+    clock = stage.server.rig.clock
+    assert isinstance(clock, FakeClock)
+    host = stage.another(retention=DAY)
+    await host.resume()
+    await bob.send(ann.address, bob.address, subject="old")
+    await ann.send(DESK, body="question")
+    asked = await got(ann, 2)
+    await ann.send(DESK, body="ask bob")
+    await got(bob, 2)
+    clock.advance(2 * DAY)
+    await ann.send(ann.address, bob.address, subject="new")
+    await host.resume()
+    assert await ann.subjects() == ["new", asked["subject"]]
+    assert await bob.subjects() == ["new", "Request"]
+    await reply(ann, asked, "the green one")
+    assert (await got(ann, 3))["tags"] == ["answer"]
+    clock.advance(2 * DAY)
+    await stage.another(retention=DAY).resume()
+    assert await ann.subjects() == []
+    assert await bob.subjects() == ["Request"]
 
 
 async def test_nothing_of_a_caller_on_hold_is_deleted(stage: Stage, ann: Person) -> None:

@@ -7,13 +7,18 @@ import pytest
 
 from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token
-from mail.bootstrap import local
+from mail.bootstrap import embedded, local
 from mail.bootstrap.system import LocalSystem
 from mail.config import ServerConfig
 from mail.config.models import AS_GIVEN
+from mail.core.task.rows import Write
+from mail.core.task.task import TaskKey
 from mail.errors import ConfigurationError
+from mail.mail2 import WORK
+from mail.mail2.records import Purge
 from mail.server.app import create_app
 from mail.server.process import serving
+from mail.testing.agents import build_swarm, complete
 
 
 @pytest.fixture
@@ -87,3 +92,23 @@ async def test_external_authentication_needs_both_endpoints(config: ServerConfig
     system = system_of(config, **both)
     assert not system.issues_tokens
     await system.stop()
+
+
+async def test_work_of_a_mail_host_that_has_no_name_yet_stops_no_sweep(config: ServerConfig) -> None:
+    system = system_of(config)
+    rows = system._rows
+    assert rows is not None
+    await rows.write([Write((WORK, "purge x"), Purge(0.0, "x").text)])
+    await system.resume_mail()
+    assert await rows.find(WORK, "")
+    await system.stop()
+
+
+async def test_a_program_has_no_mail_to_forget_of_its_tasks() -> None:
+    system = embedded(build_swarm({"supervisor": lambda _: [complete("42")]}))
+    await system.start()
+    forget = system.runtime.forget
+    assert forget is not None
+    assert await forget(TaskKey("user:ann@example", "task"))
+    await system.stop()
+    system.close()

@@ -229,7 +229,7 @@ class System[Q: TurnQueue]:
 
     async def _forget_mail(self, key: TaskKey) -> bool:
         """Delete what MAIL 2.0 has of a deleted task, or of a caller; return whether all is gone."""
-        if self._rows is None:
+        if self._rows is None or self.webhooks is None:  # a program's system has no mail
             return True
         if key.task_id and not self.is_working:
             from mail.mail2.records import forgets
@@ -254,7 +254,11 @@ class System[Q: TurnQueue]:
         """Resume what other processes have left of the delivery of MAIL 2.0, if there is any."""
         rows = self._rows
         if rows is not None and (await rows.find(WORK, "", limit=1) or await rows.find(HOST, "", limit=1)):
-            await (await self.open_mail()).resume()
+            try:
+                host = await self.open_mail()
+            except NotFound:  # it has no name: nobody has used it
+                return
+            await host.resume()
 
     @cached_property
     def _rows(self) -> "Rows | None":

@@ -55,7 +55,7 @@ class Cursor:
         try:
             return format_utc(datetime.fromisoformat(self.time) - LATE)
         except (ValueError, OverflowError):
-            raise BadRequest(f"Last-Event-ID: {self.time} is no time") from None
+            raise BadRequest(f"Last-Event-ID: {self.time} isn't a time") from None
 
     def after(self, name: str, time: str) -> "Cursor":
         """Return the cursor after an entry."""

@@ -1,7 +1,7 @@
 """The boxes of an account: their pages and entries, as JSON."""
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import asdict, replace
 from typing import Any, Protocol, Self
 from uuid import uuid4
@@ -94,6 +94,10 @@ class Query:
             and (self.tag is None or self.tag in entry["tags"])
             and self.thread in (None, entry.get("thread"))
         )
+
+
+Awaited = Callable[[Sequence[str]], Awaitable[Set[str]]]
+"""Returns those of some messages whose answers are awaited."""
 
 
 class Boxes:
@@ -201,17 +205,23 @@ class Boxes:
             writes += await release(self._rows, Counter(entry for entry, _ in entries))
         return await self._rows.write(writes)
 
-    async def expire(self, of: str, before: str) -> None:
-        """Delete what has come into boxes before a time; of drafts, what nobody has changed since."""
+    async def expire(self, of: str, before: str, awaited: Awaited | None) -> None:
+        """Delete what has come into boxes before a time, unless an answer to it is awaited.
+
+        Of drafts, delete what nobody has changed since.
+        """
+        at_once = self._rows.write_limit // 2
         for name in _ROWS:
+            kept = 0
             while True:
-                found = (await self._rows.page(box(name, of), limit=self._rows.write_limit // 2)).rows
-                old = [
-                    (entry, text) for entry, text in found if _last_change(_ROWS[name].read(text)) < before
-                ]
+                found = (await self._rows.page(box(name, of), limit=at_once, offset=kept)).rows
+                old = [each for each in found if _last_change(_ROWS[name].read(each[1])) < before]
                 if not old:
                     break
-                await self._remove(name, of, old)
+                open_ones = await awaited([entry for entry, _ in old]) if awaited else ()
+                gone = [each for each in old if each[0] not in open_ones]
+                if not gone or await self._remove(name, of, gone):
+                    kept += len(old) - len(gone)
 
     async def purge(self, row: str, purge: Purge) -> None:
         """Empty the boxes of a deleted account, and delete the row of `WORK` that says so."""

@@ -79,7 +79,7 @@ class MailHost:
 
     Args:
         runtime: runs the swarm whose agents have addresses; None if there is none.
-        per_hour: the number of submissions to a task in an hour from a sender that is no person; 0 for no limit.
+        per_hour: the number of submissions to a task in an hour from a sender that isn't a person; 0 for no limit.
         retention: seconds after which mail is deleted; None for never.
         wake: has another process call `work`, in so many seconds; None if this one does it.
         in_background: whether this process lives on after a request; if not, the request waits for the work that it
@@ -215,6 +215,7 @@ class MailHost:
         work, seconds = Tidy.read(text), self._retention
         before = format_utc(self._clock.now() - timedelta(seconds=seconds or 0.0))
         held = await self._held() if seconds else ()
+        awaited = None if self.tasks is None else self.tasks.awaited
         for _ in range(PORTIONS):
             if work.place == ACCOUNTS:
                 found = (
@@ -222,7 +223,7 @@ class MailHost:
                 )
                 for account in (Account.read(each) for _, each in found):
                     if self._instance_of(account) not in held:
-                        await self.boxes.expire(account.box, before)
+                        await self.boxes.expire(account.box, before, awaited)
                 work = replace(work, after=found[-1][0]) if found else replace(work, place=HELD, after="")
             else:
                 after = await self.tasks.forget_gone(work.after, PORTION) if self.tasks else ""

@@ -44,7 +44,7 @@ LEASE_SECONDS = 30.0
 """Seconds after which another process takes up work."""
 
 LONGEST_PAUSE = 3_600.0
-"""Seconds after which work is taken up again in any case, that has failed again and again."""
+"""The longest pause, in seconds, before work that keeps failing is tried again."""
 
 
 def box(name: BoxName, of: str) -> str:

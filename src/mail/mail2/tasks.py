@@ -6,7 +6,7 @@ and events, so that work which is done twice after a crash changes nothing.
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -35,9 +35,9 @@ from mail.core.task.rows import Rows, Write
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import PausedCall
 from mail.core.task.webhooks import Reply, Webhook
-from mail.errors import Conflict, MAILError, PeerRefused, PeerUnavailable, RateLimited
+from mail.errors import Conflict, MAILError, PeerRefused, PeerUnavailable, RateLimited, StoreUnavailable
 from mail.mail2.addresses import PEOPLE, Address
-from mail.mail2.agents import Agents, caller_of
+from mail.mail2.agents import Agents, caller_of, slug_of
 from mail.mail2.boxes import release
 from mail.mail2.delivery import Deliveries
 from mail.mail2.lists import Lists
@@ -66,7 +66,7 @@ REJECT: DecisionName = "reject"
 HOUR = 3_600.0
 
 SUBMISSIONS_PER_HOUR = 20
-"""The number of submissions to a task in an hour, from a sender that is no person, unless it is configured."""
+"""The number of submissions to a task in an hour, from a sender that isn't a person, unless it is configured."""
 
 MAX_SUBJECT, MAX_BODY = 256, 65_535
 
@@ -84,8 +84,9 @@ class Thread(Row):
 
     Attributes:
         root: the id of its first message.
-        instance, task_id, agent, member, request_id: of mail to a member: its task, who has written to whom, and the
-            request that it is, or is about. Empty for others.
+        instance, task_id: its task, of mail to a member and of mail that asks the sender of a task something.
+        agent, member, request_id: of mail to a member: who has written to whom, and the request that it is, or is
+            about. Empty for others.
     """
 
     root: str
@@ -105,7 +106,7 @@ class MailTask(Row):
         asked: the last message to its sender.
         calls: the ids of the calls that it shows, each with `PausedCall.digest`, if it asks about some.
         has_begun: whether it exists, or was deleted.
-        recent: the messages of the last hour from a sender that is no person, each with its time.
+        recent: the messages of the last hour from a sender that isn't a person, each with its time.
     """
 
     last: str
@@ -125,7 +126,7 @@ class Tasks:
 
     Args:
         begin: takes up work that was noted with a message.
-        per_hour: the number of submissions to a task in an hour from a sender that is no person; 0 for no limit.
+        per_hour: the number of submissions to a task in an hour from a sender that isn't a person; 0 for no limit.
     """
 
     def __init__(
@@ -157,6 +158,8 @@ class Tasks:
         """
         name, sender = self._agents.names().get(agent), Address.parse(message.sender)
         if name is None:
+            if agent.partition("@")[2] != slug_of(self._runtime.swarm.name):
+                raise StoreUnavailable(f"{agent} is an agent of a swarm that another server runs")
             return "this agent does not exist"
         if sender.kind == "daemon" or (sender.host == self._host and sender.key in self._agents.names()):
             return "agents take no mail of daemons, and none of each other"
@@ -189,6 +192,12 @@ class Tasks:
         for key in {TaskKey(held.instance, held.task_id) for held in (Held.read(text) for _, text in found)}:
             await self.forget(key)
         return found[-1][0] if len(found) == limit else ""
+
+    async def awaited(self, message_ids: Sequence[str]) -> set[str]:
+        """Return those of the messages that ask something for which a task still waits."""
+        found = await self._rows.read(*((THREADS, each) for each in message_ids))
+        threads = {row[1]: Thread.read(text) for row, text in found.items()}
+        return {each for each, thread in threads.items() if thread.task_id and await self._is_open(thread)}
 
     async def _find_asked(self, message: Message, agent: str) -> Thread | None:
         """Return the mail to a member that a message answers; None if it answers none of this agent's.
@@ -227,9 +236,12 @@ class Tasks:
         return is_list and message.sender in (await self._lists.members(member.key)).get(member.key, ())
 
     async def _is_open(self, thread: Thread) -> bool:
+        """Return whether the task of a thread waits for the answer to its request, or that of its sender."""
         task = await self._runtime.store.load(TaskKey(thread.instance, thread.task_id))
+        if task is None or not thread.member:
+            return bool(_waiting(task))
         asked = (thread.request_id, member_address(thread.member))
-        return task is not None and any((each.request_id, each.recipient) == asked for each in task.requests)
+        return any((each.request_id, each.recipient) == asked for each in task.requests)
 
     async def _hear(self, message: Message, name: str, asked: Thread) -> TaskKey:
         key = TaskKey(asked.instance, asked.task_id)
@@ -400,6 +412,7 @@ class Tasks:
         if len(found) < 2:
             return Reply(GONE, "the message that this task would answer is deleted")
         last, thread = Message.read(found[MESSAGES, known.last]), Thread.read(found[THREADS, known.last])
+        asks = Thread("")
         tag, said, calls = "answer", data["response"], tuple[tuple[str, str], ...]()
         if event["event"] == EventKind.TASK_ERROR:
             tag = "failed"
@@ -408,10 +421,11 @@ class Tasks:
                 (each.get("call_id", each["id"]), digest(each["arguments"])) for each in from_json(said)
             )
             key = TaskKey(str(self._owner_of(sender)), task_id)
+            asks = Thread("", key.instance, task_id)
             tag, said = self._question(question, await self._runtime.store.load(key), task_id)
         subject = last.subject if last.subject[:3].lower() == "re:" else f"Re: {last.subject}"
         notes = [
-            Write((THREADS, message_id), Thread(thread.root).text),
+            Write((THREADS, message_id), replace(asks, root=thread.root).text),
             Write(row, replace(known, asked=message_id, calls=calls).text, text),
         ]
         sent = datetime.fromisoformat(data["timestamp"])

@@ -29,9 +29,10 @@ PUBLIC_BODY_BYTES = 16 * 1024
 
 
 async def host_of(request: Request) -> MailHost:
-    """Return the host that a request is for."""
+    """Return the host that a request is for, with the agents of the swarm that is served now."""
     service = service_of(request)
     assert service.mail_host is not None
+    await service.refresh()
     return await service.mail_host(request)
 
 
