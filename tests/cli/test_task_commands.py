@@ -17,7 +17,7 @@ def tasks(server: ServerProcess) -> ServerProcess:
     """The server, with a task that is completed, one that has failed, and one that waits."""
     server.ask("weather in Oslo", task_id="weather-task")
     server.ask("ask a human: may I?", task_id="waiting-task")
-    failed = server.post("weather in Rome", task_id="failed-task", kwargs={"timeout": 0.001})
+    failed = server.post("weather in Ravenna", task_id="failed-task", kwargs={"timeout": 0.001})
     assert failed.status_code == 200
     assert server.task("failed-task")["status"] == "failed"
     return server
@@ -55,7 +55,7 @@ def test_list_what_a_search_finds(tasks: ServerProcess, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         return rows(done.stdout).keys() - {""}
 
-    eventually(lambda: found("--query", "in rome") == {"failed-task"}, "the index is written")
+    eventually(lambda: found("--query", "in ravenna") == {"failed-task"}, "the index is written")
     assert found("-q", "weather Oslo", "--status", "failed", "--since", "2026-01-01") == set()
     assert found("--query", "weather", "--until", "2026-01-01", "--min-cost", "0") == set()
 

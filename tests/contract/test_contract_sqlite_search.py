@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 from collections.abc import Iterator
+from concurrent.futures import thread
 from contextlib import closing
 from pathlib import Path
 from secrets import token_urlsafe
@@ -160,6 +161,14 @@ async def test_damage_of_the_database_is_not_that_of_the_index(
         pytest.raises(StoreUnavailable),
     ):
         files.compare(LAST_ROW)
+
+
+async def test_it_is_closed_without_a_lock_of_all_threads(store: SQLiteStore, make: Maker) -> None:
+    """Garbage collection may close it while its thread has that lock, as when it gives work to another executor."""
+    await fill(store, make)
+    assert await count(store) == 1
+    with thread._global_shutdown_lock:
+        store.close()
 
 
 async def test_it_can_be_made_again_while_a_server_runs(path: str, store: SQLiteStore, make: Maker) -> None:

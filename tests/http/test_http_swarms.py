@@ -259,7 +259,7 @@ class TestPersistence:
             "strict_tools": True,
             "output_schema": {"type": "object"},
             "agents": [{**SMALL["agents"][0], "strict_tools": False}],
-            "actions": [{"name": "ask_human", "needs_approval": False, "approval_timeout": 60.0}],
+            "actions": [{"name": "ask_human", "needs_approval": {"by": ["admin"]}, "approval_timeout": 60.0}],
         }
         response = await client.load(json.dumps({**SMALL, **given}))
         assert response.status_code == 200, response.text

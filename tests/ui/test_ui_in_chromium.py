@@ -98,7 +98,7 @@ def test_a_task_is_saved_and_deleted_after_a_question(
     page.get_by_role("button", name="Details and usage").click()
     with page.expect_download() as download:
         page.get_by_role("button", name="Save as Markdown").click()
-    assert "\n2+3\n" in Path(download.value.path()).read_text(encoding="utf-8")
+    assert "\n> 2+3\n" in Path(download.value.path()).read_text(encoding="utf-8")
     page.get_by_role("button", name="Delete the task").click()
     expect(page.get_by_role("dialog", name="Delete this task?")).to_contain_text("can't be undone")
     shoot("delete")

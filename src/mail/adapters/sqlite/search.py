@@ -106,7 +106,10 @@ class Files:
     def __init__(self, path: str, database: sqlite3.Connection | None = None) -> None:
         self._owns = database is None
         self.database = database or sqlite3.connect(
-            f"file:{quote(os.path.realpath(path))}?mode=ro", uri=True, isolation_level=None
+            f"file:{quote(os.path.realpath(path))}?mode=ro",
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,
         )
         self._path = IN_MEMORY if database is not None else index_of(path)
         self.index = self._open()
@@ -432,14 +435,16 @@ class SearchIndex:
         self._behind.compare_again()
 
     def close(self) -> None:
-        """Stop writing, and close the file; it may be closed already."""
+        """Stop writing, and close the file; it may be closed already.
+
+        Garbage collection may call it at any point of a thread, so it may not wait for a lock of all threads, as
+        `submit` does.
+        """
         self._behind.close()
         thread, self._thread = self._thread, None
         if thread is not None:
-            thread.submit(self._close)
             thread.shutdown()
-        else:
-            self._close()
+        self._close()
 
     def _close(self) -> None:
         files, self._files = self._files, None
