@@ -287,11 +287,11 @@ async def test_a_stream_ends_quietly_when_the_store_is_lost(
         raise StoreUnavailable("the store can't be reached")
 
     async def ended() -> bool:
+        async with server.frames("GET", "/task/stream", params={"task_id": "t", "live": live}) as frames:
+            assert [frame async for frame in frames] == []
         return "a stream has ended" in caplog.text
 
     await server.ask(task_id="t")
     monkeypatch.setattr(type(server.rig.store), "read_events", lose)
-    async with server.frames("GET", "/task/stream", params={"task_id": "t", "live": live}) as frames:
-        assert [frame async for frame in frames] == []
     await eventually(ended)
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
