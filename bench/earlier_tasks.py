@@ -136,7 +136,7 @@ async def _postgres() -> list[Row]:
         return await _compare("PostgreSQL", Client(few.store), Client(many.store), fill)
     finally:
         for each in (few, many):
-            await each._leave()
+            await each.leave()
 
 
 async def _compare(
