@@ -70,3 +70,12 @@ def environment(server: ServerProcess) -> dict[str, str]:
 
 def test_what_the_server_refuses(mail: Any) -> None:
     mail("open", "none", fails="there is no 'none' in this box")
+
+
+def test_who_is_on_hold_can_write(mail: Any, server: ServerProcess, tmp_path: Path) -> None:
+    """Their drafts stay."""
+    env = {"MAIL_SERVER": server.url, "MAIL_API_KEY": server.tokens["admin"]}
+    held = run_mail("caller", "hold", "user:user", "case 4711", cwd=tmp_path, env=env)
+    assert held.returncode == 0, held.stderr
+    sent = mail("compose", ME, "--subject", "Held", "--body", "Still here.").strip()
+    assert rows(mail("list", "--limit", "1"))[0][0] == sent

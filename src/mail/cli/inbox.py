@@ -1,7 +1,9 @@
 """The commands about mail of MAIL 2.0: `mail inbox list`, `open`, `reply`, `compose`, `trash`."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
+from urllib.parse import quote
 
 import click
 
@@ -60,13 +62,17 @@ async def list_mail(session: Session, given: Namespace) -> None:
 
 async def open_mail(session: Session, given: Namespace) -> None:
     """Print a message, which is read from now on."""
-    message = (await session.client.ask_mail("GET", f"/inbox/{given.message_id}"))["entry"]["message"]
+    message = (await session.client.ask_mail("GET", f"/inbox/{quote(given.message_id, safe='')}"))["entry"][
+        "message"
+    ]
     session.output.result(message, lambda: show_message(message, session.output))
 
 
 async def reply(session: Session, given: Namespace) -> None:
     """Answer the sender of a message."""
-    message = (await session.client.ask_mail("GET", f"/inbox/{given.message_id}"))["entry"]["message"]
+    message = (await session.client.ask_mail("GET", f"/inbox/{quote(given.message_id, safe='')}"))["entry"][
+        "message"
+    ]
     subject = message["subject"]
     subject = subject if subject.lower().startswith("re:") else f"Re: {subject}"[:256]
     await _send(session, [message["sender"]], given, subject, reply_to=message["message_id"])
@@ -79,19 +85,24 @@ async def compose(session: Session, given: Namespace) -> None:
 
 async def trash(session: Session, given: Namespace) -> None:
     """Move a message to the trash."""
-    answer = await session.client.ask_mail("DELETE", f"/inbox/{given.message_id}")
+    answer = await session.client.ask_mail("DELETE", f"/inbox/{quote(given.message_id, safe='')}")
     told = f"{given.message_id} is in the trash"
     session.output.result(answer["entry"], lambda: session.output.text(told))
 
 
 async def _send(session: Session, to: list[str], given: Namespace, subject: str, **fields: str) -> None:
     """Send a message by a draft, and delete that; print the message's id."""
+    from mail.client.errors import BadAnswer
+
     client, content = session.client, {"subject": subject, "body": given.body, "tags": list(given.tags)}
     draft = (await client.ask_mail("POST", "/drafts", body={**content, **fields}))["entry"]["draft"][
         "draft_id"
     ]
     sent = (await client.ask_mail("POST", f"/drafts/{draft}/send", body={"recipients": to}))["message"]
-    await client.ask_mail("DELETE", f"/drafts/{draft}")
+    with suppress(
+        BadAnswer
+    ):  # the message is sent, even if the draft has to stay, as while its owner is on hold
+        await client.ask_mail("DELETE", f"/drafts/{draft}")
     session.output.result(sent, lambda: session.output.text(sent["message_id"]))
 
 

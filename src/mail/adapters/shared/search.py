@@ -122,7 +122,7 @@ class Behind[K: Hashable]:
         self._write = write
         self._compare = compare
         self._compare_again = compare_again
-        self._is_lazy = is_lazy
+        self._begins_by_itself = not is_lazy
         self._changed: dict[K, None] = {}
         self._compare_at = -inf
         self._one_at_a_time = asyncio.Lock()
@@ -141,7 +141,7 @@ class Behind[K: Hashable]:
         self._begin_later()
 
     def _begin_later(self) -> None:
-        if self._timer is None and not self._is_lazy:
+        if self._timer is None and self._begins_by_itself:
             self._timer = asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._begin)
 
     def _begin(self) -> None:
@@ -195,7 +195,7 @@ class Behind[K: Hashable]:
 
     def close(self) -> None:
         """Stop writing, for good."""
-        self._is_lazy = True
+        self._begins_by_itself = False
         with suppress(RuntimeError):  # the loop may be closed
             if self._timer is not None:
                 self._timer.cancel()
