@@ -33,8 +33,8 @@ MERMAID_SHA256 = "74d7c46dabca328c2294733910a8aa1ed0c37451776e8d5295da38a2b758fb
 MERMAID_LICENSE = Path(__file__).with_name("mermaid.LICENSE.txt")
 
 FOUND_FIRST = (
-    *("agents.md", "drafts.md", "guards.md", "identity.md", "javascript.md", "models.md", "observability.md"),
-    *("openai.md", "production.md", "skills.md"),
+    *("actions.md", "agents.md", "drafts.md", "guards.md", "identity.md", "javascript.md", "models.md"),
+    *("observability.md", "openai.md", "production.md", "skills.md"),
 )
 """The pages about what newcomers look for, which the search lists before others that mention it."""
 

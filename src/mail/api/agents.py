@@ -424,13 +424,13 @@ class Agent(BaseAgent):
             and `results` (docs/context.md), or `off` to send all of it.
         reminders: whether it has the tool `remind_me`, with which a note comes back to it later (docs/long-work.md).
         copies: how many requests it works on at once, each with a history of its own; by default one after the other,
-            in one history (docs/agents-and-tools.md). Not for the lead.
+            in one history (docs/agents.md). Not for the lead.
         guards: made by `@guard`, they judge what it says and does before that leaves its turn (docs/guards.md).
         skills: folders of Agent Skills, of which its prompt has a line each and which it reads as needed
             (docs/skills.md).
         mcp: MCP servers whose tools it may call: URLs, commands as lists of words, or a dictionary as in `mcpServers`
             files (docs/mcp.md).
-        options: options of the model call, such as `temperature` (docs/factories.md); with `factory`, its parameters.
+        options: options of the model call, such as `temperature` (docs/models.md); with `factory`, its parameters.
 
     Raises ConfigurationError for invalid settings.
     """

@@ -206,7 +206,7 @@ def judge(
     """Return a guard that asks a language model whether an act keeps to rules, in words.
 
     What it costs counts as the agent's, and its verdict is stored at once, so that a crash doesn't pay for it twice. A
-    reason that quotes what it refuses is not passed on. `options` are those of the model call (docs/factories.md).
+    reason that quotes what it refuses is not passed on. `options` are those of the model call (docs/models.md).
     """
     from mail.factories import LiteLLMAgentFunction
     from mail.factories.variants import silent

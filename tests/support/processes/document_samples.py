@@ -43,12 +43,12 @@ def blocks(document: Path, *languages: str) -> Iterator[tuple[str, str]]:
 
 
 async def run(code: str, namespace: dict[str, Any]) -> None:
-    """Run a sample, which may await at its top level. A program with an event loop of its own runs in a thread."""
+    """Run a sample. It may await at its top level; one that doesn't may begin an event loop, and runs in a thread."""
     compiled = compile(code, "<sample>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    if "asyncio.run(" in code:
+    if compiled.co_flags & inspect.CO_COROUTINE:
+        await eval(compiled, namespace)
+    else:
         await asyncio.to_thread(exec, compiled, namespace)
-    elif inspect.isawaitable(result := eval(compiled, namespace)):
-        await result
 
 
 async def run_in_order(

@@ -1,4 +1,4 @@
-"""docs/factories.md: its pieces run, against a stub of the providers, and it names every class, argument and cause."""
+"""docs/models.md: its pieces run, against a stub of the providers, and it names every class, argument and cause."""
 
 import dataclasses
 import inspect
@@ -16,7 +16,7 @@ from mail.factories.retry import ATTEMPTS, Cause, RetryPolicy
 from mail.swarms_json.references import resolver
 from mail.swarms_json.specs import AgentSpec
 
-DOCUMENT = DOCS / "factories.md"
+DOCUMENT = DOCS / "models.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")
 
 CAUSES = {
@@ -61,15 +61,15 @@ def test_the_samples_of_pages_about_models(
 
 
 async def test_every_piece(stub: LLMStub, capsys: pytest.CaptureFixture[str]) -> None:
-    stub.script(reply(call("task_complete", finish_message="Agents that send each other mail.")))
+    stub.script(*[reply(call("task_complete", finish_message="Agents that send each other mail."))] * 2)
     namespace: dict[str, object] = {"__name__": "document"}
     assert await run_in_order(DOCUMENT, capsys, namespace) == 2
-    assert (len(stub.requests), stub.complaints) == (1, [])
+    assert (len(stub.requests), stub.complaints) == (2, [])
     assert namespace["Impatient"].retry_policy.attempts == {Cause.RATE_LIMIT: 2}  # type: ignore[attr-defined]
 
 
 def test_the_entry_is_one() -> None:
-    entry, options, usage = [code for _, code in blocks(DOCUMENT, "jsonc")]
+    options, entry, usage = [code for _, code in blocks(DOCUMENT, "jsonc")]
     agent = AgentSpec.model_validate(json.loads(entry))
     factory = resolver()(agent.factory)
     assert factory is mail.factories.LiteLLMSupervisorFunction
