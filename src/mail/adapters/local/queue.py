@@ -20,7 +20,6 @@ class PriorityQueue:
         self._tiers: dict[Tier, tuple[set[tuple[TaskKey, str]], RoundRobin[tuple[TaskKey, str]]]] = {
             tier: (set(), RoundRobin()) for tier in Tier
         }
-        self._length = 0
         self._takers: set[asyncio.Future[None]] = set()  # new ones at each wait: event loops come and go
 
     def put(self, wake_up: WakeUp) -> None:
@@ -29,7 +28,6 @@ class PriorityQueue:
         (waiting, callers), item = self._tiers[wake_up.tier], (key, wake_up.mailbox)
         if item not in waiting:
             waiting.add(item)
-            self._length += 1
             callers.put(key.instance, item)
             for taker in self._takers:
                 if not taker.done():
@@ -50,13 +48,12 @@ class PriorityQueue:
         for waiting, callers in self._tiers.values():
             if waiting and (found := callers.take(excluded)) is not None:
                 waiting.remove(found)
-                self._length -= 1
                 return found
         return None
 
     def __len__(self) -> int:
         """Return the number of wake-ups that wait."""
-        return self._length
+        return sum(len(waiting) for waiting, _ in self._tiers.values())
 
 
 class LocalQueue:

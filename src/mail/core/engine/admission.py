@@ -437,8 +437,8 @@ class Admission:
         mailbox or too many running tasks.
         """
         wiring = self._wiring
-        if task is not None and wiring.has_own_version(task):
-            await wiring.prepare(task)
+        if task is not None and (versions := wiring.versions_of(task)) is not None:
+            await versions.prepare(task, wiring.swarm)
             reload = self._preparing(
                 reload or cast("Callable[[], Awaitable[T]]", partial(load_task, wiring.store, task.key))
             )

@@ -37,32 +37,30 @@ class CachedHistory:
 
     def extend(self, n: int, portions: Sequence[Portion], cut: Cut) -> int:
         """Add the portions up to the `n`-th, and read all under a cut; return how many more bytes it then holds."""
-        before = self.held
-        is_moved = cut is not self.cut and cut != self.cut
-        if is_moved:
-            self.cut, self.measured = cut, UNKNOWN
-            if not cut.carries:
-                self.carried = []
-            self.portions = [each.seen(cut) for each in self.portions if each.n >= cut.begin]
-        for portion in portions:
-            seen = portion
-            if cut is not WHOLE:
-                seen = portion.seen(cut)
+        before, seen = self.held, portions
+        if cut is not WHOLE:
+            seen = [portion.seen(cut) for portion in portions]
+            for portion in portions:
                 if portion.n == cut.carries:
                     self.carried = [entry for entry in portion.entries if is_carried(entry)]
-            self.portions.append(seen)
-            if not is_moved:
-                self.entries += seen.entries
-                self.size += seen.size
-                self.held += _held(seen)
+        if cut is not self.cut and cut != self.cut:
+            seen = [*self._move(cut), *seen]
+        for portion in seen:
+            self.portions.append(portion)
+            self.entries += portion.entries
+            self.size += portion.size
+            self.held += _held(portion)
         self.n = n
-        if is_moved:
-            self.entries = bare(self.carried)
-            for portion in self.portions:
-                self.entries += portion.entries
-            self.size = sum(portion.size for portion in self.portions)
-            self.held = sum(map(_held, self.portions))
         return self.held - before
+
+    def _move(self, cut: Cut) -> list[Portion]:
+        """Begin again with what is carried under another cut; return the portions so far, under this cut."""
+        before = self.portions
+        self.cut, self.measured, self.portions, self.size, self.held = cut, UNKNOWN, [], 0, 0
+        if not cut.carries:
+            self.carried = []
+        self.entries = bare(self.carried)
+        return [each.seen(cut) for each in before if each.n >= cut.begin]
 
 
 def _held(portion: Portion) -> int:

@@ -280,9 +280,9 @@ class AgentTurn[T: Turn](LeasedTurn):
         if history is None:  # it was dropped from the cache meanwhile
             portions = await self._store.read_portions(key, mailbox, after=cut.begin - 1)
             history = self._wiring.histories.extend(key, mailbox, 0, n, portions, cut)
-        if history is None:
-            history = CachedHistory()
-            history.extend(n, portions, cut)
+            if history is None:
+                history = CachedHistory()
+                history.extend(n, portions, cut)
         is_large = turn.entry.size > LARGE
         if is_large:
             await self._wiring.pacer.pause(turn.entry.size)

@@ -33,6 +33,7 @@ from mail.core.engine.leased_turn import LeasedTurn, TurnReport
 from mail.core.engine.live import LiveHub
 from mail.core.engine.telemetry import NO_TRACER
 from mail.core.engine.turn import AUTOMATIC, AgentTurn
+from mail.core.engine.versions import Versions
 from mail.core.engine.wake_ups import after_turn, looks, of_idle, publish
 from mail.core.engine.webhooks import WebhookTurn
 from mail.core.engine.wiring import Wiring
@@ -350,9 +351,9 @@ class Turns:
             await wiring.store.release(turn)
             return TurnReport.Outcome.IDLE
         swarm = wiring.swarm
-        if wiring.has_own_version(turn.task):
+        if (versions := wiring.versions_of(turn.task)) is not None:
             try:
-                swarm = await self._version_of(turn)
+                swarm = await self._version_of(turn, versions)
             except MAILError:
                 await wiring.store.release(turn)
                 raise
@@ -362,13 +363,13 @@ class Turns:
             return HandOver(turn, swarm, wiring.store, wiring.clock)
         return AgentTurn(turn, known, wiring, AUTOMATIC, self.live, swarm)
 
-    async def _version_of(self, turn: Turn) -> SwarmCore:
+    async def _version_of(self, turn: Turn, versions: Versions) -> SwarmCore:
         """Return the version of the swarm on which a turn runs; for a delivery, one whose agents may not run."""
-        wiring = self._wiring
-        if wiring.versions is None or goes_out(turn.mailbox):
-            await wiring.prepare(turn.task)
-            return wiring.swarm_of(turn.task)
-        return await wiring.versions.to_run(turn.task, wiring.swarm)
+        swarm = self._wiring.swarm
+        if goes_out(turn.mailbox):
+            await versions.prepare(turn.task, swarm)
+            return versions.known(turn.task, swarm)
+        return await versions.to_run(turn.task, swarm)
 
     def execute(
         self,

@@ -12,7 +12,7 @@ from mail.core.task.leases import AHEAD_SECONDS
 from mail.core.task.mailboxes import CANCELLED_CALLS, agent_of, hook_mailbox, peer_of, poll_mailbox
 from mail.core.task.ports import TurnQueue, WakeUp, look_at, wake_ups
 from mail.core.task.task import Task
-from mail.core.task.waits import Wait
+from mail.core.task.waits import NO_WAITS, Wait
 from mail.errors import StoreUnavailable
 
 logger = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ def after_turn(change: TaskChange) -> list[WakeUp]:
     if change.task.webhooks:
         touched += map(hook_mailbox, called_by(change))
     waits = change.task.waits
-    if 0.0 in (waits.cancel_at, waits.poll_at) or (change.waits and any(map(_is_polled, change.waits))):
+    if waits is not NO_WAITS and (waits.see_at == 0.0 or any(map(_is_polled, change.waits))):
         touched.append(CANCELLED_CALLS)
     return wake_ups(change.task, dict.fromkeys(touched))
 

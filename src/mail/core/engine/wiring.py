@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
 
 from mail.core.decisions.caller_limits import NO_CALLER_LIMITS, CallerLimits
 from mail.core.engine.documents import ServerDocuments
@@ -26,7 +27,7 @@ HOP_LIMIT = 8
 """How many swarms a task may pass through."""
 
 
-@dataclass(eq=False, repr=False, slots=True)
+@dataclass(eq=False, repr=False)
 class Wiring:
     """The swarm, ports and limits of a runtime. A running program may exchange its swarm and its peers.
 
@@ -93,19 +94,15 @@ class Wiring:
     histories: HistoryCache = field(default_factory=HistoryCache, init=False)
     pacer: Pacer = field(default_factory=Pacer, init=False)
     caller_files: CallerFiles = field(init=False)
-    _services: Services | None = field(init=False)
 
     def __post_init__(self) -> None:
         self.caller_files = CallerFiles(self.files, self.clock, self.max_file_bytes)
-        self._services = None
 
-    @property
+    @cached_property
     def services(self) -> Services:
         """What the process lends to each of its turns, from the first one on."""
-        if self._services is None:
-            tracer = None if self.tracer is NO_TRACER else self.tracer
-            self._services = Services(tracer, self.permits, self.caller_tokens)
-        return self._services
+        tracer = None if self.tracer is NO_TRACER else self.tracer
+        return Services(tracer, self.permits, self.caller_tokens)
 
     def serves(self, key: TaskKey) -> bool:
         """Return whether the task belongs to this swarm; a store may contain tasks of other swarms."""
@@ -120,18 +117,19 @@ class Wiring:
 
     async def prepare(self, task: Task | None) -> None:
         """Read the version of the swarm on which a task finishes its run, before a decision on it (`swarm_of`)."""
-        if task is not None and self.has_own_version(task) and self.versions is not None:
-            await self.versions.prepare(task, self.swarm)
+        if task is not None and (versions := self.versions_of(task)) is not None:
+            await versions.prepare(task, self.swarm)
 
     def swarm_of(self, task: Task | None) -> SwarmCore:
         """Return the version of the swarm by which to decide on a task; its agents may not run here."""
-        if task is None or not self.has_own_version(task) or self.versions is None:
-            return self.swarm
-        return self.versions.known(task, self.swarm)
+        versions = None if task is None else self.versions_of(task)
+        return self.swarm if task is None or versions is None else versions.known(task, self.swarm)
 
-    def has_own_version(self, task: Task) -> bool:
-        """Return whether a task may run on another version than the present one."""
-        return self.swarm.finishes or task.generation.tries_draft
+    def versions_of(self, task: Task) -> Versions | None:
+        """Return the versions of the swarm, if the task may run on another one than the present."""
+        if self.versions is not None and (self.swarm.finishes or task.generation.tries_draft):
+            return self.versions
+        return None
 
     def now(self) -> float:
         """Return the time in seconds since the epoch."""

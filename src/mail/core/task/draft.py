@@ -83,11 +83,8 @@ class Draft:
         "_deliveries",
         "_ending",
         "_events",
-        "_histories",
         "_outgoing",
-        "_pending",
         "_records",
-        "_seq",
         "_to_peers",
         "_turn",
         "_waits",
@@ -119,6 +116,9 @@ class Draft:
     dead_letters: tuple[int, ...]
     contexts: dict[str, AgentContext]
     waits: Waits
+    pending: dict[str, tuple[int, ...]]
+    histories: dict[str, int]
+    seq: int
     schedule: ScheduleState | None
     queued: tuple[str, ...]
     stored_bytes: int
@@ -131,9 +131,8 @@ class Draft:
         self.clock = clock
         self.files = NO_FILES
         self.timestamp = clock.now().isoformat()
-        self._seq = task.seq
-        self._pending = dict(task.pending)
-        self._histories = dict(task.histories)
+        self.pending = dict(task.pending)
+        self.histories = dict(task.histories)
         self._events: list[Event] = []
         self._outgoing: list[tuple[MAILMessage, Sequence[str], Extra]] = []
         self._deliveries: list[InboxEntry] = []
@@ -153,7 +152,7 @@ class Draft:
     @property
     def last_seq(self) -> int:
         """The seq of the last event or message so far."""
-        return self._seq + len(self._outgoing)
+        return self.seq + len(self._outgoing)
 
     @property
     def is_running(self) -> bool:
@@ -164,8 +163,8 @@ class Draft:
     def has_mail(self) -> bool:
         """Whether any mailbox of the task will contain mail that somebody reads before others have acted."""
         if self.swarm.copies:
-            return not self._pending.keys() <= {*self._queue()} or any(each for _, each, _ in self._outgoing)
-        return bool(self._outgoing or self._pending)
+            return not self.pending.keys() <= {*self._queue()} or any(each for _, each, _ in self._outgoing)
+        return bool(self._outgoing or self.pending)
 
     @property
     def has_ended(self) -> bool:
@@ -178,7 +177,7 @@ class Draft:
 
     def has_mail_for(self, mailbox: str) -> bool:
         """Return whether a mailbox will contain mail."""
-        return mailbox in self._pending or self.wakes(mailbox)
+        return mailbox in self.pending or self.wakes(mailbox)
 
     def end_turn(self, turn: Turn, *, consume: bool) -> None:
         """End `turn` with this commit; with `consume`, its message leaves the mailbox."""
@@ -217,7 +216,7 @@ class Draft:
         self, kind: EventKind, text: str, extra: Extra = NO_EXTRA, message: MAILMessage | None = None
     ) -> None:
         """Add an event; its `extra` is of a class of its kind (`mail.core.task.events.EXTRAS`)."""
-        self._seq = seq = self._seq + 1
+        self.seq = seq = self.seq + 1
         self._events.append(Event(seq, kind, self.timestamp, text, extra, message))
 
     def send(
@@ -275,7 +274,7 @@ class Draft:
 
     def _at_work(self) -> set[str]:
         """Return the mailboxes with mail, an open request, what is to come later, or a call that waits for a person."""
-        names = {*self._pending, *self.waits.calls, *self.waits.reminders}
+        names = {*self.pending, *self.waits.calls, *self.waits.reminders}
         for request in self.requests:
             names |= {request.sender, request.recipient}
         for _, mailboxes, _ in self._outgoing:
@@ -287,7 +286,7 @@ class Draft:
         """Return the agents whose mail waits, as all of their copies are at work."""
         waiting = [
             agent
-            for agent in self._pending.keys() & self.swarm.copies.keys()
+            for agent in self.pending.keys() & self.swarm.copies.keys()
             if not self.manual and self.swarm.hands_over(agent, self.entrypoint)
         ]
         at_work = self._at_work() if waiting else set()
@@ -295,7 +294,7 @@ class Draft:
 
     def _begin_copy(self, mailbox: str) -> None:
         """Let a copy begin a request with an empty history: from now on it reads nothing of earlier ones."""
-        if (n := self._histories.get(mailbox, 0)) > 0:
+        if (n := self.histories.get(mailbox, 0)) > 0:
             context = self.contexts.get(mailbox, UNKNOWN)
             cut = replace(context, cut=Cut(begin=n + 1), tokens=0, counted=0)
             self.contexts = {**self.contexts, mailbox: cut}
@@ -350,7 +349,7 @@ class Draft:
 
         `to_come` is the number of portions with results that follow before the agent takes a turn.
         """
-        portions = self._histories[agent] + to_come
+        portions = self.histories[agent] + to_come
         resumption = Resumption(seq=self.last_seq, agent=agent, portions=portions)
         self.resumptions = (*self.resumptions, resumption)
 
@@ -387,8 +386,8 @@ class Draft:
             ),
             message if message_seq is None else None,
         )
-        self.dead_letters = (*self.dead_letters, self._seq)[-DEAD_LETTERS:]
-        return self._seq
+        self.dead_letters = (*self.dead_letters, self.seq)[-DEAD_LETTERS:]
+        return self.seq
 
     def open_request(self, request: OpenRequest) -> None:
         """Note that a request waits for its answer."""
@@ -448,8 +447,8 @@ class Draft:
 
     def remember(self, agent: str, entries: History) -> None:
         """Append to an agent's history: of the agent whose turn ends, or of any agent in a new task."""
-        n = self._histories.get(agent, 0) + 1
-        self._histories[agent] = n
+        n = self.histories.get(agent, 0) + 1
+        self.histories[agent] = n
         self._records.append(HistoryRecord(agent, n, entries))
 
     def prepare(self, agent: str, preparation: Preparation, prompts: int) -> None:
@@ -472,11 +471,11 @@ class Draft:
         """Take over histories of another task, which the store copies (`TaskChange.inherits`)."""
         self.stored_bytes += inheritance.size
         self.history_bytes += inheritance.size
-        self._histories = {**inheritance.portions, **self._histories}
+        self.histories = {**inheritance.portions, **self.histories}
 
     def portions(self, agent: str) -> int:
         """Return how many portions the history of an agent has."""
-        return self._histories.get(agent, 0)
+        return self.histories.get(agent, 0)
 
     def move(self, transition: Transition) -> None:
         """Apply a transition of the lifecycle; the end of the task cancels its open calls and reminders.
@@ -581,7 +580,7 @@ class Draft:
             if (
                 swarm == but
                 or member_of(swarm) is not None
-                or not (peer.has_task or mailbox in self._pending or self.wakes(mailbox))
+                or not (peer.has_task or mailbox in self.pending or self.wakes(mailbox))
             ):
                 continue
             sent = self.send_to_peer(
@@ -685,10 +684,7 @@ class Draft:
         facts = {
             **vars(self),
             "updated": self.timestamp,
-            "seq": self._seq,
             "version": self.before.version + 1,
-            "pending": self._pending,
-            "histories": self._histories,
             "stored_bytes": self.stored_bytes + len(events) + remembered,
             "history_bytes": self.history_bytes + remembered,
         }
@@ -737,7 +733,7 @@ class Draft:
                 local_tier = Tier.AGENT  # it arrives in the order in which it was sent, and is sorted there
                 if swarm:
                     self._to_peers.append((swarm, message))
-            entry = InboxEntry(mailbox, local_tier, self._seq, message)
+            entry = InboxEntry(mailbox, local_tier, self.seq, message)
             self._deliveries.append(entry)
             self._count(entry, +1)
 
@@ -752,7 +748,7 @@ class Draft:
         self.emit(EventKind.INTERSWARM_MESSAGE_SENT, text)
 
     def _count(self, entry: InboxEntry, change: int) -> None:
-        mailbox, pending = entry.mailbox, self._pending
+        mailbox, pending = entry.mailbox, self.pending
         counts = [*pending.get(mailbox, NO_MAIL)]
         counts[entry.tier - 1] += change
         if any(counts):

@@ -5,11 +5,13 @@ tasks at a peer whose state is polled.
 """
 
 from collections.abc import Iterable
+from operator import itemgetter
 
 _PEER_MARK = "@"
 _HOOK_MARK = "!"
 _COPY_MARK = "~"
 _OUTBOUND_MARKS = frozenset((_PEER_MARK, _HOOK_MARK))
+_mark_of = itemgetter(slice(1))
 
 ALL_PEERS = _PEER_MARK
 """The mailbox for mail to every known swarm; a worker copies such mail to the mailbox of each."""
@@ -68,7 +70,7 @@ def agent_of(mailbox: str) -> str:
 
 def goes_out(mailbox: str) -> bool:
     """Return whether a mailbox leads outside; such mail is delivered even when the task has stopped."""
-    return mailbox[:1] in _OUTBOUND_MARKS
+    return _mark_of(mailbox) in _OUTBOUND_MARKS
 
 
 def is_sent(mailbox: str) -> bool:
@@ -78,4 +80,4 @@ def is_sent(mailbox: str) -> bool:
 
 def any_goes_out(mailboxes: Iterable[str]) -> bool:
     """Return whether any of the mailboxes leads outside."""
-    return not _OUTBOUND_MARKS.isdisjoint([mailbox[:1] for mailbox in mailboxes])
+    return not _OUTBOUND_MARKS.isdisjoint(map(_mark_of, mailboxes))
