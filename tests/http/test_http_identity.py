@@ -22,6 +22,7 @@ from mail.testing.clock import FakeClock
 
 REDIRECT = "http://127.0.0.1/ui"
 VERIFIER = "v" * 43
+CHALLENGE = "7w_YNF9DSfIdPf_pRjSq646_kPr-2-o9NAl16JGghdM"
 
 
 class Known:
@@ -159,8 +160,7 @@ async def sign_in(server: HTTPServer, issuer: IdentityProvider, **changes: str) 
         "client_id": CLIENT,
         "scope": "openid",
     }
-    challenge = "7w_YNF9DSfIdPf_pRjSq646_kPr-2-o9NAl16JGghdM"
-    query = {"redirect_uri": REDIRECT, "client_id": CLIENT, "code_challenge": challenge, "state": "s"}
+    query = {"redirect_uri": REDIRECT, "client_id": CLIENT, "code_challenge": CHALLENGE, "state": "s"}
     back = httpx2.URL(issuer.agree(query))
     given = {"code": back.params["code"], "verifier": VERIFIER, "redirect_uri": REDIRECT, **changes}
     return await server.client.post("/sign-in", json=given, headers={"Authorization": ""})
@@ -193,6 +193,22 @@ async def test_one_that_the_provider_refuses_is_none(
     answer = await sign_in(server, issuer, **changes)
     assert answer.status_code == 401
     assert "sign in again" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("takes", ["", "client_secret_post"])
+async def test_a_secret_is_sent_as_the_provider_takes_it(
+    server: HTTPServer, issuer: IdentityProvider, takes: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    issuer.secret, issuer.takes = "a:b/c=d%e f", takes
+    assert (await sign_in(server, issuer)).status_code == 401  # the server has no secret
+    assert "invalid_client" in caplog.text
+    query = {"redirect_uri": REDIRECT, "client_id": CLIENT, "code_challenge": CHALLENGE, "state": "s"}
+    settings = JWTSettings(issuer=issuer.issuer, audience=AUDIENCE, client_id=CLIENT)
+    async with httpx2.AsyncClient() as client:
+        others = Known(FakeClock())
+        identity = JWTAuthenticator(settings, Provider(issuer.issuer, client), others, issuer.secret)
+        code = httpx2.URL(issuer.agree(query)).params["code"]
+        assert (await identity.sign_in(code, VERIFIER, REDIRECT)).id == "ann"
 
 
 async def test_a_server_without_a_provider_says_so() -> None:

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote_plus
 
 import httpx2
 import jwt
@@ -34,6 +35,9 @@ STORED_SECONDS = 900.0
 PAUSE_SECONDS = 10.0
 """Seconds between two requests for keys, however many tokens name unknown ones."""
 
+BASIC = "client_secret_basic"
+"""A secret in the header, as all providers should take it (RFC 6749, section 2.3.1), rather than in the form."""
+
 Endpoint = Annotated[str, AfterValidator(read_issuer)]
 
 
@@ -44,6 +48,7 @@ class Metadata(BaseModel):
     jwks_uri: Endpoint
     authorization_endpoint: Endpoint = ""
     token_endpoint: Endpoint = ""
+    token_endpoint_auth_methods_supported: tuple[str, ...] = (BASIC,)
 
 
 class Keys(BaseModel):
@@ -151,10 +156,15 @@ class Provider:
             self._metadata, self._keys = known.metadata, known.keys.by_id()
             self._read_at = time.monotonic() - (time.time() - known.read)
 
-    async def exchange(self, form: Mapping[str, str]) -> Tokens:
+    async def exchange(self, form: dict[str, str], secret: str = "") -> Tokens:
         """Return the tokens for a code (RFC 6749, section 4.1.3). Raises Unauthenticated, AuthServiceUnavailable."""
-        url = (await self.metadata()).token_endpoint
-        return await self._ask(Tokens, "POST", url, form)
+        known = await self.metadata()
+        if not secret:
+            return await self._ask(Tokens, "POST", known.token_endpoint, form)
+        if BASIC not in known.token_endpoint_auth_methods_supported:
+            return await self._ask(Tokens, "POST", known.token_endpoint, {**form, "client_secret": secret})
+        login = httpx2.BasicAuth(quote_plus(form["client_id"]), quote_plus(secret))
+        return await self._ask(Tokens, "POST", known.token_endpoint, form, login)
 
     def _lacks(self, kid: str | None) -> bool:
         return self._is_older(FRESH_SECONDS) or kid not in self._keys
@@ -178,13 +188,19 @@ class Provider:
         return found
 
     async def _ask[Answer: BaseModel](
-        self, kind: type[Answer], method: str, url: str, form: Mapping[str, str] | None = None
+        self,
+        kind: type[Answer],
+        method: str,
+        url: str,
+        form: Mapping[str, str] | None = None,
+        login: httpx2.BasicAuth | None = None,
     ) -> Answer:
         try:
-            response = await self._client.request(method, url, data=form, timeout=TIMEOUT_SECONDS)
+            response = await self._client.request(method, url, data=form, auth=login, timeout=TIMEOUT_SECONDS)
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise AuthServiceUnavailable("the identity provider can't be reached") from error
         if form is not None and response.status_code in (400, 401):
+            logger.warning("%s refuses a sign-in: %r", self.issuer, response.text[:200])
             raise Unauthenticated("the identity provider doesn't accept this sign-in; sign in again")
         if not response.is_success:
             raise AuthServiceUnavailable(
@@ -244,9 +260,7 @@ class JWTAuthenticator:
             "redirect_uri": redirect_uri,
             "client_id": page,
         }
-        if self._client_secret:
-            form["client_secret"] = self._client_secret
-        tokens = await self.provider.exchange(form)
+        tokens = await self.provider.exchange(form, self._client_secret)
         if read_claims(tokens.access_token):
             return await self.authenticate(tokens.access_token)
         claims = await self._verify(tokens.id_token)

@@ -3,13 +3,13 @@
 import json
 import secrets
 import time
-from base64 import urlsafe_b64encode
+from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from hashlib import sha256
 from typing import Any
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import parse_qs, unquote_plus, urlencode, urlsplit
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
@@ -36,6 +36,8 @@ class IdentityProvider:
         requests: the paths that it was asked for.
         is_opaque: whether its access tokens are no JSON Web Tokens.
         is_down: whether it answers 503.
+        secret: that of its client; empty for a public one.
+        takes: how it takes the secret; empty if it doesn't say so, for the usual one.
     """
 
     def __init__(self) -> None:
@@ -44,6 +46,8 @@ class IdentityProvider:
         self.requests: list[str] = []
         self.is_opaque = False
         self.is_down = False
+        self.secret = ""
+        self.takes = ""
         self.keys: dict[str, RSAPrivateKey] = {}
         self._codes: dict[str, dict[str, str]] = {}
         self._rotations = 0
@@ -65,7 +69,21 @@ class IdentityProvider:
     def metadata(self) -> dict[str, Any]:
         """What it says of itself."""
         names = {"jwks_uri": "jwks", "authorization_endpoint": "authorize", "token_endpoint": "token"}
-        return {"issuer": self.issuer, **{name: f"{self.issuer}/{path}" for name, path in names.items()}}
+        methods = {"token_endpoint_auth_methods_supported": [self.takes]} if self.takes else {}
+        urls = {name: f"{self.issuer}/{path}" for name, path in names.items()}
+        return {"issuer": self.issuer, **urls, **methods}
+
+    def knows(self, login: str, form: dict[str, str]) -> bool:
+        """Whether its client has shown its secret as it is taken."""
+        if not self.secret:
+            return True
+        if self.takes == "client_secret_post":
+            return not login and form.get("client_secret") == self.secret
+        name, _, given = b64decode(login.removeprefix("Basic ")).decode().partition(":")
+        return "client_secret" not in form and (unquote_plus(name), unquote_plus(given)) == (
+            CLIENT,
+            self.secret,
+        )
 
     def key_set(self) -> dict[str, Any]:
         """Its public keys, and some that nobody here can use."""
@@ -114,6 +132,9 @@ def identity_provider() -> Iterator[IdentityProvider]:
                 self.answer(302, headers={"Location": provider.agree(query)})
             elif url.path == "/token":
                 form = {name: texts[0] for name, texts in parse_qs(self.body().decode()).items()}
+                if not provider.knows(self.headers.get("Authorization", ""), form):
+                    self._say({"error": "invalid_client"}, 401)
+                    return
                 answer = provider.exchange(form)
                 self._say(answer or {"error": "invalid_grant"}, 400 if answer is None else 200)
             elif url.path == "/jwks":
