@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import AfterValidator, BaseModel
 
-from mail import Agent, Answer, Swarm
+from mail import Agent, Answer, Approval, Swarm
 from mail.api import MAILAction, action
 from mail.core.task.task import TaskStatus
 from mail.errors import BadApproval, BadRequest, ConfigurationError, QuestionOpen
@@ -208,6 +208,28 @@ class TestSwarms:
         assert "SUCCESS: paid 2 to Ann" in done.text
         assert "a person has rejected this call, and it was not run: too much" in done.text
         assert not done.is_paused
+        swarm.close()
+
+    def test_a_reviewer_answers_a_question(self) -> None:
+        @action(needs_approval=Approval(by=("user",)))
+        def ask_legal(question: str) -> str:
+            """Ask the lawyers."""
+            raise AssertionError(question)
+
+        def policy(view: View) -> list[Any]:
+            asking = [call("ask_legal", question="May I?"), call("spend", amount=5)]
+            return [complete(" and ".join(view.results))] if view.results else asking
+
+        actions = [ask_legal, spend]
+        agent = Agent("clerk", function=scripted(policy), actions=actions, approve=["spend"])
+        swarm = Swarm(agent, breakpoint_tools=["ask_legal"])
+        asked = swarm.ask("Pay")
+        with pytest.raises(QuestionOpen, match=r"use swarm.answer or swarm.approve or swarm.reject, or"):
+            swarm.ask("Well?", task_id=asked.task_id)
+        rest = swarm.answer(asked, "You may.")
+        with pytest.raises(BadApproval, match="no call in this answer asks reviewers"):
+            swarm.answer(rest, "You may.")
+        assert swarm.approve(rest).text == "You may. and SUCCESS: paid 5"
         swarm.close()
 
     def test_an_answer_decides_on_the_calls_that_it_shows(self) -> None:

@@ -250,23 +250,31 @@ async def test_long_questions_and_decisions_are_refused() -> None:
         assert f"may have {MAX_HELD} bytes together" in await answer_of(server)
 
 
-async def test_an_owner_answers_after_the_reviewers() -> None:
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_an_owner_answers_before_the_reviewers_or_after_them(is_first: bool) -> None:
     async with serving(Approval(by=("admin", "user:lee"))) as server:
         await server.ask(body="Which day?\nself", task_id="t")
         own = {"resume_from": "breakpoint_tool_call", "task_id": "t", "body": ""}
         listed = (await server.client.get("/approvals", headers=server.headers("user"))).json()
         (task,) = [each["task"] for each in listed["tasks"] if each["need"] == "question"]
         assert [each["name"] for each in task["pending_tool_calls"]] == ["look_up"]
-        early = await server.post(**own, kwargs={"breakpoint_tool_call_result": "ann"})
         (seen,) = await waiting(server, "admin")
-        told = early.json()["detail"]
-        assert (early.status_code, "admin or user:lee must decide on call_id" in told) == (400, True)
-        assert "give approvals" not in told
+        if is_first:
+            await server.ask(**own, kwargs={"breakpoint_tool_call_result": "ann"})
+            listed = (await server.client.get("/approvals", headers=server.headers("user"))).json()
+            assert [each["need"] for each in listed["tasks"]] == ["others"]
+            again = await server.post(**own, kwargs={"breakpoint_tool_call_result": "bob"})
+            said = again.json()["detail"]
+            assert (again.status_code, "admin or user:lee must decide on call_id" in said) == (400, True)
         assert (
             await decide(server, "admin", seen["id"], decision="answer", answer="Friday")
         ).status_code == 200
-        done = await server.ask(**own, kwargs={"breakpoint_tool_call_result": "ann"})
-        assert done["response"] == "Friday | ann"
+        if not is_first:
+            await server.ask(**own, kwargs={"breakpoint_tool_call_result": "ann"})
+        assert await answer_of(server) == "Friday | ann"
+        task = (await server.client.get("/task?task_id=t&items=true", headers=server.headers("user"))).json()
+        replies = [each["reply"] for each in task["items"] if each["kind"] == "question"]
+        assert sorted(reply["text"] for reply in replies) == ["Friday", "ann"]
 
 
 async def test_a_list_gives_back_its_room_before_it_takes_what_the_calls_need(

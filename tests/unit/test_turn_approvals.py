@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from mail.core.decisions.approvals import GivenApproval
 from mail.core.decisions.manual import Step
 from mail.core.engine.manual import ManualMode
+from mail.core.engine.watch import Submitted
+from mail.core.protocol.address import Principal
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.task.approvals import Approval
 from mail.core.task.events import EventKind
@@ -21,6 +24,7 @@ from mail.errors import (
     ArgumentsDiffer,
     BadApproval,
     BadBreakpointResult,
+    BadRequest,
     ConfigurationError,
     DecisionTooLate,
 )
@@ -232,18 +236,45 @@ async def test_calls_are_decided_one_by_one_and_run_together() -> None:
     )
 
 
-async def test_breakpoint_tools_beside_calls_that_need_approval() -> None:
+@pytest.mark.parametrize("is_decided_first", [True, False])
+async def test_breakpoint_tools_beside_calls_that_need_approval(is_decided_first: bool) -> None:
     rig, bank = paying(call("ask", what="x"), call("pay", to="b"))
     async with rig:
         paused = await rig.ask()
-        with pytest.raises(BadApproval, match="with a decision on"):
-            await decide(rig, paused, breakpoint_tool_call_result="blue")
-        half = await decide(rig, paused, {"decision": "approve"})
+        first: list[Any] = [[], {"breakpoint_tool_call_result": "blue"}]
+        second: list[Any] = [[{"decision": "approve"}], {}]
+        if is_decided_first:
+            first, second = second, first
+        half = await decide(rig, paused, *first[0], **first[1])
         assert half.task.status is TaskStatus.PAUSED
         assert bank.paid == []
-        done = await decide(rig, paused, breakpoint_tool_call_result="blue")
+        with pytest.raises(BadRequest):
+            await decide(rig, paused, *first[0], **first[1])
+        done = await decide(rig, paused, *second[0], **second[1])
     assert done.answer == "blue | SUCCESS: paid b"
     assert bank.paid == [{"to": "b"}]
+
+
+@pytest.mark.parametrize(
+    ("decision", "result"), [("approve", "SUCCESS: paid b"), ("reject", "ERROR: a person has")]
+)
+async def test_the_owner_answers_while_reviewers_have_not_decided(decision: Any, result: str) -> None:
+    rig, _bank = paying(call("ask", what="x"), call("pay", to="b"), reviewers=Approval(by=("user:rev",)))
+    reviewer = Principal(role="user", id="rev", swarm=rig.swarm.name)
+    async with rig:
+        paused = await rig.ask()
+        with pytest.raises(BadBreakpointResult, match="must have a text"):
+            await decide(rig, paused, breakpoint_tool_call_result=" ")
+        with pytest.raises(BadApproval, match="user:rev must decide"):
+            await decide(rig, paused, breakpoint_tool_call_result="blue", body="and this")
+        half = await decide(rig, paused, breakpoint_tool_call_result="blue")
+        assert [item["name"] for item in json.loads(half.answer)] == ["pay"]
+        [(_, [asked])] = [each async for each in rig.runtime.reviews.waiting(reviewer, limit=2)]
+        approval = asked.paused_at.approval_id(asked.call)
+        await rig.runtime.reviews.decide(reviewer, approval, GivenApproval(decision=decision))
+        decided = await rig.task(paused.key)
+        done = await rig.outcome(Submitted(paused.key, decided.generation.number, 0, 0))
+    assert done.answer.startswith(f"blue | {result}")
 
 
 async def test_the_agent_reads_text_sent_with_the_decision_together_with_the_result() -> None:

@@ -21,7 +21,8 @@ class Answer:
         text: the answer; for a paused task, its questions in words.
         task_id: the id of the task: `ask(..., task_id=answer.task_id)` continues the conversation.
         pending: the calls that wait for a person, if the task is paused: with `needs_approval` for `Swarm.approve` or
-            `Swarm.reject`, the others for a result, which `Swarm.reply` gives.
+            `Swarm.reject`, with `reviewers` only for `Swarm.answer`, the others for a result, which `Swarm.reply`
+            gives.
         usage: what the task has cost so far: tokens and US dollars.
         files: the files that the answer mentions; `Swarm.read_file` reads them.
         output_type: the type that the question asked for, which the answer after a pause must fit; None for the

@@ -245,7 +245,8 @@ class Swarm(Generic[Output]):
                 the types that it takes.
 
         If the task pauses, this returns an `Answer` whatever the type, with the pending calls in `pending`; continue
-        with `approve` or `reject` if they need approval, with `reply` if they are of breakpoint tools.
+        with `approve` or `reject` if they need approval, with `reply` if they are of breakpoint tools, or with `answer`
+        if these ask reviewers.
 
         Raises TaskFailed if the task ends without an answer, QuestionOpen if it is paused, IdempotencyConflict for
         another question under the same key, BadRequest, or TimeoutError.
@@ -488,6 +489,26 @@ class Swarm(Generic[Output]):
 
     reject = _blocking(areject)
 
+    @without_frames_async
+    async def aanswer(
+        self,
+        answer: Answer | str,
+        text: str,
+        *,
+        call_id: str | None = None,
+        timeout: float | None = ANSWER_SECONDS,
+        output_type: Any = None,
+    ) -> Any:
+        """Answer a question to reviewers, which is a call of a breakpoint tool with an `Approval`, as one of them.
+
+        The agent reads the text. `answer` and `call_id` are those of `approve`. Returns and raises as `approve`.
+        Questions to the task's owner are answered by `reply`.
+        """
+        given = {"decision": "answer", "answer": text}
+        return await self._decide(answer, call_id, given, timeout, output_type)
+
+    answer = _blocking(aanswer)
+
     @overload
     def stream(
         self, text: str, *, output_type: None = None, **options: Unpack[AskOptions]
@@ -616,7 +637,9 @@ class Swarm(Generic[Output]):
             return await self.running.runtime.post(**fields)
         except QuestionOpen as error:
             waiting = [call for call in error.calls if call.approval is None]
-            ways = ways_to_answer(waiting, decisions="swarm.approve or swarm.reject", results="swarm.reply")
+            decided = ["approve" if call.needs_approval else "answer" for call in waiting if call.is_held]
+            decisions = " or ".join(f"swarm.{name}" for name in dict.fromkeys([*decided, "reject"]))
+            ways = ways_to_answer(waiting, decisions=decisions, results="swarm.reply")
             calls = ", ".join(f"{call.name} (call_id {call.call_id!r})" for call in waiting)
             raise QuestionOpen(
                 f"task {fields['task_id']!r} takes no other message while calls wait for you: {calls}; use {ways}, "
@@ -632,14 +655,20 @@ class Swarm(Generic[Output]):
         timeout: float | None,
         output_type: Any,
         *,
-        is_for_all: bool,
+        is_for_all: bool = False,
     ) -> Any:
         """Decide on one call, on the pending calls of `answer`, or on all calls of the task."""
         calls: list[str | None] = [call_id]
         if call_id is None and not is_for_all and isinstance(answer, Answer):
-            calls = [call.call_id for call in answer.pending if call.is_undecided]
+            is_answer, is_rejection = given["decision"] == "answer", given["decision"] == "reject"
+            calls = [
+                call.call_id
+                for call in answer.pending
+                if call.is_undecided and (is_rejection or call.needs_approval is not is_answer)
+            ]
             if not calls:
-                raise BadApproval(f"task {answer.task_id!r}: no call in this answer needs approval")
+                what = "asks reviewers" if is_answer else "needs approval"
+                raise BadApproval(f"task {answer.task_id!r}: no call in this answer {what}")
             if len(calls) > 1 and given.get("arguments") is not None:
                 raise BadApproval("several calls wait; name the call_id of the one with these arguments")
         if given.get("arguments") is not None:  # of a tool whose server has not been asked in this process

@@ -374,7 +374,7 @@ class ExchangeBridge:
             breakpoint_tool_call_result=[
                 {"call_id": call.call_id, "content": message.message.body}
                 for call in calls
-                if not call.is_held
+                if call.needs_result
             ]
             or None,
             approvals=[_decision(call, message.message.body) for call in calls if call.is_undecided],

@@ -650,7 +650,7 @@ def asked(task: Task, *, approvals: bool = True) -> dict[str, Any]:
     agent = generation.breakpoint.agent if generation.breakpoint else ""
     return {
         "pending_tool_calls": [
-            pending_call(call, agent) for call in generation.waiting_calls if approvals or not call.is_held
+            pending_call(call, agent) for call in generation.waiting_calls if approvals or call.needs_result
         ],
         "question": generation.question,
     }

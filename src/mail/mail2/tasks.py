@@ -449,10 +449,9 @@ class Tasks:
 
     def _question(self, question: str, task: Task | None, task_id: str) -> tuple[str, str]:
         """Return the tag and the text of mail that asks a question."""
-        if not any(call.is_undecided for call in _waiting(task)):
-            return "question", question
         if not _open_to_owner(task):
-            return "approval", question
+            asks_owner = any(call.needs_result for call in _waiting(task))
+            return "question" if asks_owner else "approval", question
         link = self._link(task_id)
         where = f", or decide at {link}" if link else ""
         return "approval", f"{question}\n\nReply with the tag {APPROVE} or {REJECT}{where}."
@@ -552,11 +551,12 @@ def _said(task: Task | None, message: Message, known: MailTask) -> dict[str, Any
     calls = _waiting(task)
     if not calls:
         return {"body": message.body}
-    if not any(call.is_undecided for call in calls):
-        results = [{"call_id": call.call_id, "content": message.body} for call in calls if not call.is_held]
+    free = _open_to_owner(task)
+    results = [{"call_id": call.call_id, "content": message.body} for call in calls if call.needs_result]
+    if results and not free:
         resume = ResumeFrom.BREAKPOINT_TOOL_CALL
         return {"resume_from": resume, "breakpoint_tool_call_result": results}
-    if not (free := _open_to_owner(task)):
+    if not free:
         raise Conflict("the task waits for calls on which others decide; write to it again after that")
     decisions = {APPROVE, REJECT}.intersection(message.tags)
     if len(decisions) != 1 or message.reply_to != known.asked:

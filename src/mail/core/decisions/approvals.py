@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic import Field
 
-from mail.core.decisions.breakpoints import add_results, announce_results, pause_at
+from mail.core.decisions.breakpoints import ANSWERED, add_results, announce_results, pause_at, send_answers
 from mail.core.decisions.callbacks import close, let_wait
 from mail.core.decisions.cancel import MAX_REASON, discard, is_discarded
 from mail.core.decisions.guards import decided, in_words, refused
@@ -164,6 +164,11 @@ def _approval(
         arguments=given.arguments,
         answer=given.answer,
     )
+    return _checked(decision)
+
+
+def _checked(decision: Decision) -> Decision:
+    """Return a decision that the task can keep until it resumes. Raises BadApproval for a longer one."""
     if (size := decision_size(decision)) > MAX_HELD:
         raise BadApproval(
             f"the answer or the arguments of a decision may have {MAX_HELD} bytes, not {size}; shorten them"
@@ -222,6 +227,22 @@ def _describe(call: PausedCall, approval: Decision) -> str:
     return f"{call.name} was approved{by} with other arguments, {json.dumps(approval.arguments)}{reason}"
 
 
+def keep_results(
+    draft: Draft, caller: Principal, waiting: Breakpoint, results: Mapping[str, str]
+) -> Breakpoint:
+    """Return the breakpoint with the owner's results, by call id, which its agent reads once all calls have ended.
+
+    Raises BadApproval for one that is too long to wait, and BadBreakpointResult for an empty one.
+    """
+    if not all(content.strip() for content in results.values()):
+        raise BadBreakpointResult("while other calls wait for decisions, a result must have a text")
+    kept = {
+        call_id: _checked(Decision(is_approved=False, by=str(caller), answer=content))
+        for call_id, content in results.items()
+    }
+    return _with_approvals(draft, waiting, kept)
+
+
 def keep_waiting(draft: Draft, waiting: Breakpoint, *, has_more: bool) -> None:
     """Pause the task again with the calls that still wait.
 
@@ -261,7 +282,7 @@ def unrun_results(waiting: Breakpoint) -> dict[str, str]:
 def _unrun_result(call: PausedCall, approval: Decision) -> str:
     """Return what the agent reads of a call that does not run: the answer to its question, or why it has none."""
     if approval.answer:
-        return approval.answer
+        return approval.answer if call.asks is None else ANSWERED
     did = "run" if call.needs_approval else "answered"
     if not approval.by:
         return f"ERROR: it was not {did}: {approval.reason}"
@@ -366,6 +387,7 @@ def _carry_on(draft: Draft, waiting: Breakpoint) -> None:
     draft.move(Transition.RESUME)
     draft.generation = draft.generation.next(continues=True, notes=draft.generation.notes)
     draft.limits = draft.limits.without_time()
+    send_answers(draft, draft.owner_address, waiting)
     if has_approved(waiting):
         run_approved(draft, waiting)
     else:

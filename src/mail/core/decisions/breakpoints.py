@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 from pydantic_core import from_json
 
 from mail.core.decisions.reviewers import ask_reviewers, new_id, who_decides
-from mail.core.protocol.address import Principal, create_agent_address
+from mail.core.protocol.address import MAILAddress, create_agent_address
 from mail.core.protocol.calls import AgentToolCall, ToolFormat, tool_result
 from mail.core.protocol.compose import compose_message
 from mail.core.task.approvals import Approval
@@ -172,7 +172,7 @@ def add_results(draft: Draft, waiting: Breakpoint, results: Mapping[str, str]) -
         content = results.get(call.call_id)
         if content is None:
             continue
-        if call.is_held:
+        if not call.needs_result:
             history.append(tool_result(waiting.tool_format, call.call_id, content))
             continue
         if call.asks is not None and not content.strip():
@@ -188,17 +188,20 @@ def add_results(draft: Draft, waiting: Breakpoint, results: Mapping[str, str]) -
         draft.remember(waiting.agent, history)
 
 
-def send_answers(draft: Draft, caller: Principal, waiting: Breakpoint, results: Mapping[str, str]) -> None:
-    """Send the caller's answers to the questions of the waiting agent."""
+def send_answers(
+    draft: Draft, sender: MAILAddress, waiting: Breakpoint, results: Mapping[str, str] = NO_ITEMS
+) -> None:
+    """Send the answers to the questions of the waiting agent, whether they come now or have come before."""
     for call in waiting.calls:
-        if call.asks is not None:
+        content = results.get(call.call_id) if call.approval is None else call.approval.answer
+        if call.asks is not None and content:
             answer = compose_message(
                 "response",
                 task_id=draft.task_id,
-                sender=caller.address,
+                sender=sender,
                 recipients=[create_agent_address(agent_of(waiting.agent))],
                 subject=call.asks.answer_subjects[0],
-                body=results[call.call_id],
+                body=content,
                 clock=draft.clock,
                 request_id=call.asks.request_id,
                 routing_info=call.asks.routing_info,
@@ -272,7 +275,7 @@ def read_results(given: Any, waiting: tuple[PausedCall, ...]) -> dict[str, str]:
     (SPEC, section 8). Raises BadBreakpointResult unless every waiting call gets exactly one result. Calls that wait for
     a decision get none.
     """
-    calls = tuple(call for call in waiting if not call.is_held)
+    calls = tuple(call for call in waiting if call.needs_result)
     if not calls:
         raise BadBreakpointResult(
             f"these calls wait for a decision, not for a result: {_ids(waiting)}; "

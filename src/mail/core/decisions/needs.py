@@ -20,7 +20,7 @@ def need_of(task: Task) -> Need | None:
     A task that waits for others (swarms, reviewers, calls that finish later) needs nothing: its owner may want to know.
     """
     calls = task.generation.waiting_calls if task.status is TaskStatus.PAUSED else ()
-    if any(not call.is_held for call in calls):
+    if any(call.needs_result for call in calls):
         return Need.QUESTION
     if task.dead_letters:
         return Need.DEAD_LETTERS

@@ -23,6 +23,7 @@ from mail.core.decisions.approvals import (
     GivenApproval,
     decide,
     has_approved,
+    keep_results,
     keep_waiting,
     run_approved,
     unrun_results,
@@ -601,14 +602,15 @@ def _resume_at_breakpoint(draft: Draft, caller: Principal, submission: Submissio
     if given is not None or not any(call.is_held for call in waiting.calls):
         results = read_results(given, waiting.calls)
     if any(call.approval is None and call.call_id not in results for call in waiting.calls):
-        keep_waiting(draft, waiting, has_more=bool(results or submission.body))
+        waiting = keep_results(draft, caller, waiting, results)
+        keep_waiting(draft, waiting, has_more=bool(submission.body))
         return
     is_run = has_approved(waiting)
     if not is_run:
         results |= unrun_results(waiting)
     add_results(draft, waiting, results)
     _resume(draft, submission)
-    send_answers(draft, caller, waiting, results)
+    send_answers(draft, caller.address, waiting, results)
     words = None
     if submission.body:
         words = compose_message(

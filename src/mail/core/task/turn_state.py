@@ -192,7 +192,7 @@ def _normal(subject: str) -> str:
 
 @value(kw_only=True)
 class Decision:
-    """The decision on a call that needs approval.
+    """The decision on a call that needs approval, or the answer to its question.
 
     Attributes:
         is_approved: whether the engine runs the call; else it is rejected, or answered.
@@ -218,7 +218,7 @@ class PausedCall:
         reviewers: who decides on it, or answers its question; None for the task's owner.
         approve_within: seconds after which it is escalated or counts as decided; None for no limit.
         approve_by: that time, in seconds since the epoch.
-        approval: the decision, if there is one.
+        approval: the decision, if there is one, or the result that its owner gives while other calls wait.
     """
 
     call_id: str
@@ -250,6 +250,11 @@ class PausedCall:
     def is_undecided(self) -> bool:
         """Whether it still waits for a decision."""
         return self.is_held and self.approval is None
+
+    @property
+    def needs_result(self) -> bool:
+        """Whether it still waits for a result of the task's owner."""
+        return not self.is_held and self.approval is None
 
 
 @value(kw_only=True)
