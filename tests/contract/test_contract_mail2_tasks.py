@@ -11,11 +11,12 @@ from support.processes.http_server import eventually
 
 from mail.core.task.deletion import LegalHold
 from mail.core.task.rows import Rows, Write
-from mail.core.task.task import Task
-from mail.errors import StoreUnavailable, TaskBusy, VersionConflict
+from mail.core.task.task import Task, TaskKey
+from mail.errors import MailboxFull, StoreUnavailable, TaskBusy, VersionConflict
 from mail.mail2 import WORK
 from mail.mail2.host import MailHost
-from mail.mail2.records import HELD, MESSAGES, TASKS, THREADS
+from mail.mail2.records import HELD, MESSAGES, TASKS, THREADS, Delivery, Message
+from mail.testing.agents import build_swarm
 from mail.testing.clock import FakeClock
 
 DAY = 86_400.0
@@ -85,8 +86,7 @@ async def test_all_is_answered_once_although_processes_die(
         await again(person, f"/drafts/{draft_id}/send", {"recipients": list(to)}, draft_id)
 
     async def resumed() -> bool:
-        for name, text in await stage.rows.find(WORK, ""):
-            await stage.rows.write([Write((WORK, name), text.replace('"due":', '"due":0,"was":'), text)])
+        await make_due(stage)
         await first.resume()
         rig = stage.server.rig
         assert isinstance(rig.clock, FakeClock)
@@ -103,6 +103,59 @@ async def test_all_is_answered_once_although_processes_die(
     assert [await is_delivered(person) for person in (ann, bob, claude)] == [True, True, True]
     (task,) = await tasks_of(stage, "user:ann")
     assert (task.generation.number, task.dead_letters) == (1, ())
+
+
+async def leave(stage: Stage, sender: Person, *to: str, body: str) -> str:
+    """Send mail in a process that dies then, long ago; return its id."""
+    key = sender.address.rpartition("@")[0]
+    account = (await stage.host.accounts.find(key))[key]
+    draft = await stage.host.boxes.draft(account, await sender.draft(body=body))
+    sent = await stage.host.deliveries.send(account, draft, to, (), None)
+    await make_due(stage)
+    return sent.message_id
+
+
+async def make_due(stage: Stage) -> None:
+    for name, text in await stage.rows.find(WORK, ""):
+        await stage.rows.write([Write((WORK, name), text.replace('"due":', '"due":0,"was":'), text)])
+
+
+async def test_servers_of_several_swarms_leave_each_other_s_mail_alone(
+    adapter: StoreAdapter, stage: Stage, ann: Person
+) -> None:
+    """They may share a database. Neither claims what only the other can do, nor waits for it."""
+    name = await leave(stage, ann, DESK, body="hello")
+    before = await stage.rows.read((WORK, name))
+    async with Stage(adapter.rows, build_swarm({"lead": lambda _: []}, name="other"), adapter.store) as other:
+        await other.host.resume()
+        assert await stage.rows.read((WORK, name)) == before
+        await other.host.work(name)
+        assert await stage.rows.read((WORK, name)) == before
+    await stage.host.resume()
+    assert (await got(ann))["body"] == "ann said hello"
+    assert await stage.rows.find(WORK, "") == []
+
+
+async def test_an_agent_that_can_take_nothing_now_holds_up_nobody(stage: Stage, ann: Person) -> None:
+    tasks = stage.host.tasks
+    assert tasks is not None
+    take = tasks.take
+
+    async def full(message: Message, agent: str) -> TaskKey | str:
+        if agent == "desk@example":
+            raise MailboxFull("too many messages wait")
+        return await take(message, agent)
+
+    name = await leave(stage, ann, DESK, HELPER, body="hello")
+    with pytest.raises(MailboxFull):
+        _ = [each async for each in stage.host.deliveries.finish(name, full)]
+    assert "takes only answers" in (await got(ann))["body"]
+    assert Delivery.read((await stage.rows.read((WORK, name)))[WORK, name]).tasks == ("desk@example",)
+    await make_due(stage)
+    await stage.host.resume()
+    assert (await got(ann, 2))["body"] == "ann said hello"
+    (entry,) = await ann.box("outbox")
+    assert [each["recipient"] for each in entry["undelivered"]] == [HELPER]
 
 
 async def of_mail(stage: Stage) -> list[str]:

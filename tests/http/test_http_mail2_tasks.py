@@ -26,7 +26,7 @@ from mail.core.protocol.address import Principal
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.task import TaskKey, TaskStatus
 from mail.core.task.webhooks import Reply
-from mail.errors import StoreUnavailable, TaskBusy
+from mail.errors import TaskBusy
 from mail.mail2.records import MESSAGES, Message
 from mail.net.webhooks import HTTPWebhooks
 from mail.testing.clock import FakeClock
@@ -424,14 +424,3 @@ async def test_the_swarm_is_the_one_that_an_admin_has_loaded(
     monkeypatch.setattr(service, "served", Served())
     (listed,) = (await ann.get("/swarms")).json()["swarms"]
     assert listed["description"] == "Tea, and more"
-
-
-async def test_mail_to_agents_of_another_swarm_is_left_to_its_server(stage: Stage, ann: Person) -> None:
-    """Servers of several swarms may share a database, and find each other's work in it."""
-    sent = await ann.send(ann.address)
-    row = (MESSAGES, sent["message_id"])
-    message = Message.read((await stage.rows.read(row))[row])
-    assert stage.host.tasks is not None
-    with pytest.raises(StoreUnavailable, match="another server"):
-        await stage.host.tasks.take(message, "desk@other")
-    assert await stage.host.tasks.take(message, "gone@example") == "this agent does not exist"

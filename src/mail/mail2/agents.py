@@ -79,6 +79,11 @@ class Agents:
         assert swarm is not None
         return Address("agent", slug_of(name), slug_of(swarm.name)).key
 
+    def serves(self, key: str) -> bool:
+        """Return whether a local address is one of the swarm that runs now, and not of one that another server runs."""
+        swarm = self._swarm()
+        return swarm is not None and key.partition("@")[2] == slug_of(swarm.name)
+
     def entrypoints(self) -> dict[str, str]:
         """Return the names of the agents that take mail of everybody, by their local addresses."""
         swarm = self._swarm()

@@ -5,7 +5,7 @@ remains to be done, two that continue it file nothing twice, and an entry that i
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
@@ -18,7 +18,7 @@ from mail.core.protocol.values import value
 from mail.core.task.documents import PutIf
 from mail.core.task.rows import Rows, Write
 from mail.core.task.task import TaskKey
-from mail.errors import BadRequest, IdempotencyConflict, StoreUnavailable
+from mail.errors import BadRequest, IdempotencyConflict, MAILError, StoreUnavailable
 from mail.mail2 import WORK
 from mail.mail2.accounts import POSTMASTER, Accounts
 from mail.mail2.addresses import Address
@@ -57,11 +57,6 @@ NOT_ALLOWED = "the policy of this list doesn't allow its sender to write to it"
 
 Take = Callable[[Message, str], Awaitable[TaskKey | str]]
 """Gives a message to an agent of the swarm, by its local address; returns the task that has it, or why none can."""
-
-
-async def no_agents(_message: Message, _agent: str) -> TaskKey | str:
-    """Refuse a message, as this host has no swarm."""
-    return "this host has no swarm"
 
 
 @value
@@ -161,31 +156,43 @@ class Deliveries:
                 raise StoreUnavailable("the thread was changed at the same time")
         return ()
 
-    async def finish(self, message_id: str, take: Take = no_agents) -> list[str]:
-        """File what is left of a delivery; return the names of the calls of webhooks that have to be made then.
+    def can_finish(self, work: Delivery) -> bool:
+        """Return whether this server has to do with what is left of a delivery, and not only those of other swarms."""
+        return bool(work.left or work.agents) or any(map(self._agents.serves, work.tasks))
 
-        `take` gives a message to an agent of the swarm.
+    async def finish(self, message_id: str, take: Take | None = None) -> AsyncGenerator[str]:
+        """File what is left of a delivery; yield the names of the calls of webhooks that have to be made then.
+
+        `take` gives a message to an agent of the swarm; agents of other swarms are left to their servers. An agent
+        that can't take it now keeps it from nobody else: its error is raised in the end.
         """
         row = (WORK, message_id)
-        called: list[str] = []
+        failed: dict[str, MAILError] = {}
         while True:
             found = await self._rows.read(row, (MESSAGES, message_id))
             if row not in found:
-                return called
+                return
             if (MESSAGES, message_id) not in found:  # all have deleted it
                 await self._rows.write([Write(row, None)])
-                return called
+                return
             work = Delivery.read(found[row])
             message = Message.read(found[MESSAGES, message_id])
-            if not work.left and work.tasks:
-                await self._give(message, work, found[row], take)
-                continue
-            if not work.left:
+            if not work.left and work.agents:
                 (agent, by_list), *agents = work.agents
                 calls = await self._webhooks.calls(message_id, agent, by_list)
-                rest = replace(work, agents=tuple(agents)).text if agents else None
+                rest = replace(work, agents=tuple(agents)).text if agents or work.tasks else None
                 if await self._rows.write([*calls, Write(row, rest, found[row])]):
-                    called += [each.key[1] for each in calls]
+                    for each in calls:
+                        yield each.key[1]
+                continue
+            if not work.left:
+                ours = (each for each in work.tasks if self._agents.serves(each) and each not in failed)
+                if take is None or (agent := next(ours, "")) == "":
+                    break
+                try:
+                    await self._give(message, work, agent, found[row], take)
+                except MAILError as error:
+                    failed[agent] = error
                 continue
             chunk, left = self._split(work.left)
             rest = replace(work, left=left).text if left or work.agents or work.tasks else None
@@ -201,6 +208,8 @@ class Deliveries:
                 entry = self._delivered(OutboxRow.read(sent), self._stamps.now())
                 writes.append(Write(place, entry.text, sent))
             await self._rows.write(writes)  # if another process was faster, the row says what is left
+        for error in failed.values():
+            raise error
 
     async def known(self, message_ids: Sequence[str]) -> list[dict[str, Any]]:
         """Return the summaries of those messages that exist."""
@@ -208,14 +217,13 @@ class Deliveries:
         found = await self._rows.read(*keys)
         return [summary(Message.read(found[key])) for key in keys if key in found]
 
-    async def _give(self, message: Message, work: Delivery, text: str, take: Take) -> None:
-        """Give a message to the first agent of the swarm that it still has to get to."""
-        agent, *left = work.tasks
+    async def _give(self, message: Message, work: Delivery, agent: str, text: str, take: Take) -> None:
+        """Give a message to one of the agents that it still has to get to."""
         taken = await take(message, agent)
         reason = taken if isinstance(taken, str) else ""
-        rest = replace(work, tasks=tuple(left))
+        left = tuple(each for each in work.tasks if each != agent)
         row, place = (WORK, message.message_id), (box("outbox", work.outbox), message.message_id)
-        writes = [Write(row, rest.text if left or work.agents else None, text)]
+        writes = [Write(row, replace(work, tasks=left).text if left else None, text)]
         if isinstance(taken, TaskKey):
             held = HELD, f"{held_of(taken)}{message.message_id} {agent}"
             writes.append(Write(held, Held(taken.instance, taken.task_id, counts=True).text, PutIf.PRESENT))

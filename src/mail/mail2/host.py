@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -21,12 +22,13 @@ from mail.mail2.addresses import Address
 from mail.mail2.agents import Agents, caller_of, keys_of
 from mail.mail2.arrivals import Cursor, Reader
 from mail.mail2.boxes import Boxes
-from mail.mail2.delivery import Deliveries, no_agents
+from mail.mail2.delivery import Deliveries
 from mail.mail2.lists import HOST_ITSELF, Lists
 from mail.mail2.records import (
     ACCOUNTS,
     HELD,
     Account,
+    Delivery,
     Forget,
     Purge,
     Stamps,
@@ -104,7 +106,6 @@ class MailHost:
         self.host = host
         self._rows = rows
         self._documents = documents
-        self._runtime = runtime
         self._retention = retention
         self.accounts = Accounts(rows, documents, clock, stamps, host)
         self.boxes = Boxes(rows, stamps)
@@ -131,7 +132,7 @@ class MailHost:
 
     async def check_holds(self, account: Account) -> None:
         """Raise CallerHeld if what an account has may not be deleted."""
-        if (caller := self._instance_of(account)) in await self._held():
+        if (caller := self._name_of(account)) in await self._held():
             raise CallerHeld(f"everything of {caller} is on hold; lift the hold first")
 
     async def forget(self, caller: str) -> bool:
@@ -193,7 +194,9 @@ class MailHost:
         self._after = found[-1][0] if len(found) == SWEPT else ""
         for name, text in found:
             work = Work.read(text)
-            if work.due > now:
+            if work.due > now or (
+                work.work == "deliver" and not self.deliveries.can_finish(Delivery.read(text))
+            ):
                 continue
             taken = Write((WORK, name), claimed(text, now), text)
             if work.work == "call" or await self._rows.write([taken]):  # calls have attempts of their own
@@ -222,7 +225,7 @@ class MailHost:
                     await self._rows.find(ACCOUNTS, "", after=work.after, limit=PORTION) if seconds else []
                 )
                 for account in (Account.read(each) for _, each in found):
-                    if self._instance_of(account) not in held:
+                    if self._name_of(account) not in held:
                         await self.boxes.expire(account.box, before, awaited)
                 work = replace(work, after=found[-1][0]) if found else replace(work, place=HELD, after="")
             else:
@@ -234,12 +237,12 @@ class MailHost:
         await self._rows.write([Write((WORK, name), work.text, text)])
 
     async def _held(self) -> set[str]:
-        """Return the callers of whom nothing may be deleted."""
-        return {hold.caller for hold in await self._documents.holds() if not hold.task_id}
+        """Return the callers, of any swarm, of whom nothing may be deleted."""
+        return {hold.caller.rpartition("@")[0] for hold in await self._documents.holds() if not hold.task_id}
 
-    def _instance_of(self, account: Account) -> str:
-        swarm = "" if self._runtime is None else self._runtime.swarm.name
-        return str(self.caller_of(account).principal(swarm))
+    def _name_of(self, account: Account) -> str:
+        caller = self.caller_of(account)
+        return f"{caller.role}:{caller.id}"
 
     async def _sweep(self) -> None:
         while True:
@@ -267,10 +270,10 @@ class MailHost:
             return
         match Work.read(text).work:
             case "deliver":
-                for event_id in await self.deliveries.finish(
-                    name, no_agents if self.tasks is None else self.tasks.take
-                ):
-                    await self.begin(event_id)
+                take = None if self.tasks is None else self.tasks.take
+                async with aclosing(self.deliveries.finish(name, take)) as calls:
+                    async for event_id in calls:
+                        await self.begin(event_id)
             case "purge":
                 await self.boxes.purge(name, Purge.read(text))
             case "forget":

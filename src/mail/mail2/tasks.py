@@ -35,9 +35,9 @@ from mail.core.task.rows import Rows, Write
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import PausedCall
 from mail.core.task.webhooks import Reply, Webhook
-from mail.errors import Conflict, MAILError, PeerRefused, PeerUnavailable, RateLimited, StoreUnavailable
+from mail.errors import Conflict, MAILError, PeerRefused, PeerUnavailable, RateLimited
 from mail.mail2.addresses import PEOPLE, Address
-from mail.mail2.agents import Agents, caller_of, slug_of
+from mail.mail2.agents import Agents, caller_of
 from mail.mail2.boxes import release
 from mail.mail2.delivery import Deliveries
 from mail.mail2.lists import Lists
@@ -158,8 +158,6 @@ class Tasks:
         """
         name, sender = self._agents.names().get(agent), Address.parse(message.sender)
         if name is None:
-            if agent.partition("@")[2] != slug_of(self._runtime.swarm.name):
-                raise StoreUnavailable(f"{agent} is an agent of a swarm that another server runs")
             return "this agent does not exist"
         if sender.kind == "daemon" or (sender.host == self._host and sender.key in self._agents.names()):
             return "agents take no mail of daemons, and none of each other"
