@@ -208,8 +208,8 @@ class Deliveries:
                 entry = self._delivered(OutboxRow.read(sent), self._stamps.now())
                 writes.append(Write(place, entry.text, sent))
             await self._rows.write(writes)  # if another process was faster, the row says what is left
-        for error in failed.values():
-            raise error
+        for failure in failed.values():
+            raise failure
 
     async def known(self, message_ids: Sequence[str]) -> list[dict[str, Any]]:
         """Return the summaries of those messages that exist."""
