@@ -483,6 +483,57 @@ async def test_members_without_a_box_here_are_named_to_the_sender(ann: Person, r
     assert sorted(await ann.subjects()) == ["Tea", "Undelivered: Tea"]
 
 
+async def test_a_new_account_has_no_rights_of_a_deleted_one(
+    stage: Stage, ann: Person, bob: Person, root: Person
+) -> None:
+    """Neither as an owner, nor as a member, nor as one who has asked to become a member."""
+    await root.post(
+        "/admin/lists", {**NEW_LIST, "members": [bob.address], "policy": {"visibility": "private"}}
+    )
+    asking = {"name": "asking", "policy": {"join_policy": "approval"}}
+    await root.post("/admin/lists", {**NEW_LIST, **asking})
+    await bob.post("/lists/asking@team/subscribe")
+    for name in ("ann", "bob"):
+        assert (await root.ask("DELETE", f"/admin/users/{name}")).status_code == 200
+    for person in (ann, bob):
+        assert (await person.get("/lists/tea@team")).status_code == 404
+        refused = await person.ask("PATCH", "/lists/asking@team", json={"policy": {}})
+        assert refused.status_code == 403
+    for name in ("tea", "asking"):
+        found = (await root.get(f"/lists/{name}@team")).json()["mail_list"]
+        assert (found["owner"], found["members"], found["pending"]) == (f"daemon:mail@{HOST}", [], [])
+
+
+async def test_the_owner_gets_a_notice_of_who_asks_to_join(ann: Person, bob: Person, root: Person) -> None:
+    """One a day, however often somebody asks."""
+    await root.post("/admin/lists", {**NEW_LIST, "policy": {"join_policy": "approval"}})
+    for path in ("subscribe", "subscribe", "unsubscribe", "subscribe"):
+        assert (await bob.post(f"/lists/tea@team/{path}")).status_code == 200
+    (notice,) = await ann.box("inbox")
+    assert notice["subject"] == f"{bob.address} asks to join list:tea@team@{HOST}"
+    assert notice["sender"] == f"daemon:mail@{HOST}"
+    await root.post("/admin/lists", {**NEW_LIST, "name": "none", "owner": f"user:nobody@{HOST}"})
+    await root.ask("PATCH", "/lists/none@team", json={"policy": {"join_policy": "approval"}})
+    assert (await bob.post("/lists/none@team/subscribe")).status_code == 200
+
+
+@pytest.mark.soak(on=("postgres",))
+async def test_a_list_has_so_many_members_as_fit_into_a_row(ann: Person, bob: Person, root: Person) -> None:
+    """The addresses of the most members may have 60 bytes each."""
+    names = [f"{number:024}" for number in range(5_000)]
+    for name, count, status in (("x", 5_000, 422), ("", 5_001, 422), ("", 4_999, 200)):
+        members = [f"{name}{each}@{'s' * 25}@{HOST}" for each in (*names, "n" * 24)[:count]]
+        made = await root.post("/admin/lists", {**NEW_LIST, "members": members})
+        assert made.status_code == status, made.text[:200]
+    assert (await root.post("/lists/tea@team/subscribe")).status_code == 200
+    refused = await bob.post("/lists/tea@team/subscribe")
+    assert (refused.status_code, "at most 5000 members" in detail(refused)) == (422, True)
+    sent = await bob.send(f"list:tea@team@{HOST}")
+    (entry,) = await bob.box("outbox")
+    assert (entry["message_id"], entry["delivered_at"]) == (sent["message_id"], None)
+    assert len(entry["undelivered"]) == 100 + 1
+
+
 async def test_of_simultaneous_subscriptions_none_is_lost(stage: Stage, root: Person) -> None:
     await root.post("/admin/lists", NEW_LIST)
     people = [await stage.person(f"p{number}") for number in range(6)]

@@ -221,6 +221,32 @@ async def test_a_private_list_is_there_for_its_members(ann: Person, bob: Person,
         assert (await person.get("/lists/tea@team")).status_code == 200
 
 
+async def test_a_private_list_tells_nobody_else_who_its_members_are(
+    ann: Person, bob: Person, root: Person
+) -> None:
+    """Those who see it read whom mail does not reach. To others it isn't there if they may not write to it."""
+    tea, lost = f"list:tea@team@{HOST}", f"user:nobody@{HOST}"
+    members = [bob.address, lost, "user:x@elsewhere.test"]
+    await root.post("/admin/lists", {**NEW_LIST, "members": members, "policy": {"visibility": "private"}})
+    await root.send(tea)
+    (entry,) = await root.box("outbox")
+    assert {each["recipient"] for each in entry["undelivered"]} == set(members[1:])
+    guest = {"user_id": "guest", "user_password": "pw"}
+    assert (await root.post("/admin/users", guest)).status_code == 200
+    eve = await bob.stage.log_in(f"user:guest@{HOST}", "pw")
+    await eve.send(tea)
+    (entry,), (notice,) = await eve.box("outbox"), await eve.box("inbox")
+    assert entry["undelivered"] == [{"recipient": tea, "reason": "it does not reach all of its members"}]
+    opened = (await eve.get(f"/inbox/{notice['message_id']}")).text
+    assert [each in opened for each in (bob.address, "nobody", "elsewhere")] == [False, False, False]
+    assert len(await bob.box("inbox")) == 2
+    policy = {"visibility": "private", "send_policy": "members-only"}
+    await root.ask("PATCH", "/lists/tea@team", json={"policy": policy})
+    await eve.send(tea, "list:none@team@" + HOST)
+    entry, *_ = await eve.box("outbox")
+    assert [each["reason"] for each in entry["undelivered"]] == ["this list does not exist"] * 2
+
+
 async def test_who_joins_with_approval_waits_for_the_owner(ann: Person, bob: Person, root: Person) -> None:
     await root.post("/admin/lists", {**NEW_LIST, "policy": {"join_policy": "approval"}})
     for _ in range(2):

@@ -257,6 +257,19 @@ async def test_a_list_with_two_agents_begins_two_tasks(stage: Stage, ann: Person
     assert len(await tasks_of(stage, "user:ann")) == 1
 
 
+async def test_an_agent_on_a_list_that_its_sender_does_not_see_is_not_named(
+    stage: Stage, ann: Person, bob: Person
+) -> None:
+    root = await stage.person("root", "admin")
+    private = {"members": [HELPER], "owner": bob.address, "policy": {"visibility": "private"}}
+    await root.post("/admin/lists", {**NEW_LIST, **private})
+    for person, named in ((ann, f"list:tea@team@{HOST}"), (bob, HELPER)):
+        await person.send(f"list:tea@team@{HOST}")
+        assert (HELPER in (await got(person))["body"]) == (person is bob)
+        (entry,) = await person.box("outbox")
+        assert [each["recipient"] for each in entry["undelivered"]] == [named]
+
+
 async def test_a_long_answer_is_cut(stage: Stage, ann: Person) -> None:
     stage.server.rig.runtime.base_url = "https://mail.test"
     await ann.send(DESK, body="x" * 65_535)

@@ -137,14 +137,14 @@ class Person:
     """A client of the server."""
 
     def __init__(self, stage: Stage, token: str, address: str) -> None:
-        self._stage = stage
+        self.stage = stage
         self.token = token
         self.address = address
 
     async def ask(self, method: str, path: str, **request: Any) -> httpx2.Response:
         """The answer to a request."""
         headers = {"Authorization": f"Bearer {self.token}", **request.pop("headers", {})}
-        return await self._stage.anonymous(method, path, headers=headers, **request)
+        return await self.stage.anonymous(method, path, headers=headers, **request)
 
     async def get(self, path: str, **query: Any) -> httpx2.Response:
         return await self.ask("GET", path, params=query)

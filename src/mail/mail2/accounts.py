@@ -19,6 +19,7 @@ from mail.core.task.rows import Rows, Write
 from mail.errors import Conflict, NotFound, Unauthenticated
 from mail.mail2 import WORK
 from mail.mail2.addresses import PEOPLE, AccountKind, Address, is_slug
+from mail.mail2.notices import POSTMASTER
 from mail.mail2.passwords import Passwords
 from mail.mail2.records import ACCOUNTS, Account, Purge, Row, Stamps, sessions
 
@@ -33,9 +34,6 @@ REVIEWED = 20
 """Sessions of an account that a login looks at, to delete those that have ended."""
 
 ACCESS, REFRESH = "at_", "rt_"
-
-POSTMASTER = "daemon:mail"
-"""The sender of notices. It has no account."""
 
 WRONG_PASSWORD = "incorrect username or password"  # noqa: S105 - a message
 WRONG_REFRESH = "could not validate refresh token"

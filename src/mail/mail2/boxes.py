@@ -289,6 +289,23 @@ class Boxes:
         return kind.read(text), text
 
 
+def arrivals(message: Message, received: str, by: str, boxes: Sequence[str], thread: str) -> list[Write]:
+    """Return the entries of a message in inboxes, which come `by` an address; each is made once."""
+    row = InboxRow(
+        message.sender,
+        message.subject,
+        len(message.body),
+        message.sent_at,
+        received,
+        by,
+        tags=message.tags,
+        thread=thread,
+    )
+    return [
+        Write((box("inbox", each), message.message_id), row.text, PutIf.ABSENT, row.times) for each in boxes
+    ]
+
+
 async def release(rows: Rows, messages: Mapping[str, int]) -> list[Write]:
     """Return what takes back so many references to messages, and deletes those that nothing refers to any more."""
     writes: list[Write] = []

@@ -8,7 +8,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
-from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
+from uuid import UUID, uuid4, uuid5
 
 from pydantic_core import to_json
 
@@ -20,11 +20,12 @@ from mail.core.task.rows import Rows, Write
 from mail.core.task.task import TaskKey
 from mail.errors import BadRequest, IdempotencyConflict, MAILError, StoreUnavailable
 from mail.mail2 import WORK
-from mail.mail2.accounts import POSTMASTER, Accounts
+from mail.mail2.accounts import Accounts
 from mail.mail2.addresses import Address
 from mail.mail2.agents import Agents
-from mail.mail2.boxes import release
+from mail.mail2.boxes import arrivals, release
 from mail.mail2.lists import By, Lists
+from mail.mail2.notices import Notices
 from mail.mail2.records import (
     HELD,
     LEASE_SECONDS,
@@ -35,7 +36,6 @@ from mail.mail2.records import (
     Delivery,
     DraftRow,
     Held,
-    InboxRow,
     Message,
     OutboxRow,
     Stamps,
@@ -50,7 +50,13 @@ logger = logging.getLogger(__name__)
 
 OTHER_HOST = "mail to other hosts can't be sent from here"
 NOBODY = "it reaches nobody but agents of this swarm"
+NO_ACCOUNT = "this account does not exist"
 NESTED = "a list that is a member of a list gets no mail"
+
+UNREACHED = "it does not reach all of its members"
+
+MAX_NAMED = 100
+"""The members of lists that are named among those whom a message does not reach."""
 
 NO_LIST, EMPTY = "this list does not exist", "this list has no members"
 NOT_ALLOWED = "the policy of this list doesn't allow its sender to write to it"
@@ -61,12 +67,37 @@ Take = Callable[[Message, str], Awaitable[TaskKey | str]]
 
 @value
 class _Recipients:
-    """The boxes that a message goes to, the agents among their owners, agents of the swarm, and who gets nothing."""
+    """The boxes that a message goes to, the agents among their owners, agents of the swarm, and who gets nothing.
+
+    `unseen` is as in `Delivery`.
+    """
 
     boxes: tuple[str, ...]
     agents: tuple[tuple[str, str], ...]
     tasks: tuple[str, ...]
+    unseen: tuple[tuple[str, str], ...]
     undelivered: tuple[Undelivered, ...]
+
+
+class _Unreached:
+    """Collects whom a message does not reach: recipients, and members of lists, unless these are too many.
+
+    For members that the sender may not know, their list stands.
+    """
+
+    def __init__(self) -> None:
+        self.found: dict[str, Undelivered] = {}
+        self._members = 0
+
+    def add(self, recipient: str, reason: str) -> None:
+        self.found.setdefault(recipient, Undelivered(recipient, reason))
+
+    def add_member(self, member: str, reason: str, of: str, *, is_seen: bool) -> None:
+        self._members += 1
+        if is_seen and self._members <= MAX_NAMED:
+            self.add(member, reason)
+        else:
+            self.add(of, UNREACHED)
 
 
 class Deliveries:
@@ -82,6 +113,7 @@ class Deliveries:
         webhooks: Webhooks,
         host: str,
         agents: Agents,
+        notices: Notices,
     ) -> None:
         self._rows = rows
         self._clock = clock
@@ -91,7 +123,7 @@ class Deliveries:
         self._lists = lists
         self._agents = agents
         self._host = host
-        self.postmaster = f"{POSTMASTER}@{host}"
+        self._notices = notices
 
     async def send(
         self,
@@ -196,7 +228,7 @@ class Deliveries:
                 continue
             chunk, left = self._split(work.left)
             rest = replace(work, left=left).text if left or work.agents or work.tasks else None
-            entries = self._entries(message, self._stamps.now(), chunk, work.thread)
+            entries = arrivals(message, self._stamps.now(), self._notices.sender, chunk, work.thread)
             writes = [*entries, Write(row, rest, found[row])]
             place = (box("outbox", work.outbox), message_id)
             sent = (
@@ -234,8 +266,11 @@ class Deliveries:
             entry = OutboxRow.read(sent)
             if reason:
                 failed = Undelivered(f"{agent}@{self._host}", reason)
-                entry = replace(entry, undelivered=(*entry.undelivered, failed))
-                writes += self._notify(message, work.outbox, (failed,))
+                if (of := dict(work.unseen).get(agent)) is not None:
+                    failed = Undelivered(of, UNREACHED)
+                if failed not in entry.undelivered:
+                    entry = replace(entry, undelivered=(*entry.undelivered, failed))
+                    writes += self._notify(message, work.outbox, (failed,))
             if not left:
                 entry = self._delivered(entry, self._stamps.now())
             writes.append(Write(place, entry.text, sent))
@@ -287,9 +322,10 @@ class Deliveries:
         agents = to.agents if to.agents and await self._webhooks.ids() else ()
         if left or agents or to.tasks:
             due = self._clock.now().timestamp() + LEASE_SECONDS
-            work = Delivery(due, outbox, received, left, agents, to.tasks, thread)
+            work = Delivery(due, outbox, received, left, agents, to.tasks, thread, to.unseen)
             writes.append(Write((WORK, message_id), work.text, PutIf.ABSENT))
-        return await self._rows.write([*writes, *self._entries(message, received, chunk, thread)])
+        entries = arrivals(message, received, self._notices.sender, chunk, thread)
+        return await self._rows.write([*writes, *entries])
 
     async def _thread_of(self, message: Message, of: str) -> str:
         """Return the id of the first message of a thread, as boxes know it: of the sender, or else of a recipient."""
@@ -306,44 +342,25 @@ class Deliveries:
         room = self._rows.write_limit - taken
         return boxes[:room], boxes[room:]
 
-    def _entries(self, message: Message, received: str, boxes: Sequence[str], thread: str) -> list[Write]:
-        """Return the entries of a message in inboxes."""
-        row = InboxRow(
-            message.sender,
-            message.subject,
-            len(message.body),
-            message.sent_at,
-            received,
-            self.postmaster,
-            tags=message.tags,
-            thread=thread,
-        )
-        return [
-            Write((box("inbox", each), message.message_id), row.text, PutIf.ABSENT, row.times)
-            for each in boxes
-        ]
-
     def _delivered(self, sent: OutboxRow, now: str) -> OutboxRow:
         """Return an outbox entry whose message is in all inboxes that it can be in."""
-        return sent if sent.undelivered else replace(sent, delivered_at=now, delivered_by=self.postmaster)
+        return (
+            sent if sent.undelivered else replace(sent, delivered_at=now, delivered_by=self._notices.sender)
+        )
 
     def _notify(self, message: Message, outbox: str, undelivered: Sequence[Undelivered]) -> list[Write]:
         """Return what tells a sender whom a message does not reach; who writes to the sender of notices isn't told."""
-        if all(each.recipient == self.postmaster for each in undelivered):
+        if all(each.recipient == self._notices.sender for each in undelivered):
             return []
         reasons = "\n".join(f"{each.recipient}: {each.reason}" for each in undelivered)
-        notice = Message(
-            message_id=str(uuid5(NAMESPACE_URL, f"undelivered:{message.message_id}:{reasons}")),
-            sender=self.postmaster,
-            recipients=(message.sender,),
-            subject=f"Undelivered: {message.subject}"[:256],
-            body=f"Your message did not reach all of its recipients.\n\n{reasons}"[:65_535],
-            sent_at=self._stamps.now(),
-            reply_to=message.message_id,
+        return self._notices.writes(
+            f"undelivered:{message.message_id}:{reasons}",
+            message.sender,
+            outbox,
+            f"Undelivered: {message.subject}",
+            f"Your message did not reach all of its recipients.\n\n{reasons}",
+            message.message_id,
         )
-        filed = Write((MESSAGES, notice.message_id), notice.text, PutIf.ABSENT)
-        counted = Write((REFERENCES, notice.message_id), "1", PutIf.ABSENT)
-        return [filed, counted, *self._entries(notice, notice.sent_at, (outbox,), message.message_id)]
 
     async def _resolve(self, message: Message, recipients: tuple[str, ...] | None = None) -> _Recipients:
         """Return where a message goes: once into each box, however often its owner is addressed.
@@ -352,23 +369,27 @@ class Deliveries:
         """
         sender = Address.parse(message.sender)
         by = By(message.sender, is_admin=sender.kind == "admin" and sender.host == self._host)
-        undelivered: dict[str, Undelivered] = {}
+        unreached = _Unreached()
         owners: dict[str, str] = {}
         by_list: dict[str, str] = {}
         lists: dict[str, str] = {}
+        unseen: dict[str, str] = {}
         for text in dict.fromkeys(message.recipients if recipients is None else recipients):
             address = Address.parse(text)
             if address.host != self._host:
-                undelivered[text] = Undelivered(text, OTHER_HOST)
+                unreached.add(text, OTHER_HOST)
             else:
                 (lists if address.kind == "list" else owners)[address.key] = text
         found_lists = await self._lists.find(*lists)
         for key, text in lists.items():
             known = found_lists.get(key)
-            if known is None or not (known.members and by.may_post(known)):
-                reason = NO_LIST if known is None else EMPTY if by.may_post(known) else NOT_ALLOWED
-                undelivered[text] = Undelivered(text, reason)
+            if known is None or not by.may_post(known):
+                unreached.add(text, NOT_ALLOWED if known is not None and by.sees(known) else NO_LIST)
                 continue
+            if not known.members:
+                unreached.add(text, EMPTY)
+            if not (is_seen := by.sees(known)):
+                unseen[key] = text
             for member in known.members:
                 address = Address.parse(member)
                 if address.host == self._host and address.kind != "list":
@@ -376,18 +397,23 @@ class Deliveries:
                         owners[address.key], by_list[address.key] = member, key
                 else:
                     reason = NESTED if address.kind == "list" else OTHER_HOST
-                    undelivered.setdefault(member, Undelivered(member, f"{reason} (a member of {key})"))
+                    unreached.add_member(member, f"{reason} (a member of {key})", text, is_seen=is_seen)
         names = self._agents.names()
         accounts = await self._accounts.find(*(key for key in owners if key not in names))
         for key, text in owners.items():
-            if key not in accounts and key not in names:
-                undelivered[text] = Undelivered(text, "this account does not exist")
+            if key in accounts or key in names:
+                continue
+            if (of := by_list.get(key)) is None:
+                unreached.add(text, NO_ACCOUNT)
+            else:
+                unreached.add_member(text, NO_ACCOUNT, lists[of], is_seen=of not in unseen)
         found = [accounts[key] for key in owners if key in accounts]
         return _Recipients(
             tuple(account.box for account in found),
             tuple((each.key, by_list.get(each.key, "")) for each in found if each.kind == "agent"),
             tuple(key for key in owners if key in names),
-            tuple(undelivered.values()),
+            tuple((key, unseen[of]) for key, of in by_list.items() if key in names and of in unseen),
+            tuple(unreached.found.values()),
         )
 
 

@@ -23,10 +23,12 @@ from mail.mail2.agents import Agents, caller_of, keys_of
 from mail.mail2.arrivals import Cursor, Reader
 from mail.mail2.boxes import Boxes
 from mail.mail2.delivery import Deliveries
-from mail.mail2.lists import HOST_ITSELF, Lists
+from mail.mail2.lists import Lists
+from mail.mail2.notices import Notices
 from mail.mail2.records import (
     ACCOUNTS,
     HELD,
+    LEASE_SECONDS,
     Account,
     Delivery,
     Forget,
@@ -55,7 +57,7 @@ TIDY_SECONDS = 86_400.0
 """Seconds between two searches for old mail, and for mail of tasks that are gone."""
 
 PORTION, PORTIONS = 50, 40
-"""Rows that are looked through at once, and how often before others may continue."""
+"""Rows that are looked through before it is noted where to continue, and how often in one go."""
 
 NAME, TIDY_AT = (HOST, "name"), (HOST, "tidy at")
 """The row with the name of the host, for functions that no request names it to, and that with the next search."""
@@ -109,12 +111,13 @@ class MailHost:
         self._retention = retention
         self.accounts = Accounts(rows, documents, clock, stamps, host)
         self.boxes = Boxes(rows, stamps)
-        self.lists = Lists(rows, stamps, host)
+        notices = Notices(stamps, host)
+        self.lists = Lists(rows, stamps, self.accounts, notices, host)
         self.agents = Agents(lambda: None if runtime is None else runtime.swarm)
         self.swarms = Swarms(rows, self.accounts, self.agents)
         self.webhooks = Webhooks(rows, clock, stamps, sender, host)
         self.deliveries = Deliveries(
-            rows, clock, stamps, self.accounts, self.lists, self.webhooks, host, self.agents
+            rows, clock, stamps, self.accounts, self.lists, self.webhooks, host, self.agents, notices
         )
         self.tasks = None if runtime is None else self._make_tasks(runtime, per_hour)
         self._stamps = stamps
@@ -135,17 +138,21 @@ class MailHost:
         if (caller := self._name_of(account)) in await self._held():
             raise CallerHeld(f"everything of {caller} is on hold; lift the hold first")
 
+    async def delete(self, key: str) -> Account:
+        """Delete an account with its rights on lists, and begin to empty its boxes. Raises NotFound and Conflict."""
+        await self.lists.forget(f"{key}@{self.host}")
+        account = await self.accounts.delete(key)
+        await self.begin(account.purge)
+        return account
+
     async def forget(self, caller: str) -> bool:
         """Delete the account of a caller, if there is one, with all that it has; return whether all is gone."""
         left = False
         for key in keys_of(caller, self.host):
-            address = f"{key}@{self.host}"
-            for each in await self.lists.all():
-                if address in each["members"]:
-                    await self.lists.remove(f"list:{each['name']}@{each['swarm']}", address, HOST_ITSELF)
-            for account in (await self.accounts.find(key)).values():
-                await self.accounts.delete(key)
-                await self.begin(account.purge)
+            if await self.accounts.find(key):
+                await self.delete(key)
+            else:
+                await self.lists.forget(f"{key}@{self.host}")
             left = left or bool(await self._rows.find(WORK, purges_of(key), limit=1))
         return not left
 
@@ -215,7 +222,7 @@ class MailHost:
 
     async def _tidy(self, name: str, text: str) -> None:
         """Continue to delete mail that is older than the retention, and to forget tasks that are gone."""
-        work, seconds = Tidy.read(text), self._retention
+        work, row, seconds = Tidy.read(text), (WORK, name), self._retention
         before = format_utc(self._clock.now() - timedelta(seconds=seconds or 0.0))
         held = await self._held() if seconds else ()
         awaited = None if self.tasks is None else self.tasks.awaited
@@ -231,10 +238,13 @@ class MailHost:
             else:
                 after = await self.tasks.forget_gone(work.after, PORTION) if self.tasks else ""
                 if not after:
-                    await self._rows.write([Write((WORK, name), None, text)])
+                    await self._rows.write([Write(row, None, text)])
                     return
                 work = replace(work, after=after)
-        await self._rows.write([Write((WORK, name), work.text, text)])
+            work = replace(work, due=self._clock.now().timestamp() + LEASE_SECONDS)
+            if not await self._rows.write([Write(row, work.text, text)]):
+                return  # another process has taken it up
+            text = work.text
 
     async def _held(self) -> set[str]:
         """Return the callers, of any swarm, of whom nothing may be deleted."""

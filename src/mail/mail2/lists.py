@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any, Literal
 from uuid import uuid4
@@ -11,10 +12,15 @@ from mail.core.protocol.values import value
 from mail.core.task.documents import PutIf
 from mail.core.task.rows import Rows, Write
 from mail.errors import BadRequest, Conflict, Forbidden, NotFound
+from mail.mail2.accounts import Accounts
 from mail.mail2.addresses import Address
-from mail.mail2.records import LISTS, Row, Stamps
+from mail.mail2.notices import Notices
+from mail.mail2.records import LISTS, REFERENCES, Row, Stamps
 
 MAX_MEMBERS = 5_000
+
+MAX_BYTES = 300_000
+"""The bytes of all addresses of a list, as it is one row: 60 for each of the most members."""
 
 TRIES = 20
 """Attempts at a change while others change the same list."""
@@ -70,9 +76,11 @@ HOST_ITSELF = By("", is_admin=True)
 class Lists:
     """The lists of a host."""
 
-    def __init__(self, rows: Rows, stamps: Stamps, host: str) -> None:
+    def __init__(self, rows: Rows, stamps: Stamps, accounts: Accounts, notices: Notices, host: str) -> None:
         self._rows = rows
         self._stamps = stamps
+        self._accounts = accounts
+        self._notices = notices
         self._host = host
 
     async def all(self, by: By = HOST_ITSELF) -> list[dict[str, Any]]:
@@ -96,7 +104,7 @@ class Lists:
     async def create(self, key: str, owner: str, members: tuple[str, ...], policy: Policy) -> dict[str, Any]:
         """Make a list. Raises Conflict and BadRequest."""
         now = self._stamps.now()
-        made = MailList(str(uuid4()), owner, _checked(members), policy, now, now)
+        made = _checked(MailList(str(uuid4()), owner, tuple(dict.fromkeys(members)), policy, now, now))
         if not await self._rows.write([Write((LISTS, key), made.text, PutIf.ABSENT)]):
             raise Conflict(f"{key} is taken")
         return self._shown(key, made, HOST_ITSELF)
@@ -120,18 +128,18 @@ class Lists:
     async def add(self, key: str, member: str, by: By) -> dict[str, Any]:
         """Make an address a member of a list; its policy says who may. Raises NotFound, Forbidden and BadRequest.
 
-        Who may join with approval only waits for it then.
+        Who may join with approval only waits for it then, and the owner gets a notice.
         """
 
         def change(before: MailList) -> MailList:
             policy = before.policy.join_policy
             if member == by.address and policy == "approval" and not by.manages(before):
-                pending = () if member in before.members else (member,)
-                return replace(before, pending=_checked((*before.pending, *pending)))
+                is_known = member in (*before.members, *before.pending)
+                return before if is_known else _checked(replace(before, pending=(*before.pending, member)))
             if member != by.address or policy == "admin-only":
                 _check_manages(before, by)
-            members = _checked((*before.members, member))
-            return replace(before, members=members, pending=_without(before.pending, member))
+            members = tuple(dict.fromkeys((*before.members, member)))
+            return _checked(replace(before, members=members, pending=_without(before.pending, member)))
 
         return await self._change(key, by, change)
 
@@ -146,6 +154,19 @@ class Lists:
 
         return await self._change(key, by, change)
 
+    async def forget(self, address: str) -> None:
+        """Take all rights from an address, before its account is deleted; a list that it owns is the host's then."""
+
+        def change(before: MailList) -> MailList:
+            owner = self._notices.sender if before.owner == address else before.owner
+            members, pending = _without(before.members, address), _without(before.pending, address)
+            return replace(before, owner=owner, members=members, pending=pending)
+
+        for key, text in await self._rows.find(LISTS, "list:"):
+            if change(found := MailList.read(text)) != found:
+                with suppress(NotFound):
+                    await self._change(key, HOST_ITSELF, change)
+
     async def _change(self, key: str, by: By, change: Callable[[MailList], MailList]) -> dict[str, Any]:
         for attempt in range(TRIES):
             before, text = await self._read(key, by)
@@ -153,10 +174,29 @@ class Lists:
             if after == before:
                 return self._shown(key, before, by)
             after = replace(after, updated_at=self._stamps.now())
-            if await self._rows.write([Write((LISTS, key), after.text, text)]):
+            told = await self._tell_owner(key, before, after)
+            if await self._rows.write([Write((LISTS, key), after.text, text), *told]):
                 return self._shown(key, after, by)
             await asyncio.sleep(random.uniform(0.0, min(0.2, 0.01 * 2**attempt)))  # noqa: S311
         raise Conflict("the list is being changed by many others; try again")
+
+    async def _tell_owner(self, key: str, before: MailList, after: MailList) -> list[Write]:
+        """Return what tells the owner of a list, if that has an account here, who asks to join it: each once a day."""
+        asks, owner = after.pending[len(before.pending) :], Address.parse(after.owner)
+        if not asks or owner.host != self._host:
+            return []
+        account = (await self._accounts.find(owner.key)).get(owner.key)
+        if account is None:
+            return []
+        [member], name = asks, f"{key}@{self._host}"
+        body = f"{member} asks to become a member of {name}.\n\nAdd this address to the list, or remove it to refuse."
+        seed, subject = (
+            f"asks:{after.list_id}:{member}:{after.updated_at[:10]}",
+            f"{member} asks to join {name}",
+        )
+        writes = self._notices.writes(seed, after.owner, account.box, subject, body)
+        (count,) = (each.key for each in writes if each.key[0] == REFERENCES)
+        return [] if count in await self._rows.read(count) else writes
 
     async def _read(self, key: str, by: By) -> tuple[MailList, str]:
         text = (await self._rows.read((LISTS, key))).get((LISTS, key))
@@ -189,9 +229,13 @@ def _without(addresses: tuple[str, ...], gone: str) -> tuple[str, ...]:
     return tuple(each for each in addresses if each != gone)
 
 
-def _checked(members: tuple[str, ...]) -> tuple[str, ...]:
-    """Return members without repetitions. Raises BadRequest for too many."""
-    members = tuple(dict.fromkeys(members))
-    if len(members) > MAX_MEMBERS:
-        raise BadRequest(f"a list has at most {MAX_MEMBERS} members")
-    return members
+def _checked(found: MailList) -> MailList:
+    """Return a list. Raises BadRequest for too many members, with those who ask to become some."""
+    addresses = (*found.members, *found.pending)
+    if len(addresses) > MAX_MEMBERS:
+        raise BadRequest(f"a list has at most {MAX_MEMBERS} members, with those who wait for approval")
+    if (size := sum(len(each.encode()) for each in addresses)) > MAX_BYTES:
+        raise BadRequest(
+            f"the addresses of a list have at most {MAX_BYTES} bytes together; these have {size}"
+        )
+    return found

@@ -265,6 +265,8 @@ class Delivery(Row):
         agents: the agents among its recipients whose webhooks are called then, each with the list that it was
             addressed by, or an empty text.
         tasks: the agents of the swarm that the message still has to be given to, by their local addresses.
+        unseen: those of them that its sender doesn't know, as they are members of a list which the sender doesn't
+            see, with the address of that.
     """
 
     due: float
@@ -274,6 +276,7 @@ class Delivery(Row):
     agents: tuple[tuple[str, str], ...] = ()
     tasks: tuple[str, ...] = ()
     thread: str = ""
+    unseen: tuple[tuple[str, str], ...] = ()
     work: Literal["deliver"] = "deliver"
 
 

@@ -73,8 +73,7 @@ def _manage(
         key = _named(host, kind, name)
         async with audited(request, host.caller_of(own), Act.DELETE_ACCOUNT, key):
             await host.check_holds(await host.accounts.get(key))
-            account = await host.accounts.delete(key)
-        await host.begin(account.purge)
+            account = await host.delete(key)
         return _account(host, kind, account)
 
     every, one = f"/admin/{kind}s", f"/admin/{kind}s/{{{parameter}}}"
