@@ -56,7 +56,13 @@ PACE = 2.5
 LAST = 2500
 """Milliseconds for which the last picture stays."""
 
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+CHROMIUM = (
+    "chromium-headless-shell",
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+)
 QUESTION = "Plan a day in Oslo for two, and book the train from Bergen."
 ANSWER = """**Saturday in Oslo**
 
@@ -340,15 +346,16 @@ SEND = """
 
 
 @asynccontextmanager
-async def studio(browser: Browser, swarm: SwarmCore, size: tuple[int, int]) -> AsyncIterator[Page]:
-    """Serve a swarm, and open its page as a user."""
+async def studio(browser: Browser, swarm: SwarmCore | None, size: tuple[int, int]) -> AsyncIterator[Page]:
+    """Serve a swarm, or the example, and open its page as a user."""
     with TemporaryDirectory() as folder:
         config = ServerConfig.model_validate({}, context=AS_GIVEN).with_overrides(
             database=str(Path(folder) / "mail.db"), swarm_source=str(PACKAGED_SOURCE)
         )
         system = local(config, clock=SYSTEM_CLOCK, environ={})
         async with serving(system) as url:
-            system.runtime.swarm = swarm
+            if swarm is not None:
+                system.runtime.swarm = swarm
             link = await issue_link(system.documents, Caller("user", "ann"), SYSTEM_CLOCK)
             page = await browser.new_page(
                 viewport={"width": size[0], "height": size[1]}, color_scheme="light", reduced_motion="reduce"
@@ -388,6 +395,26 @@ async def take_pictures(browser: Browser, folder: Path) -> None:
         await page.screenshot(path=folder / "studio-graph.png", caret="hide")
 
 
+async def take_pictures_of_steps(browser: Browser, folder: Path) -> None:
+    """Write the pictures of the learning path: the task of step 5 as a conversation, as a trace, and in the past."""
+    async with studio(browser, None, (1180, 640)) as page:
+        await ask(page, "weather in Oslo and 2**10")
+        await page.locator(".task-head .chip", has_text="completed").wait_for()
+        await page.wait_for_timeout(500)
+        await page.screenshot(path=folder / "learn-conversation.png", caret="hide")
+        await page.get_by_role("tab", name="Trace").click()
+        await page.get_by_role("listbox").get_by_role("option").first.wait_for()
+        await page.wait_for_timeout(500)
+        await page.screenshot(path=folder / "learn-trace.png", caret="hide")
+        slider = page.get_by_role("slider", name="Moment")
+        await slider.focus()
+        await slider.press("Home")
+        await slider.press("Enter")
+        await page.get_by_role("button", name="Fork from here…").last.click()
+        await page.wait_for_timeout(500)
+        await page.screenshot(path=folder / "learn-fork.png", caret="hide")
+
+
 async def record(browser: Browser) -> bytes:
     """Return the recording."""
     async with studio(browser, travel_swarm(), SIZE) as page:
@@ -404,6 +431,7 @@ async def main(folder: Path) -> None:
             executable_path=executable, args=["--no-sandbox", "--hide-scrollbars"]
         )
         await take_pictures(browser, folder)
+        await take_pictures_of_steps(browser, folder)
         (folder / "studio.webp").write_bytes(await record(browser))
         await browser.close()
 
@@ -411,5 +439,5 @@ async def main(folder: Path) -> None:
 if __name__ == "__main__":
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else TARGET
     asyncio.run(main(target))
-    for path in sorted(target.glob("studio*")):
+    for path in sorted(target.iterdir()):
         print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB")
