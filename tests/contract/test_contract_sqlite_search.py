@@ -2,9 +2,11 @@
 
 import asyncio
 import sqlite3
+import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import thread
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from secrets import token_urlsafe
 
@@ -12,11 +14,12 @@ import pytest
 from support.engines.adapters import searched
 from support.processes.http_server import eventually
 
+from mail.adapters.shared.search import PADDING, PART, parts_of
 from mail.adapters.sqlite.backups import back_up, restore
 from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.search import LAST_ROW, Files, index_of, rebuild
 from mail.adapters.sqlite.store import SQLiteStore
-from mail.core.task.search import Search
+from mail.core.task.search import FOLDED_AT_ONCE, LONGEST_WORD, Search, fold
 from mail.core.task.task import TaskKey
 from mail.errors import BadRequest, StoreUnavailable
 from mail.testing.changes import ANN, BOB, Mail, Maker
@@ -219,6 +222,27 @@ async def test_an_older_copy_of_the_database_gets_an_index_of_its_own(
         store = SQLiteStore(database)
         assert (await count(store), await count(store, Search(("thread",)))) == (1, 0)
         store.close()
+
+
+def test_a_long_text_is_cut_without_copies_of_its_rest() -> None:
+    text = "\N{GRINNING FACE}" + "word " * 200_000
+    parts = parts_of("", [text])
+    found = [next(parts)]
+    tracemalloc.start()
+    try:
+        found += islice(parts, 2)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    found += parts
+    assert most < 10 * 4 * PART  # a thread that copies the rest for each part holds up all others for seconds
+    assert found[0] + "".join(part[LONGEST_WORD:] for part in found[1:]) == text + PADDING
+    assert {len(part) for part in found[:-1]} == {PART}
+
+
+def test_a_long_text_is_folded_in_pieces() -> None:
+    letters = "Straße ÉTÉ ﬁn "
+    assert fold(letters * FOLDED_AT_ONCE) == fold(letters) * FOLDED_AT_ONCE
 
 
 async def test_a_long_task_is_written_in_slices(

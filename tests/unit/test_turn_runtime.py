@@ -12,6 +12,7 @@ from mail.adapters.sqlite.task_cache import CachedTask
 from mail.core.decisions.submit import Submission
 from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.runtime import Runtime
+from mail.core.engine.watch import READ_AT_ONCE
 from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.message import Tier
 from mail.core.task.change import TaskChange
@@ -128,6 +129,28 @@ class TestWatch:
             outcome = await rig.ask()
             batches = await collect(rig, outcome.key, after=after)
         assert [event for batch in batches for event in batch] == outcome.events[after:]
+
+    async def test_few_streams_of_a_caller_read_at_the_same_time(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        reading, most = set[object](), 0
+
+        async with Rig(build_swarm(pair())) as rig:
+            outcome = await rig.ask()
+            read = rig.runtime.store.read_events
+
+            async def read_slowly(*args: Any, **options: Any) -> list[Event]:
+                nonlocal most
+                reading.add(asyncio.current_task())
+                most = max(most, len(reading))
+                await asyncio.sleep(0.01)
+                reading.remove(asyncio.current_task())
+                return await read(*args, **options)
+
+            monkeypatch.setattr(rig.runtime.store, "read_events", read_slowly)
+            streams = await asyncio.gather(*(collect(rig, outcome.key) for _ in range(3 * READ_AT_ONCE)))
+        assert most == READ_AT_ONCE
+        assert all([event for batch in each for event in batch] == outcome.events for each in streams)
 
     async def test_it_ends_with_the_answer_to_a_message(self) -> None:
         async with Rig(build_swarm({"supervisor": lambda view: [complete()]})) as rig:

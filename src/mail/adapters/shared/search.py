@@ -80,9 +80,11 @@ def parts_of(begun: str, texts: Iterable[str]) -> Iterator[str]:
             yield part + PADDING
             part = ""
         part = f"{part}\n{text}" if part else text
-        while len(part) > PART:
-            yield part[:PART]
-            part = part[PART - LONGEST_WORD :]
+        start = 0
+        while len(part) - start > PART:
+            yield part[start : start + PART]
+            start += PART - LONGEST_WORD
+        part = part[start:]
     yield part + PADDING
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from weakref import WeakValueDictionary
 
 from mail.core.engine.commit import load_task
 from mail.core.engine.live import LiveHub
@@ -26,6 +27,9 @@ LONG_POLL = 60.0
 
 SLICE_BYTES = 128 * 1024
 """About how much of a timeline is in memory at a time."""
+
+READ_AT_ONCE = 4
+"""Streams of a caller that read events at the same time: a long commit takes ten times its size while it is read."""
 
 
 async def read_timeline(
@@ -121,7 +125,7 @@ class Watch:
         self._clock = clock
         self._pacer = pacer
         self._live = live
-        self._one_at_a_time = asyncio.Lock()
+        self._reading: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def find(self, key: TaskKey, message_id: str) -> Submitted | None:
         """Return where a submitted message entered a task, whichever process accepted it; None if none did."""
@@ -172,13 +176,17 @@ class Watch:
         Ends with the event that answers the message with the seq `answer_to`; without one, after the last event of
         a stopped task. Raises TaskNotFound.
         """
+        reading = self._reading.setdefault(key.instance, asyncio.Semaphore(READ_AT_ONCE))
         while True:
             task = await load_task(self._store, key)
             if task.seq > after:  # many streams may begin at once, or wait for the same event
-                async with self._one_at_a_time:
+                async with reading:
                     await asyncio.sleep(0)
-                await self._pacer.pause(min(SLICE_BYTES, task.stored_bytes * (task.seq - after) // task.seq))
-            events = await self._store.read_events(key, after=after, max_bytes=SLICE_BYTES)
+                    size = task.stored_bytes * (task.seq - after) // task.seq
+                    await self._pacer.pause(min(SLICE_BYTES, size))
+                    events = await self._store.read_events(key, after=after, max_bytes=SLICE_BYTES)
+            else:
+                events = []
             if answer_to is not None:
                 upto = next((n for n, event in enumerate(events, 1) if event.answers(answer_to)), None)
                 events = events[:upto]

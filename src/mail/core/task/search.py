@@ -18,6 +18,9 @@ MOST_WORDS = 16
 LONGEST_WORD = 128
 """Characters of a word."""
 
+FOLDED_AT_ONCE = 64 * 1024
+"""Characters that are folded at once: other threads wait for as long as that takes."""
+
 _drop_accents = partial(re.compile("[\u0300-\u036f]").sub, "")
 
 
@@ -58,6 +61,9 @@ class Search:
 
 def fold(text: str) -> str:
     """Return a text as it is compared: without case and accents; compatible forms of a character are one."""
+    if len(text) > FOLDED_AT_ONCE:
+        starts = range(0, len(text), FOLDED_AT_ONCE)
+        return "".join([fold(text[start : start + FOLDED_AT_ONCE]) for start in starts])
     if not text.isascii():
         text = _drop_accents(normalize("NFKD", text.casefold()))
     return text.lower().replace("\0", " ")
