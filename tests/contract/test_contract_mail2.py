@@ -11,6 +11,7 @@ from support.engines.adapters import StoreAdapter
 from support.mail2 import HOST, NEW_LIST, Person, Stage
 
 from mail.auth.keys import digest
+from mail.mail2.boxes import ENTRY_BYTES
 from mail.mail2.records import BOXES, MESSAGES, REFERENCES, box, sessions
 
 
@@ -221,6 +222,34 @@ async def test_a_notice_can_t_be_answered(ann: Person) -> None:
     assert await ann.subjects() == []
     (entry,) = await ann.box("outbox")
     assert [each["recipient"] for each in entry["undelivered"]] == [f"daemon:mail@{HOST}"]
+
+
+async def test_a_box_has_few_enough_entries(stage: Stage, ann: Person, bob: Person) -> None:
+    """As many of 64 KiB as its caller may store. A notice comes in any case, and what was sent stays sent."""
+    draft = await ann.draft()
+    stage.host = stage.another(caller_bytes=2 * ENTRY_BYTES)
+    sent = [await ann.post(f"/drafts/{draft}/send", {"recipients": [bob.address]}) for _ in range(2)]
+    refused = await ann.post(f"/drafts/{draft}/send", {"recipients": [bob.address]})
+    assert (refused.status_code, detail(refused)) == (
+        413,
+        "the outbox of user:ann may have 2 entries; delete some",
+    )
+    await bob.send(bob.address)
+    assert await bob.subjects() == ["Undelivered: Tea", "Tea", "Tea"]
+    (entry,) = await bob.box("outbox")
+    assert entry["undelivered"] == [{"recipient": bob.address, "reason": "its inbox is full"}]
+    await ann.draft()
+    refused = await ann.post("/drafts", {"subject": "Tea", "body": "At four?"})
+    assert (refused.status_code, "drafts of user:ann" in detail(refused)) == (413, True)
+    path = f"/outbox/{sent[0].json()['message']['message_id']}"
+    assert (await ann.ask("DELETE", path)).json()["entry"]["message"] == sent[0].json()["message"]
+    assert (await ann.get(path)).status_code == 404
+    again = [
+        await ann.post(f"/drafts/{draft}/send", {"recipients": [ann.address]}, **{"Idempotency-Key": "k"})
+        for _ in range(2)
+    ]
+    assert [each.status_code for each in again] == [200, 200]
+    assert await ann.subjects() == ["Tea"]
 
 
 async def test_hosts_are_compared_as_text(ann: Person) -> None:

@@ -90,6 +90,7 @@ async def test_a_page_is_a_part_and_tells_the_total(rows: Rows) -> None:
     for offset, count in ((0, 3), (5, 2), (7, 0), (50, 0)):
         page = await rows.page(BOX, limit=3, offset=offset)
         assert (page.total, len(page.rows)) == (7, count)
+    assert await rows.totals("none", BOX) == {"none": 0, BOX: 7}
 
 
 async def test_rows_without_times_are_on_no_page(rows: Rows) -> None:

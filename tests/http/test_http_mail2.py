@@ -9,8 +9,7 @@ from support.mail2 import HOST, NEW_LIST, Person, Stage
 
 from mail.core.task.documents import IN_MEMORY
 from mail.http.account import Holding
-from mail.http.mail2.boxes import ENTRY_BYTES
-from mail.mail2.boxes import PAGE
+from mail.mail2.boxes import ENTRY_BYTES, PAGE
 
 
 @pytest.fixture

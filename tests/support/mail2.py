@@ -103,13 +103,19 @@ class Stage:
         return self.host
 
     def another(
-        self, rows: Rows | None = None, *, in_background: bool = False, retention: float | None = None
+        self,
+        rows: Rows | None = None,
+        *,
+        in_background: bool = False,
+        retention: float | None = None,
+        caller_bytes: int | None = None,
     ) -> MailHost:
         """The host in another process, which has its work done before it answers."""
         server, clock = self.server, self.server.rig.clock
         runtime = None if self._swarm is None else server.rig.runtime
         given = (rows or self.rows, server.records, clock, self.receiver, HOST)
-        return MailHost(*given, runtime=runtime, in_background=in_background, retention=retention)
+        options = {"retention": retention, "caller_bytes": caller_bytes}
+        return MailHost(*given, runtime=runtime, in_background=in_background, **options)
 
     async def person(self, name: str, role: CallerRole = "user") -> "Person":
         """Somebody with an API key, whose account exists."""

@@ -213,6 +213,7 @@ class System[Q: TurnQueue]:
         assert sender is not None
         options: dict[str, Any] = {"per_hour": self.config.limits.mail_submissions, "wake": wake}
         options["retention"] = self._retention
+        options["caller_bytes"] = self.config.limits.caller_bytes or None
         given = (self._rows, self.documents, self.clock, sender, self._mail_name)
         host = MailHost(*given, runtime=self.runtime, **options)
         self._resources.push_async_callback(host.stop)

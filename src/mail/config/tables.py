@@ -84,7 +84,7 @@ class LimitsConfig(Table):
         waiting_tasks: the number of tasks in which everything waits for results that come later.
         mailbox_depth: the number of messages that may wait for an agent in a task when a caller adds one.
         task_bytes: the number of bytes that a task may store.
-        caller_bytes: the number of bytes that all tasks of a caller may store.
+        caller_bytes: the number of bytes that all tasks of a caller may store, and those of each box of its mail.
         file_bytes: the number of bytes of a file; at least 1.
         streams: the number of streams that a caller may read at the same time from a server process; on AWS, those that
             can't be resumed, and long waits, from all functions. None for 100, and 10 on AWS.

@@ -10,7 +10,7 @@ from mail.core.engine.pacing import Paced
 from mail.core.protocol.values import value
 from mail.core.task.documents import PutIf
 from mail.core.task.rows import Order, Rows, Times, Write
-from mail.errors import Conflict, NotFound
+from mail.errors import Conflict, NotFound, StorageFull
 from mail.mail2 import WORK
 from mail.mail2.records import (
     MESSAGES,
@@ -96,6 +96,30 @@ class Query:
         )
 
 
+ENTRY_BYTES = 64 * 1024
+"""The size of a draft with a long body, or of mail with many recipients."""
+
+
+class Quota:
+    """The number of entries that a box may have: each counts as `ENTRY_BYTES` of those that a caller may store."""
+
+    def __init__(self, rows: Rows, caller_bytes: int | None) -> None:
+        self._rows = rows
+        self._entries = caller_bytes and caller_bytes // ENTRY_BYTES
+
+    async def full(self, name: BoxName, *of: str) -> set[str]:
+        """Return whose boxes of this name may have no more entries; `of` are values of `Account.box`."""
+        if self._entries is None or not of:
+            return set()
+        totals = await self._rows.totals(*(box(name, each) for each in of))
+        return {each for each in of if totals[box(name, each)] >= self._entries}
+
+    async def check(self, account: Account, name: BoxName) -> None:
+        """Raise StorageFull if a box may have no more entries."""
+        if await self.full(name, account.box):
+            raise StorageFull(f"the {name} of {account.key} may have {self._entries} entries; delete some")
+
+
 Awaited = Callable[[Sequence[str]], Awaitable[Set[str]]]
 """Returns those of some messages whose answers are awaited."""
 
@@ -103,9 +127,10 @@ Awaited = Callable[[Sequence[str]], Awaitable[Set[str]]]
 class Boxes:
     """The boxes of the accounts of a host."""
 
-    def __init__(self, rows: Rows, stamps: Stamps) -> None:
+    def __init__(self, rows: Rows, stamps: Stamps, quota: Quota) -> None:
         self._rows = rows
         self._stamps = stamps
+        self._quota = quota
 
     async def page(
         self, account: Account, name: BoxName, query: Query, pacer: Paced
@@ -238,7 +263,8 @@ class Boxes:
     async def add_draft(
         self, account: Account, subject: str, body: str, reply_to: str | None, tags: tuple[str, ...]
     ) -> dict[str, Any]:
-        """Store a draft, and return it."""
+        """Store a draft, and return it. Raises StorageFull."""
+        await self._quota.check(account, "drafts")
         now, entry = self._stamps.now(), str(uuid4())
         row = DraftRow(subject, body, now, now, reply_to, tags)
         await self._rows.write(

@@ -23,7 +23,7 @@ from mail.mail2 import WORK
 from mail.mail2.accounts import Accounts
 from mail.mail2.addresses import Address
 from mail.mail2.agents import Agents
-from mail.mail2.boxes import arrivals, release
+from mail.mail2.boxes import Quota, arrivals, release
 from mail.mail2.lists import By, Lists
 from mail.mail2.notices import Notices
 from mail.mail2.records import (
@@ -51,6 +51,7 @@ logger = logging.getLogger(__name__)
 OTHER_HOST = "mail to other hosts can't be sent from here"
 NOBODY = "it reaches nobody but agents of this swarm"
 NO_ACCOUNT = "this account does not exist"
+FULL = "its inbox is full"
 NESTED = "a list that is a member of a list gets no mail"
 
 UNREACHED = "it does not reach all of its members"
@@ -114,6 +115,7 @@ class Deliveries:
         host: str,
         agents: Agents,
         notices: Notices,
+        quota: Quota,
     ) -> None:
         self._rows = rows
         self._clock = clock
@@ -124,6 +126,7 @@ class Deliveries:
         self._agents = agents
         self._host = host
         self._notices = notices
+        self._quota = quota
 
     async def send(
         self,
@@ -136,7 +139,7 @@ class Deliveries:
         """Send a draft; return the message, whose delivery the database has in any case.
 
         A repeated request with the same idempotency key returns the first message. Raises IdempotencyConflict if it
-        differs from the first.
+        differs from the first, and StorageFull.
         """
         message_id = str(uuid4() if key is None else uuid5(UUID(account.box), key))
         message = Message(
@@ -151,9 +154,11 @@ class Deliveries:
         )
         same = (message.recipients, message.tags, message.subject, message.body, message.reply_to)
         request = "" if key is None else digest(to_json(same).decode())
+        place = (box("outbox", account.box), message_id)
+        if key is None or place not in await self._rows.read(place):
+            await self._quota.check(account, "outbox")
         to = await self._resolve(message)
         if not await self._file(message, account.box, to, message.sent_at, request=request):
-            place = (box("outbox", account.box), message_id)
             found = await self._rows.read((MESSAGES, message_id), place)
             if len(found) < 2 or OutboxRow.read(found[place]).digest != request:
                 raise IdempotencyConflict("this Idempotency-Key was used for another message")
@@ -179,7 +184,7 @@ class Deliveries:
         If it reaches anybody, nobody is returned; else nothing is stored. Raises StoreUnavailable if a note can't be
         made now.
         """
-        to = await self._resolve(message)
+        to = await self._resolve(message, is_limited=False)
         if not to.boxes:
             return to.undelivered or tuple(Undelivered(each, NOBODY) for each in message.recipients)
         if not await self._file(message, "", to, self._stamps.now(), notes=notes):
@@ -362,10 +367,13 @@ class Deliveries:
             message.message_id,
         )
 
-    async def _resolve(self, message: Message, recipients: tuple[str, ...] | None = None) -> _Recipients:
+    async def _resolve(
+        self, message: Message, recipients: tuple[str, ...] | None = None, *, is_limited: bool = True
+    ) -> _Recipients:
         """Return where a message goes: once into each box, however often its owner is addressed.
 
-        `recipients` are those of its recipients that matter here; None for all.
+        `recipients` are those of its recipients that matter here; None for all. If it `is_limited`, it doesn't reach
+        inboxes that are full.
         """
         sender = Address.parse(message.sender)
         by = By(message.sender, is_admin=sender.kind == "admin" and sender.host == self._host)
@@ -400,14 +408,17 @@ class Deliveries:
                     unreached.add_member(member, f"{reason} (a member of {key})", text, is_seen=is_seen)
         names = self._agents.names()
         accounts = await self._accounts.find(*(key for key in owners if key not in names))
+        boxes = [each.box for each in accounts.values()] if is_limited else []
+        full = await self._quota.full("inbox", *boxes)
         for key, text in owners.items():
-            if key in accounts or key in names:
+            if key in names or (key in accounts and accounts[key].box not in full):
                 continue
+            reason = FULL if key in accounts else NO_ACCOUNT
             if (of := by_list.get(key)) is None:
-                unreached.add(text, NO_ACCOUNT)
+                unreached.add(text, reason)
             else:
-                unreached.add_member(text, NO_ACCOUNT, lists[of], is_seen=of not in unseen)
-        found = [accounts[key] for key in owners if key in accounts]
+                unreached.add_member(text, reason, lists[of], is_seen=of not in unseen)
+        found = [accounts[key] for key in owners if key in accounts and accounts[key].box not in full]
         return _Recipients(
             tuple(account.box for account in found),
             tuple((each.key, by_list.get(each.key, "")) for each in found if each.kind == "agent"),

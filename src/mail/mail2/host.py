@@ -21,7 +21,7 @@ from mail.mail2.accounts import Accounts
 from mail.mail2.addresses import Address
 from mail.mail2.agents import Agents, caller_of, keys_of
 from mail.mail2.arrivals import Cursor, Reader
-from mail.mail2.boxes import Boxes
+from mail.mail2.boxes import Boxes, Quota
 from mail.mail2.delivery import Deliveries
 from mail.mail2.lists import Lists
 from mail.mail2.notices import Notices
@@ -85,6 +85,7 @@ class MailHost:
         runtime: runs the swarm whose agents have addresses; None if there is none.
         per_hour: the number of submissions to a task in an hour from a sender that isn't a person; 0 for no limit.
         retention: seconds after which mail is deleted; None for never.
+        caller_bytes: the size limit of what a caller stores, by which boxes are limited; None for no limit.
         wake: has another process call `work`, in so many seconds; None if this one does it.
         in_background: whether this process lives on after a request; if not, the request waits for the work that it
             makes, and somebody has to call `resume` for the rest.
@@ -101,6 +102,7 @@ class MailHost:
         runtime: Runtime | None = None,
         per_hour: int = SUBMISSIONS_PER_HOUR,
         retention: float | None = None,
+        caller_bytes: int | None = None,
         wake: Wake | None = None,
         in_background: bool = True,
     ) -> None:
@@ -110,14 +112,15 @@ class MailHost:
         self._documents = documents
         self._retention = retention
         self.accounts = Accounts(rows, documents, clock, stamps, host)
-        self.boxes = Boxes(rows, stamps)
+        quota = Quota(rows, caller_bytes)
+        self.boxes = Boxes(rows, stamps, quota)
         notices = Notices(stamps, host)
         self.lists = Lists(rows, stamps, self.accounts, notices, host)
         self.agents = Agents(lambda: None if runtime is None else runtime.swarm)
         self.swarms = Swarms(rows, self.accounts, self.agents)
         self.webhooks = Webhooks(rows, clock, stamps, sender, host)
         self.deliveries = Deliveries(
-            rows, clock, stamps, self.accounts, self.lists, self.webhooks, host, self.agents, notices
+            rows, clock, stamps, self.accounts, self.lists, self.webhooks, host, self.agents, notices, quota
         )
         self.tasks = None if runtime is None else self._make_tasks(runtime, per_hour)
         self._stamps = stamps

@@ -25,7 +25,8 @@ _ADD: LiteralString = """
     DO UPDATE SET text = CAST(CAST(rows.text AS INTEGER) + CAST(excluded.text AS INTEGER) AS TEXT)
 """
 _PAGE: LiteralString = """
-    SELECT name, text FROM {table} WHERE place = {place} AND $order >= {since}
+    SELECT name, text, (SELECT text FROM {table} WHERE place = {counted} AND name = {total})
+    FROM {table} WHERE place = {place} AND $order >= {since}
     ORDER BY $order $direction, name $direction LIMIT {limit} OFFSET {offset}
 """
 _INSERT: LiteralString = """
@@ -86,10 +87,17 @@ class SQLRows:
         limit: int,
         offset: int = 0,
     ) -> Page:
-        total = (await self.read(total_row(place))).get(total_row(place), "0")
         statement = _PAGE.replace("$order", by).replace("$direction", "DESC" if newest_first else "ASC")
-        found = await self._run(statement, place=place, since=since, limit=limit, offset=offset)
-        return Page([(name, text) for name, text in found], int(total))
+        counted, total = total_row(place)
+        found = await self._run(
+            statement, place=place, counted=counted, total=total, since=since, limit=limit, offset=offset
+        )
+        count = int(found[0][2]) if found else (await self.totals(place))[place]
+        return Page([(name, text) for name, text, _ in found], count)
+
+    async def totals(self, *places: str) -> dict[str, int]:
+        found = await self.read(*map(total_row, places))
+        return {place: int(found.get(total_row(place), "0")) for place in places}
 
     def batches(self, writes: Sequence[Write]) -> Iterator[Batch]:
         """Yield the statements of a write, ordered by keys, so that two writes seldom wait for each other."""

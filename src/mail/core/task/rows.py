@@ -106,6 +106,9 @@ class Rows(Protocol):
         Those whose time is before `since` are left out, but counted in the total.
         """
 
+    async def totals(self, *places: str) -> dict[str, int]:
+        """Return the number of rows of each place that have times."""
+
     def watched(self, place: str) -> AbstractContextManager[Wait]:
         """Lend a function that waits until rows with times may have come to a place since it was called last."""
 

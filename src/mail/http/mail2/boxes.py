@@ -18,7 +18,7 @@ from mail.http.service import service_of
 from mail.http.sse import HEADERS, NEVER_PING, SHUTDOWN_GRACE, encode, while_stored
 from mail.mail2.addresses import AddressText, Slug
 from mail.mail2.arrivals import Reader
-from mail.mail2.boxes import PAGE
+from mail.mail2.boxes import ENTRY_BYTES, PAGE
 from mail.mail2.boxes import Query as BoxQuery
 from mail.mail2.host import MailHost
 from mail.mail2.records import MAX_RECIPIENTS, Account, Body, BoxName, MessageId, Subject, Tags
@@ -27,10 +27,6 @@ _public, own, _admin, _daemon = make_routers()
 routers = (own,)
 
 LINES = "application/x-ndjson"
-
-
-ENTRY_BYTES = 64 * 1024
-"""The size of a draft with a long body, or of mail with many recipients."""
 
 
 class GivenQuery(BaseModel):
@@ -206,6 +202,13 @@ async def get_outbox(request: Request, host: Host, account: Own, part: Annotated
 async def open_outbox(host: Host, account: Own, message_id: str) -> JSON:
     """Return a message that was sent."""
     return _entry(await host.boxes.open(account, "outbox", message_id))
+
+
+@own.delete("/outbox/{message_id}", tags=["outbox"])
+async def delete_outbox(host: Host, account: Own, message_id: str) -> JSON:
+    """Delete a message that was sent from the outbox, for good; its recipients have it still."""
+    await host.check_holds(account)
+    return _entry(await host.boxes.delete(account, "outbox", message_id))
 
 
 @own.get("/drafts", tags=["drafts"])
