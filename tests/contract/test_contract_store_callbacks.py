@@ -193,7 +193,25 @@ async def test_a_worker_that_dies_after_an_early_result_waits_for_no_other(
     assert server.cancelled == []
 
 
-CANCELLATION = [(1, "before"), (1, "after")]
+@pytest.mark.soak(on=("moto", "postgres"))
+@pytest.mark.parametrize("fate", WRITES[:2], ids=lambda fate: f"{fate[1]} write {fate[0]}")
+async def test_a_call_expires_once_whenever_its_sweeper_dies(
+    adapter: StoreAdapter, fate: tuple[int, str]
+) -> None:
+    server = Server(adapter.store, FakeClock())
+    await server.begin()
+    server.clock.advance(DAY)
+    server.restart(fate)
+    with pytest.raises(Died):
+        await server.runtime.sweep()
+    await server.take_over()
+    assert "nothing had been heard of it" in await server.answer()
+    assert (await server.task()).waits.open_calls == 0
+    events = [event.kind for event in await server.store.read_events(KEY)]
+    assert events.count(EventKind.ACTION_ERROR) == 1
+
+
+CANCELLATION = WRITES[:2]
 """Of the turn of the mailbox of cancelled calls: its commit."""
 
 

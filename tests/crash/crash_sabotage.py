@@ -20,8 +20,6 @@ from mail.adapters.postgres.store import PostgresStore
 from mail.adapters.sqlite import commit as sqlite
 from mail.adapters.sqlite.database import commit_id
 from mail.adapters.sqlite.store import SQLiteStore
-from mail.core.decisions import callbacks
-from mail.core.engine.cancelled_calls import CALLS_AT_ONCE, CancelledCalls
 from mail.core.engine.guards import TurnGuards
 from mail.core.engine.recovery import Recovery, Swept
 from mail.core.task.change import TaskChange, Turn
@@ -236,29 +234,6 @@ def stolen_leases() -> Iterator[None]:
 
 
 @contextmanager
-def forgotten_cancellations() -> Iterator[None]:
-    """That an action knows of its cancelled call is stored before it does."""
-
-    async def settle_first(self: CancelledCalls, seconds: float) -> TaskChange | None:
-        calls = await self._read(self.turn.task)
-        due, _ = self._due(calls, CALLS_AT_ONCE)
-        change = await self._settle(replace(calls, problems={call.digest: "" for call in due}))
-        for each in due:
-            await self._cancel(each, seconds)
-        return change
-
-    with patch.object(CancelledCalls, "run", settle_first):
-        yield
-
-
-@contextmanager
-def forgotten_early_results() -> Iterator[None]:
-    """A turn doesn't see that the result of its call has come already."""
-    with patch.object(callbacks, "_take_early", lambda draft, call: False):
-        yield
-
-
-@contextmanager
 def late_guards() -> Iterator[None]:
     """A reply is stored before its guards have judged it."""
     judge = TurnGuards.judge
@@ -292,8 +267,6 @@ SABOTAGES: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "unordered pipelines": unordered_pipelines,
     "living dead": living_dead,
     "stolen leases": stolen_leases,
-    "forgotten cancellations": forgotten_cancellations,
-    "forgotten early results": forgotten_early_results,
     "late guards": late_guards,
     "forgotten refusals": forgotten_refusals,
 }

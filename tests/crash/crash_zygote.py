@@ -8,8 +8,7 @@ died, and which points the last one passed. What can be ordered:
     again     whether the last fate befalls all, until one survives
     heirs     whether the leases of the dead still hold
     twins     instead of fates: for each of two processes at once, what befalls it and those that take its place
-    life      "later", "reviews" or "guards" for the scenario of the module `crash_…` of that name; by default that of
-              `crash_scenario`
+    life      "guards" for the scenario of `crash_guards`; by default that of `crash_scenario`
     sabotage  a bug of `crash_sabotage`
     patience  seconds after which the scenario hangs
     seed      of what is left to chance
@@ -33,10 +32,8 @@ from typing import Any
 from uuid import uuid4
 
 from crash_guards import GuardedLife
-from crash_later import LaterLife
 from crash_points import read_lines
 from crash_process import Life
-from crash_reviews import ReviewLife
 from crash_sabotage import SABOTAGES
 from crash_swarm import TWINS, Heir, Inspector, SharedClock, Twin
 from crash_worlds import AheadClock, DynamoDBWorld, PostgresWorld, SQLiteWorld, World
@@ -51,7 +48,7 @@ RESTART_SECONDS = 0.05
 NAP_SECONDS = 0.3
 SHARED_MEMORY = Path("/dev/shm")
 
-LIVES: dict[str, type[Life]] = {"": Life, "later": LaterLife, "reviews": ReviewLife, "guards": GuardedLife}
+LIVES: dict[str, type[Life]] = {"": Life, "guards": GuardedLife}
 
 Order = dict[str, Any]
 Answer = dict[str, Any]

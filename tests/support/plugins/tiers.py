@@ -67,7 +67,6 @@ LONGEST = (
     "tests/crash/test_crash_stores.py",
     "tests/handlers/test_handlers_queues.py",
     "tests/ui/test_ui_admin.py",
-    "tests/crash/test_crash_later.py",
     "tests/handlers/test_handlers_http.py",
     "tests/ui/test_ui_live.py",
     "tests/e2e/test_init.py",
