@@ -262,6 +262,34 @@ async def test_a_long_task_is_written_in_slices(
     assert longest < 350
 
 
+async def test_a_large_index_is_rid_of_deleted_texts_step_by_step(
+    path: str, store: SQLiteStore, make: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mail.adapters.sqlite.search.WORK_SECONDS", -1.0)
+    monkeypatch.setattr("mail.adapters.sqlite.search.MERGED_AT_ONCE", 1)
+    marker = token_urlsafe(40).lower()
+    await fill(store, make, 20, f"needle {marker} {token_urlsafe(5_000)}")
+    for n in range(5):
+        mail = Mail("alpha", body=f"needle {token_urlsafe(2_000)}")
+        await store.commit(make.begin(TaskKey(BOB, f"task-{n}"), mail))
+    assert await count(store) == 20
+    before = size(path)
+    await asyncio.gather(*map(store.delete, (await store.list_tasks(ANN, limit=20)).tasks))
+    assert await store.scrub(is_quiet=False)
+    files = [file for file in Path(path).parent.iterdir() if file.name.startswith("mail.db")]
+    assert not any(marker.encode() in file.read_bytes().lower() for file in files)
+    steps = 1
+    while await store.scrub(is_quiet=False):
+        await store.commit(make.begin(TaskKey(ANN, f"other-{steps}"), Mail("alpha", body="another")))
+        await count(store)  # what is written meanwhile is not in the way
+        steps += 1
+    assert 5 < steps < 500
+    assert size(path) < before / 2
+    with closing(sqlite3.connect(index_of(path))) as index:
+        index.execute("INSERT INTO texts (texts) VALUES ('integrity-check')")
+    assert len((await searched(store, BOB, NEEDLE)).tasks) == 5
+
+
 async def test_a_deletion_gives_the_space_back(path: str, store: SQLiteStore, make: Maker) -> None:
     await fill(store, make, 30, f"needle {token_urlsafe(5_000)}")
     assert await count(store) == 30

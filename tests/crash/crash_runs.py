@@ -53,7 +53,7 @@ class Zygote:
     def __enter__(self) -> Self:
         paths = [str(HERE.parent), str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")]
         self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "crash_zygote.py")],
+            [sys.executable, str(HERE / "crash_zygote.py"), self._life],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

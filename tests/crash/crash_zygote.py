@@ -16,6 +16,7 @@ died, and which points the last one passed. What can be ordered:
 
 import gc
 import json
+import logging
 import os
 import random
 import shutil
@@ -224,10 +225,18 @@ def _file_limit(folder: Path, grow: int) -> int:
     return max(40_000, (log.stat().st_size if log.exists() else 0)) + grow if grow else 0
 
 
-def main() -> None:
-    random.seed(0)
+def warm_up(life: str) -> None:
+    """Live once in this process, so that those forked from it find loaded and compiled what they need."""
+    with tempfile.TemporaryDirectory(dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None) as folder:
+        LIVES[life](Path(folder), SQLiteWorld(Path(folder)), patience=TIMEOUT).run()
+    logging.getLogger("mail").handlers.clear()
     gc.collect()
     gc.freeze()
+
+
+def main() -> None:
+    random.seed(0)
+    warm_up(sys.argv[1])
     for line in sys.stdin:
         print(json.dumps(run(json.loads(line))), flush=True)
 

@@ -535,8 +535,9 @@ class PostgresStore:
         if refused is not None:
             raise VersionConflict(None if refused[0] is None else read_task(refused[0]))
 
-    async def scrub(self, *, is_quiet: bool) -> None:
+    async def scrub(self, *, is_quiet: bool) -> bool:
         """Do nothing: PostgreSQL vacuums its tables by itself."""
+        return False
 
     async def _check_snapshot(self, key: TaskKey, at: int) -> None:
         """Raise TaskNotFound or BadRequest unless the task has an event of this seq."""

@@ -447,6 +447,22 @@ def claim(path: str) -> sqlite3.Connection:
     return lock
 
 
+PAGES_AT_ONCE = 1024
+"""Unused pages (4 MiB) that are given back to the disk between two writes of others."""
+
+
+def give_space_back(sql: sqlite3.Connection) -> bool:
+    """Shorten the file by some of its unused pages; return whether that can be repeated.
+
+    SQLite searches the list of them for each: so a transaction that frees many shortens the file before its end. A file
+    that was made without `auto_vacuum` keeps its space.
+    """
+    ((before,),) = sql.execute("PRAGMA freelist_count")
+    sql.execute(f"PRAGMA incremental_vacuum({PAGES_AT_ONCE})").fetchall()
+    ((unused,),) = sql.execute("PRAGMA freelist_count")
+    return 0 < unused < before
+
+
 def copy_into(connection: sqlite3.Connection, target: Path) -> None:
     """Write a consistent copy of a database to a file, which appears, or is replaced, once it is on the disk."""
     part = target.with_name(f"{target.name}.part")

@@ -40,7 +40,7 @@ from mail.adapters.shared.search import (
     texts_of,
 )
 from mail.adapters.sqlite.commit import ids_of
-from mail.adapters.sqlite.database import SQLiteDatabase, commit_id, unavailable
+from mail.adapters.sqlite.database import SQLiteDatabase, commit_id, give_space_back, unavailable
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.search import Search, cost_of
 from mail.core.task.stored import read_task
@@ -70,8 +70,8 @@ FEW = 5_000
 FEW_GRAMS = 64
 """The same for the entries that begin with a word of one or two characters."""
 
-OPTIMIZED_AT_ONCE = 16 * 1024 * 1024
-"""The size of a file that is rid of deleted entries right after a deletion."""
+MERGED_AT_ONCE = 500
+"""Pages that one statement rids of deleted entries."""
 
 SCHEMA = f"""
 CREATE TABLE tasks (
@@ -273,6 +273,7 @@ class Files:
         self.index.execute("BEGIN IMMEDIATE")
         try:
             self.forget(rows)
+            give_space_back(self.index)
             self.index.execute("COMMIT")
         except BaseException:
             self.index.execute("ROLLBACK")
@@ -355,20 +356,40 @@ class Files:
         ).fetchall()
         return " OR ".join(_quoted(term) for (term,) in terms or [("",)]) if len(terms) <= FEW_GRAMS else None
 
-    def scrub(self, *, is_quiet: bool) -> None:
-        """Rid the file of deleted entries, and shorten it, unless that takes long now, or another process reads it."""
+    def scrub(self) -> bool:
+        """Rid the file of deleted texts, then of their entries and its unused pages; return whether there is more.
+
+        The texts are gone when this returns, unless another process reads the file; the rest takes several calls.
+        """
         if self.index.execute("SELECT 1 FROM unscrubbed").fetchone() is None:
-            return
-        ((size,),) = self.index.execute(
-            "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
-        )
-        if size > OPTIMIZED_AT_ONCE and not is_quiet:
-            return
-        self.index.execute("INSERT INTO texts (texts) VALUES ('optimize')")
-        self.index.execute("PRAGMA incremental_vacuum").fetchall()
+            return False
+        end = monotonic() + WORK_SECONDS
+        while has_more := self._merge():
+            if monotonic() > end:
+                break
         ((is_busy, _, _),) = self.index.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        if not is_busy:
+        if not is_busy and not has_more:
             self.index.execute("DELETE FROM unscrubbed")
+        return has_more
+
+    def _merge(self) -> bool:
+        """Merge some of the segments that have deleted entries, as `optimize` does at once; return whether to go on."""
+        before = self.index.total_changes
+        self.index.execute("BEGIN IMMEDIATE")
+        try:
+            # a negative number has all segments of now merged into one
+            begun = self.index.execute("DELETE FROM unscrubbed WHERE id = 1 RETURNING 1").fetchall()
+            pages = -MERGED_AT_ONCE if begun else MERGED_AT_ONCE
+            self.index.execute("INSERT INTO texts (texts, rank) VALUES ('merge', ?)", (pages,))
+            if begun:
+                self.index.execute("INSERT OR IGNORE INTO unscrubbed (id) VALUES (2)")
+            has_merged = self.index.total_changes - before > 1  # the statement itself counts as one
+            has_more = give_space_back(self.index)
+            self.index.execute("COMMIT")
+        except BaseException:
+            self.index.execute("ROLLBACK")
+            raise
+        return has_merged or has_more
 
 
 class SearchIndex:
@@ -406,9 +427,9 @@ class SearchIndex:
             for row in left:
                 self.note(row)
 
-    async def scrub(self, *, is_quiet: bool) -> None:
-        """Overwrite what deletions have left in the file (`Store.scrub`)."""
-        await self._call(lambda files: files.scrub(is_quiet=is_quiet))
+    async def scrub(self) -> bool:
+        """Overwrite what deletions have left in the file (`Store.scrub`); return whether there is more."""
+        return await self._call(lambda files: files.scrub())
 
     async def _call[T](self, work: Callable[[Files], T]) -> T:
         if self._memory is not None:

@@ -60,6 +60,7 @@ from mail.adapters.sqlite.database import (
     FileLocked,
     SQLiteDatabase,
     commit_id,
+    give_space_back,
     unavailable,
 )
 from mail.adapters.sqlite.open_turns import OpenTurns
@@ -112,10 +113,7 @@ SCANNED_AT_ONCE = 500
 STATE_BYTES = 2_000
 """About what a commit writes besides the texts that a task counts."""
 
-PAGES_AT_ONCE = 1024
-"""Unused pages (4 MiB) that are given back to the disk between two writes of others."""
-
-DELETED_AT_ONCE, DELETED_BYTES = 50, 512 * 1024
+DELETED_AT_ONCE, DELETED_BYTES = 100, 1024 * 1024
 """Tasks that one write deletes at most, and bytes after which it deletes no further one, so that turns can commit."""
 
 REWRITTEN_AT_ONCE, REWRITTEN_BYTES = 16 * 1024 * 1024, 256 * 1024 * 1024
@@ -753,6 +751,7 @@ class SQLiteStore:
         def forget(deleted: Mapping[TaskKey, int]) -> None:
             """Remove those that are deleted from memory."""
             self._is_scrubbed = False
+            self._log.add(size)
             for key, (_, done) in some.items():
                 self._doomed.pop(done, None)
                 if key not in deleted:
@@ -776,41 +775,40 @@ class SQLiteStore:
         await _until_done(deleting, lambda: forget(deleting.result()))
         return deleting.result().values()
 
-    async def scrub(self, *, is_quiet: bool) -> None:
+    async def scrub(self, *, is_quiet: bool) -> bool:
         """Overwrite what deletions have left: in the log, in unused pages, and in unused parts of pages.
 
         The last has only copies that SQLite has made when it moved rows to another page; for these the file must be
         written again as a whole.
         """
+        has_more = False
         if self._database.path == IN_MEMORY:
-            return
+            return has_more
         with suppress(StoreUnavailable):  # another process has locked the file; it is tried again
             if not (self._is_scrubbed and self._is_rewritten):
-                await self._scrub(is_quiet=is_quiet)
+                has_more = await self._scrub(is_quiet=is_quiet)
         with suppress(StoreUnavailable):
-            await self._search.scrub(is_quiet=is_quiet)
+            has_more |= await self._search.scrub()
+        return has_more
 
-    async def _scrub(self, *, is_quiet: bool) -> None:
+    async def _scrub(self, *, is_quiet: bool) -> bool:
+        """Do the next of it in the database; return whether there is more."""
         self._is_rewritten = not self._read("SELECT 1 FROM settings WHERE name = ?", (UNSCRUBBED,))
-        ((size,),) = self._read("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
+        ((size,),) = self._read(
+            "SELECT (page_count - freelist_count) * page_size"
+            " FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
+        )
         rewrites = not self._is_rewritten and size <= (REWRITTEN_BYTES if is_quiet else REWRITTEN_AT_ONCE)
+        has_more = False
         if not self._is_scrubbed and not rewrites:
-            await self._give_space_back()
+            shorten = partial(self._database.in_thread, give_space_back)
+            has_more = await self._database.write_in_turn(shorten)
         if rewrites or not self._is_scrubbed:
             await self._database.write_in_turn(
                 partial(self._database.in_thread, _rewrite if rewrites else empty_log)
             )
-            self._is_scrubbed, self._is_rewritten = True, self._is_rewritten or rewrites
-
-    async def _give_space_back(self) -> None:
-        """Shorten the file by its unused pages, as far as it can be."""
-        before = 0
-        while True:
-            ((unused,),) = self._read("PRAGMA freelist_count")
-            if unused in (0, before):  # a file that was made without `auto_vacuum` keeps its space
-                break
-            before = unused
-            await self._database.write_in_turn(partial(self._database.in_thread, _give_space_back))
+            self._is_scrubbed, self._is_rewritten = not has_more, self._is_rewritten or rewrites
+        return has_more
 
     async def _page(self, rows: list[tuple[Any, ...]], limit: int) -> TaskPage:
         tasks = [each async for each in self._tasks(rows[:limit], PAGE_BYTES)]
@@ -1038,11 +1036,6 @@ async def _until_done(writing: asyncio.Future[Any], apply: Callable[[], None]) -
     finally:
         if cancelled is not None:
             raise cancelled
-
-
-def _give_space_back(sql: sqlite3.Connection) -> None:
-    """Shorten the file by some of its unused pages."""
-    sql.execute(f"PRAGMA incremental_vacuum({PAGES_AT_ONCE})").fetchall()
 
 
 def _rewrite(sql: sqlite3.Connection) -> None:

@@ -36,7 +36,7 @@ from mail.errors import (
     TaskNotFound,
 )
 
-AT_ONCE = 50
+AT_ONCE = 100
 """Tasks that are deleted in a step."""
 
 BESIDE = 19
@@ -229,7 +229,8 @@ class Deletions:
                     await self._delete_caller(deletion, end)
         if wiring.retention is not None and now >= self._pass_at:
             await self._delete_old(wiring.retention, end)
-        await wiring.store.scrub(is_quiet=self._turns.is_quiet())
+        while await self._paced(wiring.store.scrub(is_quiet=self._turns.is_quiet())) and self._time() < end:
+            pass
 
     async def _delete(
         self, tasks: Sequence[Task], *, cancelled_by: Principal | None = None

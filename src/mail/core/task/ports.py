@@ -352,10 +352,11 @@ class Store(Contents, WaitRecords, Protocol):
         same time. Raises VersionConflict.
         """
 
-    async def scrub(self, *, is_quiet: bool) -> None:
+    async def scrub(self, *, is_quiet: bool) -> bool:
         """Overwrite what deletions have left in unused space, and give that back; nothing to do for most stores.
 
-        Call it after a deletion; what takes long is done when it is called while this process `is_quiet`.
+        Call it after a deletion, and again while it returns true: there is more to do. What others have to wait for is
+        done when it is called while this process `is_quiet`.
         """
 
 
