@@ -460,7 +460,7 @@ def give_space_back(sql: sqlite3.Connection) -> bool:
     ((before,),) = sql.execute("PRAGMA freelist_count")
     sql.execute(f"PRAGMA incremental_vacuum({PAGES_AT_ONCE})").fetchall()
     ((unused,),) = sql.execute("PRAGMA freelist_count")
-    return 0 < unused < before
+    return bool(0 < unused < before)
 
 
 def copy_into(connection: sqlite3.Connection, target: Path) -> None:
