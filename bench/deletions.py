@@ -50,7 +50,7 @@ COPIED_AT_ONCE, READ_AT_ONCE = 10_000, 16 * 1024 * 1024
 
 
 class Meter:
-    """Counts the seconds for which deletions keep others from writing. Turns of this bench write on their own thread."""
+    """Counts the seconds for which deletions keep others from writing: this bench's turns write on the event loop."""
 
     def __init__(self, database: SQLiteDatabase) -> None:
         self.seconds = 0.0
