@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from support.engines.adapters import SQLiteAdapter, StoreAdapter
+from support.engines.adapters import SQLiteAdapter, StoreAdapter, searched
 from support.engines.dynamodb import DynamoDBAdapter
 from support.engines.postgres import PostgresAdapter
 
@@ -22,6 +22,7 @@ from mail.core.task.documents import ClaimedKey, StoredToken
 from mail.core.task.files import File
 from mail.core.task.ports import Store
 from mail.core.task.schedules import Schedule
+from mail.core.task.search import Search
 from mail.core.task.task import TaskKey, TaskStatus
 from mail.core.task.webhooks import WebhookRecord
 from mail.errors import CallerHeld, HoldNotFound, StoreUnavailable, TaskHeld, TaskNotFound
@@ -132,6 +133,7 @@ async def test_everything_of_a_caller_goes_and_everything_of_others_stays(
     for caller, file in ((ANN, used), (BOB, shared)):
         await server.ask(caller, "named", files=(file.id,))
         await server.submit(caller)
+        await searched(adapter.store, caller, Search((MARKER.lower(),)))  # then the index has the texts
         await records.set_webhook(caller, WebhookRecord(url="https://a.example/x"), limit=9)
         await records.claim_key(caller, "key", ClaimedKey("digest", "named", now + DAY), now=now)
         role, name = caller.partition("@")[0].split(":")
@@ -158,7 +160,18 @@ async def test_everything_of_a_caller_goes_and_everything_of_others_stays(
     assert [each.spec.name for each in await server.runtime.schedules.all()] == ["bob"]
     await server.deletions.begin(BOB, ADMIN)
     await server.work()
-    assert await traces(adapter, MARKER, "a.txt", "https://a.example/x") == []
+    assert await traces(adapter, MARKER, MARKER.lower(), "a.txt", "https://a.example/x") == []
+
+
+async def test_space_is_given_back_in_steps(adapter: StoreAdapter, clock: FakeClock) -> None:
+    class Slow(Mortal):
+        async def scrub(self, *, is_quiet: bool) -> bool:
+            steps.append(is_quiet)
+            return len(steps) < 4
+
+    steps: list[bool] = []
+    await Server(adapter, clock, store=Slow(adapter.store, 0)).work()
+    assert steps == [True] * 4
 
 
 async def test_it_resumes_after_its_process_has_died(adapter: StoreAdapter, clock: FakeClock) -> None:

@@ -168,6 +168,7 @@ def _drop_past(sql: sqlite3.Connection, row: int, past: Past, end: int) -> None:
         " state = '', events = '[]', response = NULL WHERE id > ? AND id < ?",
         (MOVED_BY, commit_id(row, 0), end),
     )
+    give_space_back(sql)
 
 
 def wait_row(row: int, wait: Wait) -> tuple[int, str, float | None, str]:
