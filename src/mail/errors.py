@@ -17,7 +17,7 @@
     ├── NotFound                    404
     │   ├── TaskNotFound, ThreadNotFound, DeadLetterNotFound, FileNotFound, TimerNotFound, WebhookNotFound
     │   ├── CallbackNotFound        no call has this token
-    │   ├── ScheduleNotFound, TokenNotFound, SwarmNotFound
+    │   ├── ScheduleNotFound, ShareNotFound, TokenNotFound, SwarmNotFound
     │   └── SwarmFixed, TokensElsewhere, MetricsOff  not of this server
     ├── Conflict                    409
     │   ├── DecisionTooLate         no call of the task waits for a decision any more
@@ -198,6 +198,10 @@ class CallbackNotFound(NotFound):
 
 class ApprovalNotFound(NotFound):
     """No call with this approval waits for your decision; it may be decided, or its task may have ended."""
+
+
+class ShareNotFound(NotFound):
+    """This link was revoked or has expired, or its task was deleted; the person who gave it can give a new one."""
 
 
 class CallNotFound(NotFound):

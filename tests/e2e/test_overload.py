@@ -424,6 +424,13 @@ def approvals(method: str, path: str, body: bytes = b"") -> Load:
     return load
 
 
+async def by_a_link(server: Server) -> Counter[int]:
+    """By the code of a link to the large task."""
+    asked = server.request("POST", "/task/shares", json.dumps({"task_id": "large"}).encode())
+    server.process.tokens["link"] = (await server.read(asked))["code"]
+    return await server.at_once(server.request("GET", "/task/shared", by="link"))
+
+
 def dead_letters(verb: str) -> Load:
     """Of tasks of long messages that became dead letters."""
 
@@ -597,6 +604,7 @@ LOADS: dict[str, Load] = {
     "GET /task/export": reads("/task/export?task_id=large"),
     "GET /task/turn": reads("/task/turn?task_id=large&seq={turn}&limit=1000"),
     "GET /task/turns": reads("/task/turns?task_id=large"),
+    "GET /task/shared": by_a_link,
     "GET /tasks": reads("/tasks"),
     "GET /threads": reads("/threads"),
     "GET /threads/{thread_id:path}": reads("/threads/{thread}"),
@@ -715,6 +723,7 @@ SMALL = {
         *("DELETE /schedules/{name}", "DELETE /swarms/{name:path}", "DELETE /task/calls/{call_id}"),
         *("DELETE /task/timers/{timer_id}", "DELETE /tokens/{number}", "DELETE /webhooks/{webhook_id}"),
         *("GET /schedules", "GET /schedules/{name}", "GET /webhooks"),
+        *("DELETE /task/shares/{number}", "GET /task/shares", "POST /task/shares"),
     ),
     "it is for admins": (
         *("GET /drafts", "GET /drafts/{name}", "DELETE /drafts/{name}", "POST /drafts/{name}"),

@@ -78,6 +78,8 @@ ROUTES: dict[str, list[Route]] = {
         *(("POST", "/schedules", NIGHTLY), ("GET", "/schedules", None), ("GET", "/schedules/nightly", None)),
         *(("POST", "/schedules/nightly", NIGHTLY), ("POST", "/schedules/nightly/run", {})),
         ("DELETE", "/schedules/nightly", None),
+        *(("POST", "/task/shares", {"task_id": "later"}), ("GET", "/task/shares?task_id=later", None)),
+        *(("DELETE", "/task/shares/none?task_id=later", None), ("GET", "/task/shared", None)),
         *(("GET", "/approvals", None), ("GET", "/approvals/unknown", None)),
         ("POST", "/approvals/unknown", {"decision": "approve"}),
         *(("GET", "/approvals/unknown/token", None), ("POST", "/approvals/unknown/token", {})),

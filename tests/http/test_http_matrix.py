@@ -71,6 +71,12 @@ MATRIX = {
     "GET /task/export?task_id={task}": "401 200 404 404 403 404",
     "GET /task/turns?task_id={task}": "401 200 404 404 403 404",
     "GET /task/turns?task_id={task}&caller=user:ann": "401 200 403 403 403 200",
+    "POST /task/shares": "401 201 404 404 403 404",
+    "GET /task/shares?task_id={task}": "401 200 404 404 403 404",
+    "GET /task/shares?task_id={task}&caller=user:ann": "401 200 403 403 403 200",
+    "DELETE /task/shares/{share}": "401 200 404 404 403 404",
+    "DELETE /task/shares/{share}&caller=user:ann": "401 200 403 403 403 200",
+    "GET /task/shared": "404 404 404 404 404 404",
     "POST /task/fork": "401 201 404 404 403 404",
     "POST /task/cancel": "401 200 404 404 403 404",
     "POST /task/cancel?": "401 200 403 403 403 200",
@@ -142,6 +148,7 @@ BODIES: dict[str, Any] = {
     "POST /health": {"status": "busy"},
     "POST /message": {"body": "hi"},
     "POST /callbacks/none": {"result": "done"},
+    "POST /task/shares": {"task_id": "{task}"},
     "POST /task/fork": {"task_id": "{task}"},
     "POST /task/cancel": {"task_id": "{paused}"},
     "POST /task/cancel?": {"task_id": "{paused}", "caller": "user:ann"},
@@ -217,6 +224,10 @@ class Stage:
                 if name == "approval":
                     waiting = (await self.ask("reviewer", "GET", "/approvals")).json()["approvals"]
                     return str(waiting[-1]["id"])
+            case "share":
+                await own("POST", "/message", {"body": "hi", "task_id": new})
+                made = await own("POST", "/task/shares", {"task_id": new})
+                return f"{made['number']}?task_id={new}"
             case "file":
                 return str((await own("POST", "/files", new.encode()))["id"])
             case "hook":

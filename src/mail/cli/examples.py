@@ -116,6 +116,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "task delete": ("mail task delete trip", "mail task delete trip --caller user:ann"),
     "task export": ("mail task export trip -o trip.jsonl", "mail task export trip --markdown -o trip.md"),
     "task cancel-call": ("mail task cancel-call film 5f2c…", "mail task cancel-call last 5f2c… --json"),
+    "task share": ("mail task share trip", "mail task share trip --days 1 --json"),
+    "task shares": ("mail task shares trip", "mail task shares trip --caller user:ann --json"),
+    "task revoke-share": (
+        "mail task revoke-share trip 3f2a9c1b7d04",
+        "mail task revoke-share last 3f2a9c1b7d04",
+    ),
     "task cancel-timer": (
         "mail task cancel-timer trip t019c1f0a2b3c4d5e6f708192a",
         "mail task cancel-timer last t019c1f0a2b3c4d5e6f708192a --json",

@@ -1,4 +1,4 @@
-"""The commands about tasks: `mail task list`, `show`, `turn`, `watch`, `cancel`, `fork`, `approve`, `reject`."""
+"""The commands about tasks: `mail task list`, `show`, `turn`, `watch`, `share`, `cancel`, `fork` and more."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal
@@ -188,6 +188,25 @@ def show_deleted(answer: Mapping[str, Any], output: Output) -> None:
     output.text(f"task {answer['task_id']} is deleted; it stored {answer['stored_bytes']:,} bytes")
 
 
+async def _share(session: Session, given: Namespace) -> None:
+    """Make a link to a task, and print its address, which can't be shown again."""
+    share = await session.client.share_task(given.task_id, days=given.days)
+    url = f"{session.client.base_url}/ui#shared={share['code']}"
+    text = f"{url}\nIt is link {share['number']}, and expires {share['expires']}."
+    session.output.result({**share, "url": url}, lambda: session.output.text(text))
+
+
+def show_shares(answer: Mapping[str, Any], output: Output) -> None:
+    """Print a line per link to a task."""
+    rows = [(share["number"], share["created"], share["expires"]) for share in answer["shares"]]
+    output.table(("number", "created", "expires"), rows, none="nobody has a link")
+
+
+def show_revoked(answer: Mapping[str, Any], output: Output) -> None:
+    """Print that a link to a task is revoked."""
+    output.text(f"link {answer['number']} is revoked")
+
+
 def show_cancelled(answer: Mapping[str, Any], output: Output) -> None:
     """Print that a task is cancelled, and what of it has not stopped yet."""
     left = [f"{agent}'s turn still runs, and will be discarded" for agent in answer["running_agents"]]
@@ -333,6 +352,37 @@ COMMANDS = (
             switch("--files", help="With the bytes of files, in base64."),
             OUTPUT,
         ),
+    ),
+    Command(
+        name="task-share",
+        shell_name="task share",
+        summary="Make a link with which anybody can read a task, until it expires.",
+        details="It shows the conversation and the trace: no prompts, no arguments or results of actions, no other "
+        "tasks.",
+        handler=_share,
+        arguments=(
+            TASK,
+            option(
+                "--days", type=Number(min=0), help="Days after which it expires, at most 90. [default: 7]"
+            ),
+        ),
+    ),
+    Command(
+        name="task-shares",
+        shell_name="task shares",
+        summary="List the links to a task that can be used.",
+        operation="get_task_shares",
+        view=show_shares,
+        arguments=(TASK, OWNER),
+    ),
+    Command(
+        name="task-revoke-share",
+        shell_name="task revoke-share",
+        summary="Revoke a link to a task.",
+        details="mail task shares lists them, with their numbers.",
+        operation="revoke_task_share",
+        view=show_revoked,
+        arguments=(TASK, positional("number", "The number of the link."), OWNER),
     ),
     Command(
         name="task-cancel-timer",

@@ -307,6 +307,28 @@ class MAILClient(Messaging):
         """
         return await self._bytes_of("export_task", task_id=task_id, files=files, form=form)
 
+    async def share_task(self, task_id: str, *, days: float | None = None) -> JSONObject:
+        """Make a link with which anybody can read a task, by default for 7 days; its `code` is for `/ui#shared=CODE`.
+
+        It shows the conversation and the trace, no prompts, and no arguments or results of actions.
+        """
+        return await self._ask("share_task", task_id=task_id, days=days)
+
+    async def get_task_shares(self, task_id: str, *, caller: str | None = None) -> JSONObject:
+        """Return the links to a task that can be used, as `shares`. Admins can name another `caller`, its owner."""
+        return await self._ask("get_task_shares", task_id=task_id, caller=caller)
+
+    async def revoke_task_share(self, task_id: str, number: str, *, caller: str | None = None) -> JSONObject:
+        """Revoke the link to a task with this number. Admins can name another `caller`, its owner."""
+        return await self._ask("revoke_task_share", task_id=task_id, number=number, caller=caller)
+
+    async def get_shared_task(self, code: str, *, after: int = 0) -> JSONObject:
+        """Return what the link with this code shows of its task after an event; needs no key.
+
+        If `next` is not None, there is more after that event.
+        """
+        return await self._ask("get_shared_task", {"Authorization": f"Bearer {code}"}, after=after)
+
     async def cancel_call(self, task_id: str, call_id: str) -> JSONObject:
         """Cancel a call of an action that finishes later; its agent reads an error.
 

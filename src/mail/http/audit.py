@@ -16,7 +16,7 @@ from dataclasses import replace
 from fastapi import Request
 
 from mail.auth.keys import Caller
-from mail.core.task.approvals import LinkHolder
+from mail.core.task.approvals import LinkHolder, ShareHolder
 from mail.core.task.audit import MAX_TEXT, Act, AuditEntry
 from mail.errors import Forbidden, MAILError
 from mail.http.account import CALLER
@@ -25,8 +25,8 @@ from mail.http.service import Service, address_of, service_of
 logger = logging.getLogger("mail.audit")
 logger.setLevel(logging.INFO)
 
-Actor = Caller | LinkHolder
-"""Who acts: a caller, or who has the link of a call that waits for approval."""
+Actor = Caller | LinkHolder | ShareHolder
+"""Who acts: a caller, or who has the link of a call that waits for approval, or of a task."""
 
 _OF_OTHERS = frozenset(
     {
@@ -45,7 +45,7 @@ _OF_OTHERS = frozenset(
 _READS = frozenset(
     {
         *(Act.DUMP_SWARM, Act.READ_TURNS, Act.LIST_TASKS, Act.LIST_DEAD_LETTERS, Act.READ_AUDIT),
-        *(Act.OPEN_TASK, Act.REQUEST, Act.LOG_IN),
+        *(Act.OPEN_TASK, Act.READ_SHARE, Act.REQUEST, Act.LOG_IN),
     }
 )
 """Acts that change nothing: one entry is enough, and the same one again within `SAME_SECONDS` needs none.

@@ -403,7 +403,7 @@ async def snapshot_pieces(
         reader, found = Conversation(), []
         async for event in read_timeline(store, task.key, pacer, upto=task.seq):
             found += await read_items(reader, [event], pacer)
-        more["items"] = array_pieces(_item_entries(pacer, fold(found)))
+        more["items"] = array_pieces(item_entries(pacer, fold(found)))
     events = read_timeline(store, task.key, pacer, upto=task.seq)
     return _record_pieces(task, events, read_waiting(store, snapshot), more, pacer)
 
@@ -514,7 +514,7 @@ def event_entry(event: Event, task_id: str) -> dict[str, Any]:
     }
 
 
-async def _item_entries(pacer: Paced, items: Iterable[Item]) -> AsyncGenerator[bytes]:
+async def item_entries(pacer: Paced, items: Iterable[Item]) -> AsyncGenerator[bytes]:
     """Yield items as JSON."""
     for item in items:
         entry = to_json(item)

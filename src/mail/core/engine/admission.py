@@ -38,7 +38,7 @@ from mail.core.task.leases import held
 from mail.core.task.limits import NO_BUDGET, Budget
 from mail.core.task.ports import wake_ups
 from mail.core.task.swarm import SwarmCore
-from mail.core.task.task import ForkActions, Task, TaskKey
+from mail.core.task.task import ForkActions, Share, Task, TaskKey
 from mail.core.task.webhooks import Push, Webhook
 from mail.core.turns.context import CURRENT_TASK
 from mail.errors import (
@@ -353,6 +353,20 @@ class Admission:
         """Say in a task that an admin, who isn't its owner, reads it."""
         wiring = self._wiring
         await self.adopt(task, lambda task: open_task(task, wiring.swarm_of(task), by, reason, wiring.clock))
+
+    async def share(self, by: Principal, task: Task, given: Share) -> None:
+        """Add a link to a task. Raises BadRequest for too many."""
+        from mail.core.decisions.shares import share  # rare, with all that it shows
+
+        wiring = self._wiring
+        await self.adopt(task, lambda task: share(task, wiring.swarm_of(task), given, by, wiring.clock))
+
+    async def revoke_share(self, by: Principal, task: Task, number: str) -> None:
+        """Remove a link from a task. Raises ShareNotFound."""
+        from mail.core.decisions.shares import revoke
+
+        wiring = self._wiring
+        await self.adopt(task, lambda task: revoke(task, wiring.swarm_of(task), number, by, wiring.clock))
 
     async def fork(
         self,

@@ -88,6 +88,16 @@ class LinkHolder:
 
 
 @value
+class ShareHolder:
+    """Who has a link to a task, by its number."""
+
+    number: str
+
+    def __str__(self) -> str:
+        return f"{LINKS}:{self.number}"
+
+
+@value
 class Ask:
     """An entry of the index of what waits for a decision: whom a breakpoint asks.
 

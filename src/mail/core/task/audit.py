@@ -57,6 +57,9 @@ class Act(StrEnum):
     LOG_IN = "log in"
     READ_AUDIT = "read audit"
     OPEN_TASK = "open task"
+    SHARE_TASK = "share task"
+    REVOKE_SHARE = "revoke share"
+    READ_SHARE = "read shared task"
     REQUEST = "request"
 
 

@@ -51,6 +51,7 @@ from mail.core.task.task import (
     NO_MAIL,
     Cancellation,
     Generation,
+    Share,
     Task,
     TaskStatus,
     Transition,
@@ -121,6 +122,7 @@ class Draft:
     seq: int
     schedule: ScheduleState | None
     queued: tuple[str, ...]
+    shares: tuple[Share, ...]
     stored_bytes: int
     history_bytes: int
 

@@ -82,6 +82,7 @@ class EventKind(StrEnum):
     SCHEDULE_ERROR = "schedule_error"
     TASK_CANCELLED = "task_cancelled"
     TASK_OPENED = "task_opened"
+    TASK_SHARED = "task_shared"
     IMPORTED = "imported"
     TASK_FORKED = "task_forked"
     HISTORY_INHERITED = "history_inherited"

@@ -134,6 +134,26 @@ class Cancellation:
     seq: int
 
 
+@value(kw_only=True)
+class Share:
+    """A link with which anybody may read a part of the task (`mail.core.decisions.shares`).
+
+    Attributes:
+        digest: the SHA-256 of its secret, in hex.
+        created: when its owner has made it, in ISO 8601.
+        expires: when it expires, in seconds since the epoch.
+    """
+
+    digest: str
+    created: str
+    expires: float
+
+    @property
+    def number(self) -> str:
+        """By what people refer to it: the beginning of its digest."""
+        return self.digest[:12]
+
+
 DRAFT_MARK = "~"
 """Begins the digest of a version of a swarm that is a draft."""
 
@@ -301,6 +321,7 @@ class Task:
         waits: the calls that wait for results which come later, and timers.
         schedule: what the task is, if it is a schedule of the server (`mail.core.task.schedules`).
         queued: the agents whose mail waits until one of their copies is free.
+        shares: the links with which others may read it, oldest first; some may have expired.
         stored_bytes: the size of all that its commits have stored (`mail.core.task.size`), except those of versions
             that did not count it.
         history_bytes: the part of it that is in agents' histories.
@@ -345,6 +366,7 @@ class Task:
     waits: Waits = NO_WAITS
     schedule: ScheduleState | None = None
     queued: tuple[str, ...] = ()
+    shares: tuple[Share, ...] = ()
     stored_bytes: int = 0
     history_bytes: int = 0
     key: TaskKey = field(init=False, repr=False, compare=False)

@@ -173,6 +173,18 @@ export const cancelWait = (task, { kind, id }) =>
 /** Delete a task that has stopped, with everything that it stores. */
 export const deleteTask = (id) => request("DELETE", "task", { query: { task_id: id } });
 
+/** Make a link with which others can read a task, for some days; returns its `code` and `number`. */
+export const share = (id, days) => post("task/shares", { task_id: id, days });
+
+/** Return the links to a task that can be used. */
+export const shares = async (id) => (await read("task/shares", { task_id: id })).shares;
+
+export const revokeShare = (id, number) =>
+  request("DELETE", `task/shares/${encodeURIComponent(number)}`, { query: { task_id: id } });
+
+/** Return what the link with a code shows of its task after an event. */
+export const shared = (code, { after, signal }) => read("task/shared", { after }, { bearer: code, signal });
+
 /** Make a new task that continues another task from an event (undefined: now); returns its id. */
 export const fork = async (id, at, { actions, draft, run = false } = {}) =>
   (await post("task/fork", { task_id: id, at, run, actions, draft })).task_id;

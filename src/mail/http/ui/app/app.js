@@ -11,6 +11,7 @@ import { visible } from "../components/visible.js";
 import { forgetDrafts } from "../conversation/composer.js";
 import { SwarmView } from "../graph/swarm-view.js";
 import { html, render, useEffect, useMemo, useRef, useState } from "../html.js";
+import { Shared } from "../shared/shared.js";
 import { TaskList } from "../tasks/task-list.js";
 import { TasksView } from "../tasks/tasks-view.js";
 import { Connection } from "./connection.js";
@@ -179,6 +180,12 @@ function App() {
     if (!isReady || route.code) void resume();
   }, [route.code]);
 
+  if (route.view === "shared") {
+    return html`
+      <${Header} connection=${connection} route=${route} />
+      <${Shared} key=${route.share} code=${route.share} />
+    `;
+  }
   if (entered) {
     return html`
       <${Workspace}

@@ -1,5 +1,5 @@
 // What the page shows, as the hash of its address: `#task=ID&tab=trace&at=SEQ&entry=SEQ`, `#new`, `#approvals`,
-// `#swarm`, `#admin=PAGE`, `#sign-in=CODE`.
+// `#swarm`, `#admin=PAGE`, `#sign-in=CODE`, `#shared=CODE`.
 
 export const TABS = ["conversation", "trace", "graph"];
 
@@ -9,6 +9,7 @@ const number = (text) => (/^\d+$/.test(text ?? "") ? Number(text) : null);
 export function parseRoute(hash) {
   const given = new URLSearchParams(hash.replace(/^#/, ""));
   if (given.has("sign-in")) return { view: "sign-in", code: given.get("sign-in") };
+  if (given.has("shared")) return { view: "shared", share: given.get("shared") };
   if (given.has("approvals")) return { view: "approvals" };
   if (given.has("swarm")) return { view: "swarm", agent: given.get("swarm") || null };
   if (given.has("admin")) return { view: "admin", page: given.get("admin") || null };
@@ -24,6 +25,7 @@ export function formatRoute(route) {
   if (route.view === "swarm") return route.agent ? `swarm=${encodeURIComponent(route.agent)}` : "swarm";
   if (route.view === "admin") return route.page ? `admin=${encodeURIComponent(route.page)}` : "admin";
   if (route.view === "sign-in") return `sign-in=${encodeURIComponent(route.code)}`;
+  if (route.view === "shared") return `shared=${encodeURIComponent(route.share)}`;
   if (!route.task) return route.isNew ? "new" : "";
   const given = new URLSearchParams({ task: route.task });
   if (route.tab && route.tab !== TABS[0]) given.set("tab", route.tab);

@@ -23,6 +23,15 @@ export function saveAs(blob, name) {
 
 const save = async ({ id, name }) => saveAs(await api.file(id), name);
 
+/** A file that the reader can't fetch. */
+const Named = ({ file }) => html`
+  <span class="file">
+    <${Icon} name="file" />
+    <span class="file-name">${file.name}</span>
+    <span class="file-size">${sizeOf(file.bytes)}</span>
+  </span>
+`;
+
 function Saved({ file }) {
   const [problem, setProblem] = useState(null);
   const onClick = () => save(file).then(() => setProblem(null), setProblem);
@@ -68,7 +77,13 @@ export function Files({ files }) {
       ${files.map(
         (file) => html`
           <li key=${file.id}>
-            ${PICTURES.has(file.type) ? html`<${Picture} file=${file} />` : html`<${Saved} file=${file} />`}
+            ${
+              !file.id
+                ? html`<${Named} file=${file} />`
+                : PICTURES.has(file.type)
+                  ? html`<${Picture} file=${file} />`
+                  : html`<${Saved} file=${file} />`
+            }
           </li>
         `,
       )}

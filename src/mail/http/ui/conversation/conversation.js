@@ -131,7 +131,7 @@ const Aside = ({ icon, children }) => html`
 /** What each kind of item looks like. */
 export const ITEMS = {
   message: ({ item, caller, onEdit }) => html`
-    <${Message} item=${item} isMine=${item.who === caller.id} onEdit=${onEdit} />
+    <${Message} item=${item} isMine=${item.who === caller?.id} onEdit=${onEdit} />
   `,
   work: ({ item, onTrace }) => html`<${Work} item=${item} onTrace=${onTrace} />`,
   answer: ({ item, onAgain }) => html`
@@ -158,15 +158,17 @@ export const ITEMS = {
       ${" "}from its entry ${item.at}
     </${Aside}>
   `,
-  question: ({ item }) => html`
+  question: ({ item, caller }) => html`
     <${Answered} item=${item} />
     ${
       item.reply &&
       item.reply.text !== null &&
       html`
-        <article class="bubble mine" aria-label=${item.reply.by ? `Answer of ${item.reply.by}` : "Your answer"}>
+        <article
+          class="bubble mine"
+          aria-label=${item.reply.by ? `Answer of ${item.reply.by}` : caller ? "Your answer" : "Answer"}>
           <p class="bubble-head">
-            ${item.reply.by || "You"}
+            ${item.reply.by || (caller ? "You" : "Answer")}
             <${Clock} time=${item.reply.time} />
           </p>
           <div class="bubble-text">${item.reply.text}</div>

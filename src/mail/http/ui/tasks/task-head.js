@@ -9,6 +9,7 @@ import { Icon } from "../components/icons.js";
 import { useWork } from "../components/use-work.js";
 import { UsageTable, formatCost, formatTokens } from "../components/usage.js";
 import { html, useState } from "../html.js";
+import { ShareDialog } from "./share.js";
 
 const CANCELLABLE = new Set(["running", "paused"]);
 
@@ -114,6 +115,7 @@ export const BackButton = ({ navigate }) => html`
 
 export function TaskHead({ session, list, navigate }) {
   const [hasDetails, setDetails] = useState(false);
+  const [isSharing, setSharing] = useState(false);
   const record = session.shown;
   const usage = record?.usage.total;
   const cancel = async () => {
@@ -149,6 +151,7 @@ export function TaskHead({ session, list, navigate }) {
           </span>
         `
       }
+      ${record && html`<${IconButton} icon="share" label="Share this task" onClick=${() => setSharing(true)} />`}
       ${record && html`<${IconButton} icon="info" label="Details and usage" onClick=${() => setDetails(true)} />`}
       ${
         record &&
@@ -161,6 +164,7 @@ export function TaskHead({ session, list, navigate }) {
           </${WorkButton}>
         `
       }
+      ${isSharing && html`<${ShareDialog} taskId=${record.task_id} onClose=${() => setSharing(false)} />`}
       ${
         hasDetails &&
         html`

@@ -57,7 +57,8 @@ function rowOf(item, events, turns) {
     ...facts,
   };
   row.end = item.kind === "wait" && item.seconds === null ? null : begin + (item.seconds ?? 0) * 1000;
-  row.events ??= events.slice(row.first - events[0].seq, row.last - events[0].seq + 1);
+  const zero = events[0]?.seq; // of a shared task, only the items are known
+  row.events ??= events.slice(row.first - zero, row.last - zero + 1);
   if (row.parent) row.within = turns.get(row.parent);
   return row;
 }

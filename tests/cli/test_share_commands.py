@@ -1,0 +1,44 @@
+"""`mail task share`, `shares` and `revoke-share`, against a server."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+from click.testing import CliRunner, Result
+from support.processes.http_server import HTTPServer
+
+from mail.cli.app import app
+from mail.client import MAILClient
+from mail.client.errors import BadAnswer
+from mail.testing.agents import build_swarm, complete
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[HTTPServer]:
+    async with HTTPServer(build_swarm({"chief": lambda view: [complete(view.mail.body)]})) as server:
+        yield server
+
+
+async def mail(server: HTTPServer, *arguments: str) -> Result:
+    options = ("--server", server.uvicorn.url, "--api-key", server.keys["user"])
+    return await asyncio.to_thread(CliRunner().invoke, app, [*arguments, *options])
+
+
+async def test_a_link_is_made_listed_and_revoked(server: HTTPServer) -> None:
+    await server.ask(body="hello", task_id="t")
+    shared = json.loads((await mail(server, "task", "share", "t", "--days", "1", "--json")).output)
+    assert shared["url"] == f"{server.uvicorn.url}/ui#shared={shared['code']}"
+    listed = await mail(server, "task", "shares", "t")
+    assert listed.output.splitlines()[1] == "\t".join(
+        shared[name] for name in ("number", "created", "expires")
+    )
+    async with MAILClient(server.uvicorn.url) as anybody:
+        found = await anybody.get_shared_task(shared["code"])
+        assert [item["text"] for item in found["items"] if item["kind"] == "answer"] == ["hello"]
+        revoked = await mail(server, "task", "revoke-share", "t", shared["number"])
+        assert revoked.output == f"link {shared['number']} is revoked\n"
+        with pytest.raises(BadAnswer, match="revoked"):
+            await anybody.get_shared_task(shared["code"])
+    shown = await mail(server, "task", "share", "t")
+    assert shown.output.startswith(f"{server.uvicorn.url}/ui#shared=mail_share_")
