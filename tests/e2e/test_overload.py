@@ -189,8 +189,9 @@ class Server:
 
     async def read(self, data: bytes) -> dict[str, Any]:
         """The answer, which is JSON."""
-        reader, _ = await self.connect(data)
+        reader, writer = await self.connect(data)
         head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
         if b"chunked" in head.lower():
             chunks, (size, _, rest) = bytearray(), body.partition(b"\r\n")
             while length := int(size, 16):

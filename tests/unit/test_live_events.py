@@ -71,6 +71,37 @@ async def test_the_error_of_an_action_is_its_first_line_cut() -> None:
     assert 0.5 <= retried["retry_in"] <= 1
 
 
+async def test_who_begins_to_watch_within_a_reply_gets_its_beginning_once() -> None:
+    seen: list[list[str]] = []
+
+    async def write(view: View) -> list[Call]:
+        live = rig.runtime.turns.live
+        async with live.subscribe(key, deltas=True) as first:
+            with model_call("m/m") as calling:
+                calling.delta("answer", "Once upon ")
+                async with live.subscribe(key, deltas=True) as second, live.subscribe(key) as third:
+                    calling.delta("answer", "a time")
+                    calling.retry("busy", 0.1)
+                    async with live.subscribe(key, deltas=True) as last:
+                        calling.delta("answer", "Again")
+                        seen.extend(
+                            [event.delta for event in each.take() if event.delta]
+                            for each in (first, second, third, last)
+                        )
+        return [complete("done")]
+
+    async with Rig(build_swarm({"supervisor": write}), concurrency=0) as rig:
+        await rig.runtime.submit(rig.user, Submission(body="hello", task_id="t"))
+        key = TaskKey(str(rig.user), "t")
+        await rig.runtime.run_turn(key, "supervisor")
+    assert seen == [
+        ["Once upon ", "a time", "Again"],
+        ["Once upon ", "a time", "Again"],
+        [],
+        ["Again"],
+    ]
+
+
 async def test_a_hub_forgets_tasks_that_nobody_watches() -> None:
     swarm = build_swarm({"supervisor": lambda view: [complete("done")]})
     async with Rig(swarm) as rig:

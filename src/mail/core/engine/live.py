@@ -102,7 +102,7 @@ class LiveHub:
         watched = self.watched.setdefault(key, _Watched())
         watched.here.append(subscription)
         for activity in self._activities(key):
-            for event in activity.current():
+            for event in (*activity.current(), *activity.written()):
                 subscription.put(event)
         announcing = None
         try:

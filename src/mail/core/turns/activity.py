@@ -186,6 +186,12 @@ class TurnActivity:
         for span in self.running:
             yield from span.current()
 
+    def written(self) -> Iterator[LiveEvent]:
+        """Yield what its models have written so far, each as one piece; after `current`, and for one watcher only."""
+        for span in self.running:
+            if isinstance(span, ModelCall):
+                yield from span.written()
+
     def start(self) -> None:
         """Publish the start of the turn, and before it the end of an earlier attempt, whose worker is gone."""
         if not self.is_watched:
@@ -353,6 +359,10 @@ class CallTracer(Protocol):
         """Trace a call, until its end; then its attributes say what there is to record."""
 
 
+MOST_WRITTEN = 65_536
+"""Characters of a reply that is being written that are kept for those who begin to watch; a longer one is not."""
+
+
 class ModelCall(Span):
     """A call of a model, with all of its attempts.
 
@@ -394,6 +404,8 @@ class ModelCall(Span):
         self.broken_prefix: tuple[str, ...] = ()
         """What changed since the previous call, so that the provider's cache was not read."""
         self._number = 0 if activity is None else activity.next_call()
+        self._pieces: dict[DeltaKind, list[str]] | None = {}
+        self._written = 0
 
     def __enter__(self) -> Self:
         if self._trace is not None:
@@ -443,6 +455,7 @@ class ModelCall(Span):
         """Report that an attempt has failed, and that the next one begins `after` this number of seconds."""
         super().retry(reason, after)
         self.first_chunk = None
+        self._pieces, self._written = {}, 0
         if self._activity is not None:
             self._attempt_begin = self._activity.time() + after
 
@@ -452,12 +465,29 @@ class ModelCall(Span):
             self.first_chunk = self._activity.time() - self._attempt_begin
 
     def delta(self, kind: DeltaKind, piece: str) -> None:
-        """Report a piece of the reply."""
-        if (activity := self._activity) is not None and self.wants_deltas:
-            extra = {**self._facts(), "kind": kind, "delta": piece}
-            if kind == "text" and activity.text_recipient:
-                extra["to"] = activity.text_recipient
-            activity.publish(activity.event(LiveKind.TEXT_DELTA, activity.next(), activity.time(), "", extra))
+        """Report a piece of the reply. Only replies that somebody watches from the start come in pieces."""
+        if (activity := self._activity) is None or self._is_private:
+            return
+        if self._pieces is not None:
+            self._written += len(piece)
+            if self._written > MOST_WRITTEN:
+                self._pieces = None
+            else:
+                self._pieces.setdefault(kind, []).append(piece)
+        if self.wants_deltas:
+            activity.publish(self._delta(activity, activity.next(), kind, piece))
+
+    def written(self) -> Iterator[LiveEvent]:
+        """Yield what it has written so far, for somebody who begins to watch."""
+        if self._activity is not None:
+            for kind, pieces in (self._pieces or {}).items():
+                yield self._delta(self._activity, self._n, kind, "".join(pieces))
+
+    def _delta(self, activity: TurnActivity, n: int, kind: DeltaKind, piece: str) -> LiveEvent:
+        extra = {**self._facts(), "kind": kind, "delta": piece}
+        if kind == "text" and activity.text_recipient:
+            extra["to"] = activity.text_recipient
+        return activity.event(LiveKind.TEXT_DELTA, n, activity.time(), "", extra)
 
     def report(self, usage: Usage) -> None:
         """Report the cost of the call, as `report_usage` does."""

@@ -21,7 +21,7 @@ function Health({ connection }) {
   const tone = isOffline ? "bad" : status === "healthy" ? "good" : "warn";
   const text = isOffline ? "offline" : status;
   return html`
-    <span class=${`health ${isOffline || status !== "healthy" ? "notable" : ""}`} role="status">
+    <span class="health" role="status">
       ${
         text &&
         html`
