@@ -111,7 +111,7 @@ def test_a_task_is_saved_and_deleted_after_a_question(
 def test_a_moment_of_a_task(page: "Page", server: ServerProcess) -> None:
     ask(page, server, "2+3")
     page.goto(f"{page.url}&at=1")
-    expect(status_of(page)).to_have_text("entry 1: running")
+    expect(status_of(page)).to_have_text(["entry 1", "running"])
     expect(page.get_by_text("This is the task as of entry 1.")).to_be_visible()
     expect(answers(page)).to_have_count(0)
     expect(page.get_by_label("Message", exact=True)).to_have_count(0)

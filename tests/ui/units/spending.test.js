@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { addUp, asRows, fillDays } from "./ui/admin/spending.js";
+import { addUp, asRows, csvOf, fillDays } from "./ui/admin/spending.js";
 
 const usage = (given) => ({ calls: 1, input_tokens: 0, cached_tokens: 0, cache_write_tokens: 0, output_tokens: 0, reasoning_tokens: 0, cost: 0, unpriced_calls: 0, ...given });
 const page = (day, given) => ({ tasks: 1, total: usage(given), agents: { a: usage(given) }, models: {}, callers: {}, days: { [day]: usage(given) } });
@@ -18,6 +18,12 @@ test("pages are added up", () => {
 test("days without a call are shown, the latest day first", () => {
   const days = fillDays({ "2026-01-31": usage({}) }, Date.parse("2026-01-30T12:00Z"), Date.parse("2026-02-01T12:00Z"));
   assert.deepEqual(Object.entries(days).map(([day, { calls }]) => [day, calls]), [["2026-02-01", 0], ["2026-01-31", 1], ["2026-01-30", 0]]);
+});
+
+test("usage is saved as CSV, in which nothing is a formula", () => {
+  const lines = csvOf("agent", { 'a "b", c': usage({ cost: 0.5, input_tokens: 12 }), "=1+1": usage({}) }).split("\r\n");
+  assert.equal(lines[0], "agent,calls,input_tokens,cached_tokens,cache_write_tokens,output_tokens,reasoning_tokens,cost,unpriced_calls");
+  assert.deepEqual(lines.slice(1), ['"a ""b"", c",1,12,0,0,0,0,0.5,0', "'=1+1,1,0,0,0,0,0,0,0", ""]);
 });
 
 test("bars compare costs, or tokens where no price is known", () => {

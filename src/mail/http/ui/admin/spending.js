@@ -43,6 +43,21 @@ export function fillDays(days, since, until) {
   );
 }
 
+const cell = (value) => {
+  const text = String(value);
+  const safe = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text; // or programs for tables would take it for a formula
+  return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+};
+
+/** Return usages as CSV (RFC 4180), with a line for each; `first` names the first column. Costs are US dollars. */
+export const csvOf = (first, usages) =>
+  [
+    [first, ...COUNTS],
+    ...Object.entries(usages).map(([name, usage]) => [name, ...COUNTS.map((each) => usage[each] ?? 0)]),
+  ]
+    .map((line) => `${line.map(cell).join(",")}\r\n`)
+    .join("");
+
 /**
  * Return `{rows, measure}`: `rows` are `{name, usage, share}`, where `share` (0 to 1) is the length of the bar. Bars
  * show costs; where no price is known at all, they show tokens.

@@ -2,12 +2,13 @@
 
 import { serverNow } from "../api/api.js";
 import { SelectField } from "../components/field.js";
+import { saveAs } from "../components/files.js";
 import { Empty, Notice } from "../components/notice.js";
 import { formatCost, formatHitRate } from "../components/usage.js";
 import { html, useState } from "../html.js";
 import { Page, Table, useData } from "./page.js";
 import { usage } from "./requests.js";
-import { addUp, asRows, dayOf, fillDays } from "./spending.js";
+import { addUp, asRows, csvOf, dayOf, fillDays } from "./spending.js";
 
 const DAY = 86_400_000;
 const PERIODS = [
@@ -59,6 +60,7 @@ export function Usage() {
             value=${group}
             onChoose=${setGroup}
             options=${GROUPS.map(([id, name]) => [id, name.toLowerCase()])} />
+          <button type="button" class="button" onClick=${() => saveCsv(group, sums[group])}>Save as CSV</button>
         </div>
         ${
           !isComplete &&
@@ -100,10 +102,10 @@ export function Usage() {
         ${
           sums.total.calls
             ? html`
-                <${Bars}
-                  title=${GROUPS.find(([id]) => id === group)[1]}
-                  usages=${group === "days" && since ? fillDays(sums.days, since, until) : sums[group]}
-                  isSorted=${group !== "days"} />
+                ${
+                  group === "days" && html`<${Chart} usages=${since ? fillDays(sums.days, since, until) : sums.days} />`
+                }
+                <${Bars} title=${nameOf(group)} usages=${sums[group]} isDays=${group === "days"} />
               `
             : html`<${Empty} title="No calls of models in this period" />`
         }
@@ -112,8 +114,44 @@ export function Usage() {
   `;
 }
 
-function Bars({ title, usages, isSorted }) {
-  const { rows, measure } = asRows(usages, { isSorted });
+const nameOf = (group) => GROUPS.find(([id]) => id === group)[1];
+
+function saveCsv(group, usages) {
+  const text = csvOf(nameOf(group).toLowerCase(), usages);
+  saveAs(new Blob([text], { type: "text/csv" }), `usage-by-${nameOf(group).toLowerCase()}.csv`);
+}
+
+/** A column for each day, the oldest first; the table below has the numbers. */
+function Chart({ usages }) {
+  const { rows, measure } = asRows(usages, { isSorted: false });
+  rows.sort((a, b) => (a.name < b.name ? -1 : 1));
+  const inWords = ({ usage }) =>
+    measure === "cost" ? formatCost(usage) || "$0" : `${count(usage.input_tokens + usage.output_tokens)} tokens`;
+  const most = rows.reduce((a, b) => (b.share > a.share ? b : a));
+  const words = `${measure === "cost" ? "Cost" : "Tokens"} by day, at most ${inWords(most)} on ${most.name}`;
+  return html`
+    <figure class="usage-chart card" role="img" aria-label=${words}>
+      <figcaption class="quiet small-text">${words}</figcaption>
+      <div class="chart-columns">
+        ${rows.map(
+          (row) => html`
+            <span key=${row.name} class="chart-column" title=${`${row.name}: ${inWords(row)}`}>
+              <span style=${{ height: `${row.share * 100}%` }}></span>
+            </span>
+          `,
+        )}
+      </div>
+      <div class="chart-ends quiet small-text">
+        <span>${rows[0].name}</span>
+        <span>${rows.at(-1).name}</span>
+      </div>
+    </figure>
+  `;
+}
+
+function Bars({ title, usages, isDays }) {
+  const { rows, measure } = asRows(usages, { isSorted: !isDays });
+  if (isDays) rows.sort((a, b) => (a.name < b.name ? 1 : -1));
   const columns = [
     [title, "name"],
     [measure === "cost" ? "By cost" : "By tokens", "bar-cell"],

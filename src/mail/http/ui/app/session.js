@@ -107,6 +107,8 @@ export class Session extends Store {
 
   /** Follow the task again if it has gone further than what is here: `record` is a fresh one, from the list. */
   look(record) {
+    if (record && this.record && record.seq > this.record.seq)
+      this.#set({ record: { ...this.record, usage: record.usage } });
     if (this.isFollowing || this.#isOpening) return;
     if (!this.record) return void (this.problem?.permanent || this.open());
     if (record && record.seq <= this.last && record.status === this.record.status) return;

@@ -1,6 +1,7 @@
 // Small labels.
 
 import { html } from "../html.js";
+import { Icon } from "./icons.js";
 
 const TONES = { running: "busy", paused: "warn", completed: "good", failed: "bad", cancelled: "plain" };
 
@@ -13,7 +14,14 @@ export function Chip({ tone = "plain", dot = false, title, children }) {
   `;
 }
 
-/** The state of a task. */
-export function StatusChip({ status }) {
-  return html`<${Chip} tone=${TONES[status]} dot>${status}</${Chip}>`;
+const ICONS = { running: "play", paused: "pause", completed: "check", failed: "alert", cancelled: "stop" };
+
+/** The state of a task, which its icon tells, too; of a past moment (`isPast`), it has no colour. */
+export function StatusChip({ status, isPast = false }) {
+  return html`
+    <${Chip} tone=${isPast ? "plain" : TONES[status]}>
+      <${Icon} name=${ICONS[status]} size=${12} />
+      ${status}
+    </${Chip}>
+  `;
 }

@@ -339,7 +339,7 @@ function Talk({ session, swarm, caller, navigate }) {
           session.past &&
           html`
             <${Notice} tone="plain" action=${{ name: "Back to now", onClick: () => navigate({ at: null }) }}>
-              This is the task as of entry ${session.at}.
+              This is the task as of entry ${session.past.seq}.
             </${Notice}>
           `
         }

@@ -137,7 +137,10 @@ export function TaskHead({ session, list, navigate }) {
       ${
         record &&
         (session.past
-          ? html`<${Chip}>entry ${session.at}: ${record.status}</${Chip}>`
+          ? html`
+              <${Chip}>entry ${session.past.seq}</${Chip}>
+              <${StatusChip} status=${record.status} isPast />
+            `
           : html`<${StatusChip} status=${record.status} />`)
       }
       ${session.connection === "reconnecting" && html`<span class="quiet small-text">reconnecting…</span>`}

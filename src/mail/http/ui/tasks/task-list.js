@@ -68,7 +68,8 @@ export class TaskList extends Store {
         (this.cursor && record[this.#order] < this.records.at(-1)?.[this.#order]))
     )
       return;
-    if (at >= 0 && this.records[at].seq === record.seq && this.records[at].status === record.status) return;
+    const known = this.records[at];
+    if (known && (known.seq > record.seq || (known.seq === record.seq && known.status === record.status))) return;
     const others = this.records.filter(({ task_id }) => task_id !== record.task_id);
     this.records = [...others, record].sort(api.byLatest(this.#order));
     this.changed();

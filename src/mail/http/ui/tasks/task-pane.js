@@ -37,7 +37,7 @@ function TaskItem({ record, isOpen, isStop }) {
   return html`
     <li>
       <a
-        class="task-item"
+        class=${`task-item ${record.status}`}
         href=${`#${formatRoute({ view: "tasks", task: record.task_id })}`}
         aria-current=${isOpen ? "true" : null}
         tabindex=${isStop ? 0 : -1}

@@ -171,7 +171,7 @@ export function TimeBar({ session, navigate, origin, isComparing, onCompare, onF
         html`
           <p class="row time-state">
             <strong>As of entry ${past.seq}</strong>
-            <${StatusChip} status=${past.status} />
+            <${StatusChip} status=${past.status} isPast />
             <span class="quiet">${stateOf(past)}</span>
           </p>
         `

@@ -176,6 +176,7 @@ export function Trace({ session, caller, navigate, entry: linked = null }) {
         zero=${found.begin}
         now=${now}
         at=${session.at}
+        moment=${session.past && Date.parse(session.past.updated)}
         current=${current}
         isZoomed=${isZoomed}
         onMove=${(span) => setCurrent(span.id)}

@@ -88,7 +88,15 @@ function useWidth() {
   return [element, width];
 }
 
-/** One line for each agent, with all its turns; a click selects the turn there. */
+/** The sum of what turns have cost; null if they have called no model. */
+function costOf(turns) {
+  const usages = turns.map(({ usage }) => usage).filter((usage) => usage?.calls);
+  const sum = (name) => usages.reduce((total, usage) => total + (usage[name] ?? 0), 0);
+  const names = ["calls", "input_tokens", "output_tokens", "cost", "unpriced_calls"];
+  return usages.length ? Object.fromEntries(names.map((name) => [name, sum(name)])) : null;
+}
+
+/** One line for each agent, with all its turns and what they have taken; a click selects the turn there. */
 function Lanes({ agents, spans, scale, now, onSelect }) {
   const lanes = useMemo(() => {
     const found = new Map(agents.map((agent) => [agent, { agent, turns: [], calls: [] }]));
@@ -119,7 +127,7 @@ function Lanes({ agents, spans, scale, now, onSelect }) {
       ${lanes.map(
         (lane) => html`
           <div key=${lane.agent} class=${`lane hue-${hueOf(lane.agent)}`} style=${{ height: `${LANE}px` }}>
-            <span class="lane-name">${lane.agent}</span>
+            <${LaneFacts} lane=${lane} now=${now} />
             <svg class="lane-line" viewBox="0 0 1000 10" preserveAspectRatio="none" onClick=${onClick(lane)}>
               <path class="lane-turns" d=${path(lane.turns)} />
               <path class="lane-calls" d=${path(lane.calls)} />
@@ -131,10 +139,27 @@ function Lanes({ agents, spans, scale, now, onSelect }) {
   `;
 }
 
+function LaneFacts({ lane: { agent, turns }, now }) {
+  const usage = costOf(turns);
+  const seconds = turns.reduce((sum, { begin, end }) => sum + ((end ?? now) - begin) / 1000, 0);
+  return html`
+    <span></span>
+    <span class="span-name">
+      <${AgentName} name=${agent} />
+      <span class="quiet">${turns.length === 1 ? "1 turn" : `${turns.length} turns`}</span>
+    </span>
+    <span class="span-cost">${tokensOf(usage)}</span>
+    <span class="span-price">
+      ${usage && formatCost(usage).replace("Price unknown", "unknown").replace("at least ", "≥ ")}
+    </span>
+    <span class="span-took">${formatTook(seconds)}</span>
+  `;
+}
+
 /**
  * `spans` are those that match the filter, in the order of their rows; `all` those of the task, for the lanes. `zero`
  * is when the task began, `current` the id of the selected span, `at` the entry after which rows are dimmed (or
- * null). `isZoomed` shows the time of the visible rows only.
+ * null), and `moment` its time in milliseconds. `isZoomed` shows the time of the visible rows only.
  */
 export function Waterfall({
   spans,
@@ -146,6 +171,7 @@ export function Waterfall({
   isRunning,
   isZoomed,
   at,
+  moment = null,
   onMove,
   onOpen,
   labelEnd,
@@ -158,6 +184,10 @@ export function Waterfall({
   const isNarrow = paneWidth > 0 && paneWidth <= NARROW;
   const ticks = ticksOf(scale, zero, Math.max(1, Math.floor(width / TICK)));
   const index = spans.findIndex(({ id }) => id === current);
+  const playhead =
+    at !== null &&
+    moment !== null &&
+    html`<span class="playhead" style=${{ left: percent(scale.position(moment)) }}></span>`;
   const row = (n) => {
     const span = spans[n];
     const took = durationOf(span, now);
@@ -220,7 +250,10 @@ export function Waterfall({
             `
           }${span.status !== "ok" && html`<${Said}>, ${span.status}</${Said}>`}
         </span>
-        <span class="span-track"><${Bar} span=${span} scale=${scale} now=${now} /></span>
+        <span class="span-track">
+          <${Bar} span=${span} scale=${scale} now=${now} />
+          ${playhead}
+        </span>
       `,
     };
   };
@@ -247,6 +280,7 @@ export function Waterfall({
                 title=${`${formatSeconds(seconds)} without work are cut short`}></span>
             `,
           )}
+          ${playhead}
         </span>
       </div>
       ${
