@@ -1,5 +1,7 @@
 """Drafts of a swarm that was built in Python: saved, tried in forks, published, and withdrawn."""
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -7,6 +9,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from click.testing import CliRunner, Result
 from support.services.llm_stub import LLMStub, Request, call, reply
 
 from mail import Agent, Swarm, action
@@ -14,6 +17,7 @@ from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token
 from mail.bootstrap import local
 from mail.bootstrap.system import LocalSystem
+from mail.cli.app import app
 from mail.config import ServerConfig
 from mail.core.task.documents import CallerRole
 from mail.core.task.task import TaskKey
@@ -43,7 +47,7 @@ class Desk:
     """A running server of the swarm, and a client for each role."""
 
     def __init__(self, url: str, system: LocalSystem) -> None:
-        self.system = system
+        self.system, self.url = system, url
         self._http = httpx2.AsyncClient(base_url=url, timeout=60)
         self._keys: dict[str, str] = {}
 
@@ -56,6 +60,10 @@ class Desk:
         answer = await self._http.request(method, path, json=body, headers=headers)
         assert answer.status_code == status, answer.text
         return answer.json()
+
+    def key(self, role: CallerRole) -> str:
+        """The key of a role that has asked something."""
+        return self._keys[role]
 
     async def say(self, body: str, task_id: str | None = None) -> Any:
         return await self.ask("POST", "/message", {"body": body, "task_id": task_id})
@@ -225,3 +233,29 @@ async def test_who_may(tmp_path: Path, model: LLMStub) -> None:
         await client.ask("GET", "/drafts", role="user", status=403)
         assert "no draft 'long'" in (await client.ask("GET", "/drafts/long", status=404))["detail"]
         await client.save("No spaces", system="x", status=400)
+
+
+async def test_the_command_compares_the_answers_of_several_tasks(tmp_path: Path, model: LLMStub) -> None:
+    async with desk(tmp_path / "mail.db") as client:
+        for name in ("bees", "wasps"):
+            await client.say(f"What about {name}?", name)
+        await client.say("Shorter, please", "bees")
+        await client.save("short", system="Be brief.")
+        options = ("--server", client.url, "--api-key", client.key("admin"))
+
+        async def mail(*arguments: str) -> Result:
+            return await asyncio.to_thread(CliRunner().invoke, app, [*arguments, *options])
+
+        tried = json.loads((await mail("draft", "try", "short", "--json")).output)
+        assert {each["task_id"] for each in tried} == {"bees", "wasps"}
+        for each in tried:
+            assert each["before"]["answer"] == "Be thorough with publish+search"
+            assert each["draft"]["answer"] == "Be brief with publish+search"
+            fork = await client.ask("GET", f"/task?task_id={each['fork_id']}&items=true")
+            asked = [item["text"] for item in fork["items"] if item["kind"] == "message"]
+            assert asked == [{"bees": "Shorter, please", "wasps": "What about wasps?"}[each["task_id"]]]
+            assert each["draft"]["calls"] == 1
+        text = (await mail("draft", "try", "short", "wasps")).output
+        assert "What about wasps? (fork " in text
+        assert "characters: Be brief with publish+search" in text
+        assert text.splitlines()[-1].startswith("All 1: 1 calls")

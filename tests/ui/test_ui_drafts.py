@@ -68,4 +68,12 @@ def test_another_prompt_is_tried_beside_the_first(
         assert "search" not in tools
         shown = run_mail("draft", "show", "try-lead", "--server", server.url, cwd=tmp_path)
         assert "+Answer in a word." in shown.stdout, shown.stderr
+        page.locator('[data-task="bees"]').click()
+        page.get_by_role("tab", name="Trace").click()
+        page.get_by_role("option", name="completes the task").click()
+        page.get_by_role("tab", name="Setup").click()
+        page.get_by_role("button", name="Try another prompt…").click()
+        expect(dialog.get_by_text("What try-lead changes is filled in already")).to_be_visible()
+        expect(prompt).to_have_value("Answer in a word.")
+        expect(dialog.get_by_label("search")).not_to_be_checked()
         page.goto("about:blank")  # no stream is left that the server would wait for

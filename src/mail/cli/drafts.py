@@ -1,4 +1,4 @@
-"""The commands about drafts of the swarm: `mail draft list`, `show`, `save`, `publish`, `withdraw`, `delete`."""
+"""The commands about drafts of the swarm: `mail draft list`, `show`, `save`, `try`, `publish`, `withdraw`, `delete`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,8 +7,8 @@ import click
 
 from mail.cli.command import Command, Namespace, option, positional
 from mail.cli.output import Output, one_line
-from mail.cli.session import Session
-from mail.cli.values import JSON, Agent, json_text, texts
+from mail.cli.session import Session, Status
+from mail.cli.values import JSON, Agent, Integer, json_text, texts
 
 _STATES = {"": "", "applied": "new tasks use it", "outdated": "published for an earlier version"}
 
@@ -50,6 +50,37 @@ async def _save(session: Session, given: Namespace) -> None:
         changed["options"] = before.get("options", {}) | dict(given.options)
     answer = await session.client.save_swarm_draft(given.name, {**known, given.agent: changed}, testers)
     session.output.result(answer, lambda: show_draft(answer, session.output))
+
+
+async def _try(session: Session, given: Namespace) -> None:
+    """Run the last message of tasks again on a draft, all at once, and compare the answers."""
+    import asyncio
+
+    from mail.cli.views.drafts import compare, show_tries
+
+    client = session.client
+    found = [await session.find_task(task) for task in given.tasks] or [
+        task
+        for task, summary in (
+            await client.get_tasks(limit=given.limit, status="completed", summary=True, since=given.since)
+        ).items()
+        if not (summary["title"] or "").startswith("Fork of ")
+    ]
+    tasks = [await client.get_task(task, items=True) for task in found]
+
+    async def run(task: Mapping[str, Any]) -> dict[str, Any]:
+        asked = [item for item in task["items"] if item["kind"] == "message"]
+        at = asked[-1]["seq"] if asked else 1
+        fork = await client.fork_task(task["task_id"], at, run=True, actions=given.actions, draft=given.name)
+        while (await client.get_task(fork["task_id"], summary=True))["status"] == Status.RUNNING:  # noqa: ASYNC110
+            await asyncio.sleep(POLL_SECONDS)
+        return compare(task, await client.get_task(fork["task_id"], items=True))
+
+    tried = await asyncio.gather(*map(run, tasks))
+    session.output.result(tried, lambda: show_tries(given.name, tried, session.output))
+
+
+POLL_SECONDS = 0.5
 
 
 def _options(
@@ -119,6 +150,33 @@ COMMANDS = (
                 metavar="CALLER",
                 help="Who may try it besides admins, such as user:ann. May be repeated.",
                 multiple=True,
+            ),
+        ),
+    ),
+    Command(
+        name="draft-try",
+        shell_name="draft try",
+        summary="Run the last message of tasks again on a draft, and compare the answers.",
+        details="Each task is forked as it was after that message; the tasks themselves stay as they are.",
+        handler=_try,
+        arguments=(
+            _NAME,
+            positional(
+                "tasks",
+                "The tasks. [default: your last completed ones]",
+                metavar="TASK",
+                nargs=-1,
+                required=False,
+            ),
+            option(
+                "--since", metavar="TIME", help="Without tasks: only those changed at this time or later."
+            ),
+            option("--limit", type=Integer(1, 50), help="Without tasks: their number, at most.", default=10),
+            option(
+                "--actions",
+                type=click.Choice(["run", "ask", "refuse"]),
+                default="refuse",
+                help="Whether actions that are not read-only run, wait for your approval, or are refused.",
             ),
         ),
     ),

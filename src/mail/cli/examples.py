@@ -37,6 +37,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "mail draft save shorter lead --system 'Answer in one sentence.'",
         "mail draft save shorter lead --llm openai/gpt-5-mini --option verbosity=low --tester user:ann",
     ),
+    "draft try": (
+        "mail draft try shorter bees wasps",
+        "mail draft try shorter --since 2026-01-31 --limit 20 --json",
+    ),
     "draft publish": ("mail draft publish shorter",),
     "draft withdraw": ("mail draft withdraw shorter",),
     "draft delete": ("mail draft delete shorter",),

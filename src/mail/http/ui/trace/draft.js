@@ -15,6 +15,13 @@ const asAdmin = () => ({ bearer: api.token.ofAdmin() });
 /** Return a name that a draft can have. */
 const nameFor = (agent) => `try-${agent.toLowerCase().replaceAll(/[^a-z0-9_-]/g, "-")}`.slice(0, 63);
 
+/** Return what a draft changes of an agent, so that it can be tried on another task; `{}` if there is no such draft. */
+async function saved(name, agent) {
+  const { drafts } = await api.read("drafts", {}, asAdmin());
+  if (!drafts.some((draft) => draft.name === name)) return {};
+  return (await api.read(`drafts/${encodeURIComponent(name)}`, {}, asAdmin())).changes[agent] ?? {};
+}
+
 /** Return the entries to fork from: before the turn, and after the message of a person that it works on. */
 function placesOf(events, first) {
   const snapshots = snapshotsOf(events);
@@ -41,6 +48,7 @@ export function DraftDialog({ session, caller, agent, first, onFork, onClose }) 
   const [place, setPlace] = useState("turn");
   const [name, setName] = useState(nameFor(agent));
   const [now, setNow] = useState(null);
+  const [isSaved, setSaved] = useState(false);
   const [system, setSystem] = useState("");
   const [llm, setLlm] = useState("");
   const [options, setOptions] = useState("");
@@ -52,10 +60,14 @@ export function DraftDialog({ session, caller, agent, first, onFork, onClose }) 
       .then((swarm) => {
         const found = swarm.agents.find((each) => each.name === agent);
         if (!found) throw new Error("The swarm no longer has this agent.");
-        setSystem(found.system_prompt ?? "");
-        setLlm(found.model);
-        setActions(new Set(found.actions));
         setNow({ ...found, known: swarm.actions.map((action) => action.name) });
+        return saved(name, agent).then((changes) => {
+          setSaved(Object.keys(changes).length > 0);
+          setSystem(changes.system ?? found.system_prompt ?? "");
+          setLlm(changes.llm ?? found.model);
+          setOptions(changes.options ? JSON.stringify(changes.options) : "");
+          setActions(new Set(changes.actions ?? found.actions));
+        });
       })
       .catch(setProblem);
   }, [agent]);
@@ -100,7 +112,8 @@ export function DraftDialog({ session, caller, agent, first, onFork, onClose }) 
       isWide>
       <p class="quiet small-text">
         It is saved as a draft of the swarm, which only the fork of this task uses. Actions that are not read-only wait
-        for your approval there.
+        for your approval
+        there.${isSaved && html`${" "}What ${name} changes is filled in already: run it on this task, too.`}
       </p>
       <${TextField}
         label="System prompt"
