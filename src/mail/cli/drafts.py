@@ -156,8 +156,8 @@ COMMANDS = (
     Command(
         name="draft-try",
         shell_name="draft try",
-        summary="Run the last message of tasks again on a draft, and compare the answers.",
-        details="Each task is forked as it was after that message; the tasks themselves stay as they are.",
+        summary="Run tasks again on a draft, and compare the answers.",
+        details="Each task is forked as it was after its last message; the tasks themselves stay as they are.",
         handler=_try,
         arguments=(
             _NAME,

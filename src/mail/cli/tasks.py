@@ -356,7 +356,7 @@ COMMANDS = (
     Command(
         name="task-share",
         shell_name="task share",
-        summary="Make a link with which anybody can read a task, until it expires.",
+        summary="Make a link with which anybody can read a task.",
         details="It shows the conversation and the trace: no prompts, no arguments or results of actions, no other "
         "tasks.",
         handler=_share,
