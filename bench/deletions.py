@@ -1,7 +1,7 @@
 """How long the deletion of a caller with many tasks takes, and what of it is left in SQLite's files.
 
     python -m bench.deletions           # 10,000 tasks with a letter each
-    python -m bench.deletions 1000000 100  # a million, with letters of 100 characters: 5 GB of disk
+    python -m bench.deletions 1000000 100  # a million, with letters of 100 characters: 6 GB of disk
 
 Run it by hand: `python -m bench` leaves it out. It prints deletions per second while nothing else happens and what CPU
 each takes, the share of the time for which they keep others from writing beside turns, and how often a text that

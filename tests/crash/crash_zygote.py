@@ -23,6 +23,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -231,6 +232,8 @@ def warm_up(life: str) -> None:
         LIVES[life](Path(folder), SQLiteWorld(Path(folder)), patience=TIMEOUT).run()
     logging.getLogger("mail").handlers.clear()
     gc.collect()
+    for thread in {*threading.enumerate()} - {threading.current_thread()}:
+        thread.join()  # a lock that it holds would be held for ever where this process forks
     gc.freeze()
 
 

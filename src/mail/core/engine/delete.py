@@ -116,7 +116,7 @@ class Deletions:
         if held := [hold for hold in await documents.holds() if hold.caller == caller]:
             names = ", ".join(hold.task_id or "everything" for hold in held[:3])
             raise CallerHeld(
-                f"{len(held)} holds are on tasks of {caller}: {names}{' …' * (len(held) > 3)}; lift them first"
+                f"holds keep this of {caller}: {names}{' …' * (len(held) > 3)}; lift them first"
             )
         for schedule in await self._schedules.all():
             if schedule.spec.caller == caller and schedule.declared:
