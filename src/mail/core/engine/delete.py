@@ -115,9 +115,7 @@ class Deletions:
             return known
         if held := [hold for hold in await documents.holds() if hold.caller == caller]:
             names = ", ".join(hold.task_id or "everything" for hold in held[:3])
-            raise CallerHeld(
-                f"holds keep this of {caller}: {names}{' …' * (len(held) > 3)}; lift them first"
-            )
+            raise CallerHeld(f"holds keep this of {caller}: {names}{' …' * (len(held) > 3)}; lift them first")
         for schedule in await self._schedules.all():
             if schedule.spec.caller == caller and schedule.declared:
                 raise ScheduleDeclared(
