@@ -227,8 +227,9 @@ class Deletions:
                     await self._delete_caller(deletion, end)
         if wiring.retention is not None and now >= self._pass_at:
             await self._delete_old(wiring.retention, end)
-        while await self._paced(wiring.store.scrub(is_quiet=self._turns.is_quiet())) and self._time() < end:
-            pass
+        while await self._paced(wiring.store.scrub(is_quiet=self._turns.is_quiet())):
+            if self._time() > end or self._look_at < now:  # a deletion has begun
+                break
 
     async def _delete(
         self, tasks: Sequence[Task], *, cancelled_by: Principal | None = None
