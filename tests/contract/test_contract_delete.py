@@ -167,11 +167,16 @@ async def test_space_is_given_back_in_steps(adapter: StoreAdapter, clock: FakeCl
     class Slow(Mortal):
         async def scrub(self, *, is_quiet: bool) -> bool:
             steps.append(is_quiet)
+            if len(steps) == 2:
+                await server.deletions.begin(ANN, ADMIN)
             return len(steps) < 4
 
     steps: list[bool] = []
-    await Server(adapter, clock, store=Slow(adapter.store, 0)).work()
-    assert steps == [True] * 4
+    server = Server(adapter, clock, store=Slow(adapter.store, 0))
+    await server.work()
+    assert steps == [True] * 2, "a deletion comes first"
+    await server.deletions.work()
+    assert (steps, (await deletion_of(adapter)).ended is None) == ([True] * 4, False)
 
 
 async def test_it_resumes_after_its_process_has_died(adapter: StoreAdapter, clock: FakeClock) -> None:
