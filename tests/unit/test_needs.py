@@ -1,14 +1,22 @@
 """What a task needs its owner for."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from mail.core.decisions.needs import Need, need_of
+from mail.core.decisions.submit import Submission
+from mail.core.engine.needs import MOST
 from mail.core.task.approvals import Approval
+from mail.core.task.swarm import ActionCore
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Breakpoint, PausedCall
+from mail.testing.agents import Call, View, build_swarm
+from mail.testing.agents import call as calls
 from mail.testing.changes import ANN, Mail, Maker
+from mail.testing.clock import FakeClock
+from mail.testing.rig import Rig
 
 RUNNING = Maker().begin(TaskKey(ANN, "task"), Mail("alpha")).task
 
@@ -44,3 +52,25 @@ REVIEWERS = Approval(by=("admin",))
 )
 def test_need(task: Task, expected: Need | None) -> None:
     assert need_of(task) == expected
+
+
+async def test_a_question_behind_many_other_tasks_is_found() -> None:
+    def work(view: View) -> list[Call]:
+        return [calls("pay" if "pay" in view.mail.body else "ask", what=view.mail.body)]
+
+    async def pay(_arguments: dict[str, Any]) -> str:
+        return "paid"
+
+    actions = {"pay": ActionCore("pay", pay, needs_approval=True), "ask": ActionCore("ask", pay)}
+    swarm = build_swarm({"supervisor": work}, actions=actions, breakpoint_tools=frozenset({"ask"}))
+    async with Rig(swarm, clock=FakeClock(), concurrency=0) as rig:
+        for n in range(MOST + 25):
+            body = "which one?" if n < 2 else "pay"
+            await rig.runtime.submit(rig.user, Submission(body=body, task_id=f"t-{n}"))
+            await rig.runtime.run_turn(TaskKey(str(rig.user), f"t-{n}"), "supervisor")
+            rig.clock.advance(1)
+        found = await rig.runtime.needs(str(rig.user))
+    assert [(each.task.task_id, each.need) for each in found] == [
+        ("t-1", Need.QUESTION),
+        ("t-0", Need.QUESTION),
+    ]

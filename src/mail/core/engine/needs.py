@@ -1,15 +1,20 @@
 """The tasks that need their owner, or wait for others."""
 
+from collections import Counter
 from datetime import timedelta
 
 from mail.core.decisions.needs import Need, need_of
 from mail.core.engine.wiring import Wiring
 from mail.core.protocol.values import value
+from mail.core.task.ports import Store
 from mail.core.task.search import Search
 from mail.core.task.task import Task, TaskStatus
 
 MOST = 20
 """Tasks of each kind, the last changed."""
+
+MOST_READ = 500
+"""Tasks in a state that are read in search of those."""
 
 MOST_REASON = 1_000
 """Characters of the reason of a failure; its task has the rest."""
@@ -30,19 +35,33 @@ class TaskNeed:
 async def tasks_in_need(wiring: Wiring, instance: str) -> list[TaskNeed]:
     """Return the tasks of an instance that need their owner or wait for others, the last changed first."""
     store, week_ago = wiring.store, wiring.clock.now() - timedelta(days=FAILURE_DAYS)
-    searches = (
-        Search(status=TaskStatus.PAUSED),
-        Search(status=TaskStatus.FAILED, since=week_ago.isoformat()),
-        Search(status=TaskStatus.RUNNING),
-    )
-    pages = [await store.search(instance, search, limit=MOST) for search in searches]
-    pages.append(await store.list_dead(instance, limit=MOST))
-    tasks = {task.task_id: task for page in pages for task in page.tasks}
-    found = []
+    searches = {
+        Need.QUESTION: Search(status=TaskStatus.PAUSED),
+        Need.FAILURE: Search(status=TaskStatus.FAILED, since=week_ago.isoformat()),
+        Need.OTHERS: Search(status=TaskStatus.RUNNING),
+    }
+    pages = [await _find(store, instance, search, need) for need, search in searches.items()]
+    pages.append((await store.list_dead(instance, limit=MOST)).tasks)
+    tasks = {task.task_id: task for page in pages for task in page}
+    found, counts = [], Counter[Need]()
     for task in sorted(tasks.values(), key=lambda task: task.updated, reverse=True):
         need = need_of(task)
-        if need is not None:
+        if need is not None and counts[need] < MOST:
+            counts[need] += 1
             is_failure = need is Need.FAILURE
             answer = await store.read_response(task.key, task.generation.number) if is_failure else None
             found.append(TaskNeed(task, need, "" if answer is None else answer.message.body[:MOST_REASON]))
     return found
+
+
+async def _find(store: Store, instance: str, search: Search, need: Need) -> list[Task]:
+    """Return the tasks of a search, the last changed first, until enough of them have a need: many have none."""
+    found: list[Task] = []
+    cursor, limit, left = None, MOST, MOST
+    while True:
+        page = await store.search(instance, search, limit=limit, cursor=cursor)
+        found += page.tasks
+        left -= sum(need_of(task) is need for task in page.tasks)
+        cursor, limit = page.cursor, MOST_READ - len(found)
+        if cursor is None or left <= 0 or limit <= 0:
+            return found

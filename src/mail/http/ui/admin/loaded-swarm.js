@@ -9,6 +9,9 @@ import { locate } from "./json-path.js";
 import { Command, Page, perform, useData, useNotice } from "./page.js";
 import { checkSwarm, dumpSwarm, loadSwarm } from "./requests.js";
 
+/** The factory of an agent that is built in Python (`BUILT_IN_PYTHON`). */
+const BUILT = '"(built in Python)"';
+
 const HIDDEN = '"(hidden)"';
 const LOAD = "mail client\nswarm-load-from-json @swarm.json";
 const format = (swarm) => JSON.stringify(swarm, null, 2);
@@ -70,6 +73,15 @@ function Editor({ swarm, reload }) {
   const isChanged = text !== format(swarm);
   const hidden = text.split(HIDDEN).length - 1;
   return html`
+    ${
+      text.includes(BUILT) &&
+      html`
+        <${Notice} tone="plain" title="This swarm is built in Python.">
+          It can't be loaded from here. Change it in its program, or try another prompt in a draft: open a turn in the
+          trace of a task, then Setup.
+        </${Notice}>
+      `
+    }
     ${
       hidden > 0 &&
       html`

@@ -1,17 +1,15 @@
 // The root of the page: signing in, the views, and the task that is open.
 
-import { Admin } from "../admin/admin.js";
 import * as api from "../api/api.js";
 import * as oidc from "../api/oidc.js";
 import { Needs } from "../approvals/needs.js";
 import { mark, Waiting } from "../approvals/waiting.js";
 import { assignHues } from "../components/agent.js";
+import { lazy } from "../components/lazy.js";
 import { Guard, Loading } from "../components/notice.js";
 import { visible } from "../components/visible.js";
 import { forgetDrafts } from "../conversation/composer.js";
-import { SwarmView } from "../graph/swarm-view.js";
 import { html, render, useEffect, useMemo, useRef, useState } from "../html.js";
-import { Shared } from "../shared/shared.js";
 import { TaskList } from "../tasks/task-list.js";
 import { TasksView } from "../tasks/tasks-view.js";
 import { Connection } from "./connection.js";
@@ -22,6 +20,10 @@ import { Session } from "./session.js";
 import { SignIn } from "./sign-in.js";
 import { useStore } from "./store.js";
 import { applyTheme } from "./theme.js";
+
+const Admin = lazy(() => import("../admin/admin.js"), "Admin");
+const Shared = lazy(() => import("../shared/shared.js"), "Shared");
+const SwarmView = lazy(() => import("../graph/swarm-view.js"), "SwarmView");
 
 /** The route, and the function that changes it. */
 function useRoute() {
@@ -82,6 +84,7 @@ function Workspace({ connection, caller, swarm, route, navigate, onSignOut }) {
       disconnect();
     };
   }, []);
+  useEffect(() => void (caller.isAdmin && Admin.prepare()), []);
   const { count } = useStore(waiting);
   const title = visible(`${session?.record?.title ?? swarm.name} · MAIL`);
   useEffect(() => mark(title, count), [title, count]);

@@ -33,9 +33,11 @@ const SLASHES = String.raw`\/\/.*|${BLOCK}`;
 const HASH = "#.*";
 const NUMBER = String.raw`\b(?:0[xXbBoO][\da-fA-F_]+|\d[\d_]*(?:\.\d+)?(?:[eE][+-]?\d+)?)\b`;
 
-const family = (comment, string, keywords, { ignoresCase = false } = {}) => ({
+const NEVER = "(?!)";
+
+const family = (comment, string, keywords, { ignoresCase = false, number = NUMBER } = {}) => ({
   pattern: new RegExp(
-    `(?<comment>${comment})|(?<string>${string})|(?<number>${NUMBER})|(?<word>[A-Za-z_$][\\w$]*)`,
+    `(?<comment>${comment})|(?<string>${string})|(?<number>${number})|(?<word>[A-Za-z_$][\\w$]*)`,
     "g",
   ),
   keywords,
@@ -48,7 +50,7 @@ const FAMILIES = {
   shell: family(`(?<![\\w$])${HASH}`, STRING, SHELL),
   sql: family(`--.*|${BLOCK}`, STRING, SQL, { ignoresCase: true }),
   data: family(`(?<!\\S)${HASH}|${BLOCK}`, STRING, DATA),
-  markup: family("<!--[^]*?(?:-->|$)", STRING, NONE),
+  markup: family("<!--[^]*?(?:-->|$)", String.raw`"[^"\n]*"|<\/?[\w:-]+|\/?>`, NONE, { number: NEVER }),
 };
 
 const NAMES = {

@@ -1,6 +1,6 @@
 // A modal dialog: the browser's own, which keeps the focus inside and closes with Escape.
 
-import { html, useEffect, useId, useRef } from "../html.js";
+import { html, useId, useLayoutEffect, useRef } from "../html.js";
 import { IconButton } from "./button.js";
 import { useWork } from "./use-work.js";
 
@@ -8,7 +8,8 @@ import { useWork } from "./use-work.js";
 export function Dialog({ title, onClose, isWide = false, children }) {
   const dialog = useRef();
   const heading = useId();
-  useEffect(() => {
+  // At once, so that a key that is pressed next is for the dialog.
+  useLayoutEffect(() => {
     const opener = document.activeElement;
     const { current } = dialog;
     current.showModal();

@@ -1,16 +1,19 @@
 // The tasks: at the left the list, beside it the open task with its tabs.
 
 import { TABS } from "../app/router.js";
+import { lazy } from "../components/lazy.js";
 import { Guard, Loading, Notice } from "../components/notice.js";
 import { TabPanel, Tabs } from "../components/tabs.js";
 import { Conversation } from "../conversation/conversation.js";
-import { GraphTab } from "../graph/graph-tab.js";
 import { html, useEffect, useRef, useState } from "../html.js";
-import { Trace } from "../trace/trace.js";
 import { BackButton, TaskHead } from "./task-head.js";
 import { TaskPane } from "./task-pane.js";
 
-const VIEWS = { conversation: Conversation, trace: Trace, graph: GraphTab };
+const VIEWS = {
+  conversation: Conversation,
+  trace: lazy(() => import("../trace/trace.js"), "Trace"),
+  graph: lazy(() => import("../graph/graph-tab.js"), "GraphTab"),
+};
 const NAMES = { conversation: "Conversation", trace: "Trace", graph: "Graph" };
 
 /** What stands in the place of a task that has not been read. */
@@ -37,6 +40,10 @@ function Unread({ session, navigate }) {
 function Task({ route, list, ...shared }) {
   const { session, navigate } = shared;
   const View = VIEWS[route.tab];
+  useEffect(() => {
+    VIEWS.trace.prepare();
+    VIEWS.graph.prepare();
+  }, []);
   return html`
     <${TaskHead} session=${session} list=${list} navigate=${navigate} />
     <${Tabs}

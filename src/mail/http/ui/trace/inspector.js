@@ -55,7 +55,7 @@ function Facts({ rows }) {
 }
 
 function Part({ part }) {
-  if (part.kind === "text") return html`<${Code} text=${part.text} />`;
+  if (part.kind === "text") return html`<${Code} text=${part.text} colours=${/^<\w/.test(part.text) ? "xml" : ""} />`;
   const name = part.name
     ? html`
         ${" "}
@@ -72,7 +72,7 @@ function Part({ part }) {
   return html`
     <div class="part">
       ${PARTS[part.kind] && html`<p class="part-name">${PARTS[part.kind]}${name}</p>`}
-      <${Code} text=${part.text} />
+      <${Code} text=${part.text} colours=${/^[[{]/.test(part.text) ? "json" : ""} />
     </div>
   `;
 }
