@@ -74,7 +74,8 @@ def test_the_list_of_tasks_and_the_tabs_by_keyboard(page: "Page", studio: Studio
     press(page, "ArrowUp", "a hello list-b")
     press(page, "Enter")
     expect(page.locator(".task-title")).to_have_text("hello list-b")
-    press(page, "Tab", "button Details and usage")  # one stop for the whole list
+    press(page, "Tab", "button Share this task")  # one stop for the whole list
+    press(page, "Tab", "button Details and usage")
     press(page, "Enter", "button Close")
     press(page, "Escape", "button Details and usage")
     press(page, "Tab", "tab Conversation")

@@ -63,12 +63,13 @@ async def test_a_question_behind_many_other_tasks_is_found() -> None:
 
     actions = {"pay": ActionCore("pay", pay, needs_approval=True), "ask": ActionCore("ask", pay)}
     swarm = build_swarm({"supervisor": work}, actions=actions, breakpoint_tools=frozenset({"ask"}))
-    async with Rig(swarm, clock=FakeClock(), concurrency=0) as rig:
+    clock = FakeClock()
+    async with Rig(swarm, clock=clock, concurrency=0) as rig:
         for n in range(MOST + 25):
             body = "which one?" if n < 2 else "pay"
             await rig.runtime.submit(rig.user, Submission(body=body, task_id=f"t-{n}"))
             await rig.runtime.run_turn(TaskKey(str(rig.user), f"t-{n}"), "supervisor")
-            rig.clock.advance(1)
+            clock.advance(1)
         found = await rig.runtime.needs(str(rig.user))
     assert [(each.task.task_id, each.need) for each in found] == [
         ("t-1", Need.QUESTION),
