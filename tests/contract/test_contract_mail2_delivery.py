@@ -72,12 +72,12 @@ async def test_a_message_reaches_all_members_once_although_processes_die(
     dying = stage.another(Narrow(stage.rows, dies_at=point))  # type: ignore[arg-type]
     row = await dying.boxes.draft(account, draft)
     try:
-        sent = await dying.deliveries.send(account, row, (f"list:tea@team@{HOST}",), (), "key")
+        sent, _ = await dying.deliveries.send(account, row, (f"list:tea@team@{HOST}",), (), "key")
         assert [each async for each in dying.deliveries.finish(sent.message_id)] == []
     except Died:
         pass
     again = stage.another(Narrow(stage.rows))  # type: ignore[arg-type]
-    sent = await again.deliveries.send(account, row, (f"list:tea@team@{HOST}",), (), "key")
+    sent, _ = await again.deliveries.send(account, row, (f"list:tea@team@{HOST}",), (), "key")
     (entry,) = await people[0].box("outbox")
     assert (entry["delivered_at"] is None) == bool(await stage.rows.find(WORK, ""))
     await again.begin(sent.message_id)
@@ -92,7 +92,7 @@ async def test_what_was_deleted_meanwhile_stays_deleted(stage: Stage, people: li
     account = (await stage.host.accounts.find("user:p0"))["user:p0"]
     narrow = stage.another(Narrow(stage.rows))  # type: ignore[arg-type]
     row = await narrow.boxes.draft(account, await people[0].draft())
-    sent = await narrow.deliveries.send(account, row, (f"list:tea@team@{HOST}",), (), None)
+    sent, _ = await narrow.deliveries.send(account, row, (f"list:tea@team@{HOST}",), (), None)
     assert await people[-1].box("inbox") == []
     await people[0].ask("DELETE", f"/inbox/{sent.message_id}")
     await people[0].ask("DELETE", f"/trash/{sent.message_id}")
@@ -167,7 +167,7 @@ HOOK = {"url": "https://hooks.test/mail", "events": ["mail.delivered"], "secret"
 
 async def test_webhooks_are_managed_by_admins(root: Person) -> None:
     made = (await root.post("/admin/webhooks", HOOK)).json()["webhook"]
-    assert made == {"webhook_id": made["webhook_id"], **HOOK}
+    assert made == {"webhook_id": made["webhook_id"], **HOOK, "people": False}
     assert made["webhook_id"].startswith("wh_")
     assert (await root.post("/admin/webhooks", {**HOOK, "secret": "other"})).json()["webhook"] == made
     path = f"/admin/webhooks/{made['webhook_id']}"
@@ -204,6 +204,23 @@ async def test_a_webhook_is_called_for_each_agent_that_gets_a_message(stage: Sta
     expected = hmac.new(b"s3cret", signed, sha256).hexdigest()
     assert headers["X-MAIL-Signature"] == f"sha256={expected}"
     assert json.loads(by_list)["message"]["metadata"] == {"list_address": f"list:tea@team@{HOST}"}
+    assert await stage.rows.find(WORK, "") == []
+
+
+async def test_a_webhook_may_be_called_for_people(stage: Stage, root: Person) -> None:
+    made = (await root.post("/admin/webhooks", {**HOOK, "people": True})).json()["webhook"]
+    await root.send(root.address, f"claude@team@{HOST}")
+    found = [json.loads(body)["message"] for _, _, body in stage.receiver.got]
+    assert [(each["recipient"], each["swarm"]) for each in found] == [
+        (root.address, None),
+        (f"claude@team@{HOST}", "team"),
+    ]
+    path, changes = f"/admin/webhooks/{made['webhook_id']}", {"url": HOOK["url"], "secret": "new"}
+    assert (await root.ask("PATCH", path, json=changes)).json()["webhook"]["people"] is True
+    changed = await root.ask("PATCH", path, json={**changes, "people": False})
+    assert changed.json()["webhook"]["people"] is False
+    await root.send(root.address)
+    assert len(stage.receiver.got) == 2
     assert await stage.rows.find(WORK, "") == []
 
 

@@ -92,7 +92,7 @@ async def test_what_another_process_files_comes_as_well(
     other = stage.another(await rows_of_another_process(adapter))
     async with streaming(stage, ann) as frames:
         draft = await other.boxes.draft(account, await ann.draft())
-        sent = await other.deliveries.send(account, draft, (ann.address,), (), None)
+        sent, _ = await other.deliveries.send(account, draft, (ann.address,), (), None)
         assert (await next_message(frames)).data["message_id"] == sent.message_id
 
 

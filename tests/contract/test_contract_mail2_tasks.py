@@ -110,7 +110,7 @@ async def leave(stage: Stage, sender: Person, *to: str, body: str) -> str:
     key = sender.address.rpartition("@")[0]
     account = (await stage.host.accounts.find(key))[key]
     draft = await stage.host.boxes.draft(account, await sender.draft(body=body))
-    sent = await stage.host.deliveries.send(account, draft, to, (), None)
+    sent, _ = await stage.host.deliveries.send(account, draft, to, (), None)
     await make_due(stage)
     return sent.message_id
 

@@ -1,6 +1,6 @@
 """Tasks by MAIL 2.0: mail to agents begins and continues them, and their agents ask people and agents outside."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -14,6 +14,7 @@ from support.mail2_tasks import (
     got,
     is_delivered,
     make_claude,
+    play,
     reply,
     swarm,
     tasks_of,
@@ -29,6 +30,7 @@ from mail.core.task.webhooks import Reply
 from mail.errors import TaskBusy
 from mail.mail2.records import MESSAGES, Message
 from mail.net.webhooks import HTTPWebhooks
+from mail.testing.agents import Call, View, build_agent, build_swarm, call, complete, request, wait
 from mail.testing.clock import FakeClock
 
 
@@ -270,6 +272,30 @@ async def test_an_agent_on_a_list_that_its_sender_does_not_see_is_not_named(
         assert [each["recipient"] for each in entry["undelivered"]] == [named]
 
 
+async def test_mail_to_two_agents_or_to_a_list_of_both_is_two_tasks(stage: Stage) -> None:
+    agents = {name: build_agent(play, supervises=True, name=name) for name in ("one", "two")}
+    both = [f"{name}@pair@{HOST}" for name in agents]
+    adapter = SQLiteAdapter(IN_MEMORY)
+    await adapter.open()
+    async with Stage(adapter.rows, build_swarm(agents, name="pair"), adapter.store) as pair:
+        ann, root = await pair.person("ann"), await pair.person("root", "admin")
+        await root.post("/admin/lists", {**NEW_LIST, "members": both})
+        for count, to in ((2, both), (4, [f"list:tea@team@{HOST}"])):
+            await ann.send(*to, body="hello")
+            await got(ann, count)
+            assert {entry["sender"] for entry in await ann.box("inbox", limit=2)} == set(both)
+            tasks = (await pair.server.rig.store.list_tasks("user:ann@pair")).tasks
+            assert sorted(task.entrypoint for task in tasks) == sorted([*agents] * (count // 2))
+    await adapter.close()
+
+
+async def test_an_approval_has_the_link_to_the_page(stage: Stage, ann: Person) -> None:
+    stage.server.rig.runtime.base_url = "https://mail.test"
+    await ann.send(DESK, body="pay")
+    asked, (task,) = await got(ann), await tasks_of(stage, "user:ann")
+    assert asked["body"].endswith(f", or decide at https://mail.test/ui#task={task.task_id}.")
+
+
 async def test_a_long_answer_is_cut(stage: Stage, ann: Person) -> None:
     stage.server.rig.runtime.base_url = "https://mail.test"
     await ann.send(DESK, body="x" * 65_535)
@@ -382,9 +408,59 @@ async def test_the_first_reply_of_a_list_is_the_response(stage: Stage, ann: Pers
     await reply(eve, asked, "I say yes")
     await reply(bob, await got(bob), "I say no")
     assert (await got(ann))["body"] == "I say yes"
+    assert [task.is_running for task in await tasks_of(stage, "user:ann")] == [False]
     mallory = await stage.person("mallory")
     await mallory.send(DESK, body="mine", reply_to=asked["message_id"])
     assert (await got(mallory))["body"] == "mallory said mine"  # no member
+
+
+async def test_later_replies_of_a_list_are_mail_while_the_task_runs(
+    stage: Stage, ann: Person, bob: Person, claude: Person
+) -> None:
+    root, eve = await stage.person("root", "admin"), await stage.person("eve")
+    await root.post("/admin/lists", {**NEW_LIST, "members": [bob.address, eve.address]})
+    await ann.send(DESK, body="ask review claude")
+    await got(claude)
+    for person, text in ((eve, "I say yes"), (bob, "I say no")):
+        await reply(person, await got(person), text)
+    assert (await got(ann))["body"] == "I say yes and I say no"  # claude's answer isn't awaited any more
+    assert (await got(claude, 2))["tags"] == ["withdrawn"]
+
+
+async def test_an_answer_that_comes_too_late_is_mail_while_the_task_runs(stage: Stage) -> None:
+    """No broadcast of its agents is mail to a member."""
+
+    def ask(view: View) -> Sequence[Call]:
+        if view.mail.sender == "bob":
+            return [complete(f"at last: {view.mail.body}")]
+        if view.mail.subject.startswith("::"):
+            return [request("helper", body="sleep"), wait()]
+        return [request("bob", body="What?"), call("send_broadcast", subject="Hear", body="all"), wait()]
+
+    late = build_swarm(
+        {
+            "desk": build_agent(ask, targets=["helper", "bob"], supervises=True, name="desk"),
+            "helper": build_agent(lambda _: [wait()], targets=["desk"], name="helper"),
+        },
+        members=MEMBERS,
+    )
+    adapter = SQLiteAdapter(IN_MEMORY)
+    await adapter.open()
+    async with Stage(adapter.rows, late, adapter.store) as stage:
+        ann, bob, rig = await stage.person("ann"), await stage.person("bob"), stage.server.rig
+        await ann.send(DESK, body="hello")
+        asked = await got(bob)
+        await rig.pass_time(7.1 * 86_400)
+
+        async def waits_for_another() -> bool:
+            (task,) = await tasks_of(stage, "user:ann")
+            return task.is_running and [each.recipient for each in task.requests] == ["helper"]
+
+        await eventually(waits_for_another)
+        await reply(bob, asked, "it is done")
+        assert (await got(ann))["body"] == "at last: it is done"
+        assert await bob.subjects() == ["Request"]
+    await adapter.close()
 
 
 async def test_a_member_without_an_account_gets_nothing_and_the_agent_hears(
@@ -406,6 +482,8 @@ async def test_a_member_hears_that_no_answer_is_needed(stage: Stage, ann: Person
     assert withdrawn["tags"] == ["withdrawn"]
     await bob.send(DESK, body="hello")
     assert (await got(bob, 3))["body"] == "bob said hello"
+    await reply(bob, asked, "here it is")
+    assert "waits for no answer" in (await got(bob, 4))["body"]
 
 
 async def test_an_answer_is_awaited_for_days(stage: Stage, ann: Person, bob: Person) -> None:

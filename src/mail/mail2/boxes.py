@@ -107,17 +107,17 @@ class Quota:
         self._rows = rows
         self._entries = caller_bytes and caller_bytes // ENTRY_BYTES
 
-    async def full(self, name: BoxName, *of: str) -> set[str]:
-        """Return whose boxes of this name may have no more entries; `of` are values of `Account.box`."""
-        if self._entries is None or not of:
+    async def full(self, *places: str) -> set[str]:
+        """Return which of some boxes may have no more entries."""
+        if self._entries is None or not places:
             return set()
-        totals = await self._rows.totals(*(box(name, each) for each in of))
-        return {each for each in of if totals[box(name, each)] >= self._entries}
+        return {
+            place for place, total in (await self._rows.totals(*places)).items() if total >= self._entries
+        }
 
-    async def check(self, account: Account, name: BoxName) -> None:
-        """Raise StorageFull if a box may have no more entries."""
-        if await self.full(name, account.box):
-            raise StorageFull(f"the {name} of {account.key} may have {self._entries} entries; delete some")
+    def error(self, account: Account, name: BoxName) -> StorageFull:
+        """Return what refuses an entry of a box that is full."""
+        return StorageFull(f"the {name} of {account.key} may have {self._entries} entries; delete some")
 
 
 Awaited = Callable[[Sequence[str]], Awaitable[Set[str]]]
@@ -264,7 +264,8 @@ class Boxes:
         self, account: Account, subject: str, body: str, reply_to: str | None, tags: tuple[str, ...]
     ) -> dict[str, Any]:
         """Store a draft, and return it. Raises StorageFull."""
-        await self._quota.check(account, "drafts")
+        if await self._quota.full(box("drafts", account.box)):
+            raise self._quota.error(account, "drafts")
         now, entry = self._stamps.now(), str(uuid4())
         row = DraftRow(subject, body, now, now, reply_to, tags)
         await self._rows.write(

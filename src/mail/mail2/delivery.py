@@ -68,16 +68,22 @@ Take = Callable[[Message, str], Awaitable[TaskKey | str]]
 
 @value
 class _Recipients:
-    """The boxes that a message goes to, the agents among their owners, agents of the swarm, and who gets nothing.
+    """Where a message goes.
 
-    `unseen` is as in `Delivery`.
+    Attributes:
+        boxes: the boxes that it gets into.
+        owners: the accounts that these are of, each with the list by which it is addressed, or an empty text.
+        tasks, unseen: as in `Delivery`.
+        undelivered: those that it does not reach.
+        is_sender_full: whether the outbox of its sender may have no more entries.
     """
 
     boxes: tuple[str, ...]
-    agents: tuple[tuple[str, str], ...]
+    owners: tuple[tuple[str, str], ...]
     tasks: tuple[str, ...]
     unseen: tuple[tuple[str, str], ...]
     undelivered: tuple[Undelivered, ...]
+    is_sender_full: bool
 
 
 class _Unreached:
@@ -135,8 +141,8 @@ class Deliveries:
         recipients: tuple[str, ...],
         tags: Sequence[str],
         key: str | None,
-    ) -> Message:
-        """Send a draft; return the message, whose delivery the database has in any case.
+    ) -> tuple[Message, bool]:
+        """Send a draft; return the message, whose delivery the database has, and whether something of it may be left.
 
         A repeated request with the same idempotency key returns the first message. Raises IdempotencyConflict if it
         differs from the first, and StorageFull.
@@ -155,15 +161,16 @@ class Deliveries:
         same = (message.recipients, message.tags, message.subject, message.body, message.reply_to)
         request = "" if key is None else digest(to_json(same).decode())
         place = (box("outbox", account.box), message_id)
-        if key is None or place not in await self._rows.read(place):
-            await self._quota.check(account, "outbox")
-        to = await self._resolve(message)
-        if not await self._file(message, account.box, to, message.sent_at, request=request):
+        to = await self._resolve(message, outbox=place[0])
+        if to.is_sender_full and (key is None or place not in await self._rows.read(place)):
+            raise self._quota.error(account, "outbox")
+        is_new, is_open = await self._file(message, account.box, to, message.sent_at, request=request)
+        if not is_new:
             found = await self._rows.read((MESSAGES, message_id), place)
             if len(found) < 2 or OutboxRow.read(found[place]).digest != request:
                 raise IdempotencyConflict("this Idempotency-Key was used for another message")
-            return Message.read(found[MESSAGES, message_id])
-        return message
+            return Message.read(found[MESSAGES, message_id]), True
+        return message, is_open
 
     def check_foreign(self, message: Message) -> None:
         """Raise BadRequest for a message whose sender is of this host."""
@@ -187,7 +194,8 @@ class Deliveries:
         to = await self._resolve(message, is_limited=False)
         if not to.boxes:
             return to.undelivered or tuple(Undelivered(each, NOBODY) for each in message.recipients)
-        if not await self._file(message, "", to, self._stamps.now(), notes=notes):
+        is_new, _ = await self._file(message, "", to, self._stamps.now(), notes=notes)
+        if not is_new:
             row = (MESSAGES, message.message_id)
             if row not in await self._rows.read(row):
                 raise StoreUnavailable("the thread was changed at the same time")
@@ -294,8 +302,11 @@ class Deliveries:
         *,
         request: str = "",
         notes: Sequence[Write] = (),
-    ) -> bool:
-        """Store a message with what it brings about, and notes; return False if there is one of its id."""
+    ) -> tuple[bool, bool]:
+        """Store a message with what it brings about, and notes.
+
+        Return whether that was done, as there is none of its id, and whether some of its delivery is left.
+        """
         message_id = message.message_id
         references = len(to.boxes) + len(to.tasks) + bool(outbox)
         thread = await self._thread_of(message, outbox or next(iter(to.boxes), ""))
@@ -324,13 +335,13 @@ class Deliveries:
             is_filed = not (left or to.tasks)
             sent = replace(self._delivered(sent, message.sent_at) if is_filed else sent, digest=request)
             writes.append(Write((box("outbox", outbox), message_id), sent.text, PutIf.ABSENT, sent.times))
-        agents = to.agents if to.agents and await self._webhooks.ids() else ()
-        if left or agents or to.tasks:
+        agents = await self._webhooks.called_for(to.owners)
+        if is_open := bool(left or agents or to.tasks):
             due = self._clock.now().timestamp() + LEASE_SECONDS
             work = Delivery(due, outbox, received, left, agents, to.tasks, thread, to.unseen)
             writes.append(Write((WORK, message_id), work.text, PutIf.ABSENT))
         entries = arrivals(message, received, self._notices.sender, chunk, thread)
-        return await self._rows.write([*writes, *entries])
+        return await self._rows.write([*writes, *entries]), is_open
 
     async def _thread_of(self, message: Message, of: str) -> str:
         """Return the id of the first message of a thread, as boxes know it: of the sender, or else of a recipient."""
@@ -368,12 +379,17 @@ class Deliveries:
         )
 
     async def _resolve(
-        self, message: Message, recipients: tuple[str, ...] | None = None, *, is_limited: bool = True
+        self,
+        message: Message,
+        recipients: tuple[str, ...] | None = None,
+        *,
+        is_limited: bool = True,
+        outbox: str = "",
     ) -> _Recipients:
         """Return where a message goes: once into each box, however often its owner is addressed.
 
         `recipients` are those of its recipients that matter here; None for all. If it `is_limited`, it doesn't reach
-        inboxes that are full.
+        inboxes that are full. `outbox` is the place of the sender's, if that is here.
         """
         sender = Address.parse(message.sender)
         by = By(message.sender, is_admin=sender.kind == "admin" and sender.host == self._host)
@@ -408,23 +424,24 @@ class Deliveries:
                     unreached.add_member(member, f"{reason} (a member of {key})", text, is_seen=is_seen)
         names = self._agents.names()
         accounts = await self._accounts.find(*(key for key in owners if key not in names))
-        boxes = [each.box for each in accounts.values()] if is_limited else []
-        full = await self._quota.full("inbox", *boxes)
+        inboxes = {key: box("inbox", each.box) for key, each in accounts.items()}
+        full = await self._quota.full(*filter(None, (outbox, *inboxes.values()))) if is_limited else set()
         for key, text in owners.items():
-            if key in names or (key in accounts and accounts[key].box not in full):
+            if key in names or (key in accounts and inboxes[key] not in full):
                 continue
             reason = FULL if key in accounts else NO_ACCOUNT
             if (of := by_list.get(key)) is None:
                 unreached.add(text, reason)
             else:
                 unreached.add_member(text, reason, lists[of], is_seen=of not in unseen)
-        found = [accounts[key] for key in owners if key in accounts and accounts[key].box not in full]
+        found = [accounts[key] for key in owners if key in accounts and inboxes[key] not in full]
         return _Recipients(
             tuple(account.box for account in found),
-            tuple((each.key, by_list.get(each.key, "")) for each in found if each.kind == "agent"),
+            tuple((each.key, by_list.get(each.key, "")) for each in found),
             tuple(key for key in owners if key in names),
             tuple((key, unseen[of]) for key, of in by_list.items() if key in names and of in unseen),
             tuple(unreached.found.values()),
+            outbox in full,
         )
 
 

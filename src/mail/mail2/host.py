@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import timedelta
@@ -31,7 +31,9 @@ from mail.mail2.records import (
     LEASE_SECONDS,
     Account,
     Delivery,
+    DraftRow,
     Forget,
+    Message,
     Purge,
     Stamps,
     Tidy,
@@ -167,6 +169,22 @@ class MailHost:
         while await reader.next():
             pass  # that was there before
         return reader
+
+    async def send(
+        self,
+        account: Account,
+        draft: DraftRow,
+        recipients: tuple[str, ...],
+        tags: Sequence[str],
+        key: str | None,
+    ) -> Message:
+        """Send a draft, and begin what is left of its delivery; see `Deliveries.send`."""
+        message, is_open = await self.deliveries.send(account, draft, recipients, tags, key)
+        if is_open:
+            await self.begin(message.message_id)
+        elif self._in_background:
+            self.start()
+        return message
 
     async def begin(self, name: str) -> None:
         """Take up work that this process has just noted, if it is there: now, behind the request, or elsewhere."""

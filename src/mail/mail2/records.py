@@ -260,9 +260,9 @@ class Delivery(Row):
 
     Attributes:
         outbox: the box of the sender; empty for a message from another host.
-        received_at: the time of all its entries.
+        received_at: the time of the entries that were filed first.
         left: the boxes that the message still has to get into.
-        agents: the agents among its recipients whose webhooks are called then, each with the list that it was
+        agents: the accounts among its recipients for which webhooks are called then, each with the list that it was
             addressed by, or an empty text.
         tasks: the agents of the swarm that the message still has to be given to, by their local addresses.
         unseen: those of them that its sender doesn't know, as they are members of a list which the sender doesn't
@@ -334,7 +334,7 @@ class Tidy(Row):
 
 @value
 class Call(Row):
-    """A webhook has to be called for an agent that has got a message; `agent` and `by_list` are local addresses."""
+    """A webhook has to be called for an account that has got a message; `agent` and `by_list` are local addresses."""
 
     due: float
     webhook_id: str

@@ -1,4 +1,4 @@
-"""Webhooks of a host: each is called for every agent that gets a message, durably."""
+"""Webhooks of a host: each is called for every agent that gets a message, perhaps for everybody, durably."""
 
 import hmac
 import logging
@@ -47,11 +47,16 @@ class Sender(Protocol):
 
 @value
 class Hook(Row):
-    """A webhook."""
+    """A webhook; `people` is whether it is called for mail to people and daemons, too, and not only to agents."""
 
     url: str
     events: tuple[str, ...]
     secret: str
+    people: bool = False
+
+    def is_for(self, owner: str) -> bool:
+        """Return whether it is called for mail to an account, by the local address."""
+        return EVENT in self.events and (self.people or Address.parse_local(owner).kind == "agent")
 
 
 class Webhooks:
@@ -85,13 +90,14 @@ class Webhooks:
         await self._rows.write([Write((WEBHOOKS, name), hook.text, PutIf.ABSENT)])
         return {"webhook_id": name, **asdict(hook)}
 
-    async def change(self, webhook_id: str, url: str, secret: str) -> dict[str, Any]:
-        """Change the URL and the secret of a webhook. Raises NotFound and BadRequest."""
+    async def change(
+        self, webhook_id: str, url: str, secret: str, *, people: bool | None = None
+    ) -> dict[str, Any]:
+        """Change the URL and the secret of a webhook, and for whom it is called. Raises NotFound and BadRequest."""
         hook, text = await self._read(webhook_id)
         await self._sender.check(Webhook(url=url))
-        await self._rows.write(
-            [Write((WEBHOOKS, webhook_id), replace(hook, url=url, secret=secret).text, text)]
-        )
+        changed = replace(hook, url=url, secret=secret, people=hook.people if people is None else people)
+        await self._rows.write([Write((WEBHOOKS, webhook_id), changed.text, text)])
         return await self.get(webhook_id)
 
     async def delete(self, webhook_id: str) -> dict[str, Any]:
@@ -99,6 +105,11 @@ class Webhooks:
         found = await self.get(webhook_id)
         await self._rows.write([Write((WEBHOOKS, webhook_id), None)])
         return found
+
+    async def called_for(self, owners: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+        """Return those of the owners of inboxes for which a webhook is called; each has a list with it."""
+        hooks = [Hook.read(text) for _, text in await self._rows.find(WEBHOOKS, "")] if owners else []
+        return tuple(each for each in owners if any(hook.is_for(each[0]) for hook in hooks))
 
     async def calls(self, message_id: str, agent: str, by_list: str) -> list[Write]:
         """Return what notes the calls that are due when an agent has got a message."""
@@ -110,7 +121,7 @@ class Webhooks:
                 PutIf.ABSENT,
             )
             for name, text in await self._rows.find(WEBHOOKS, "")
-            if EVENT in Hook.read(text).events
+            if Hook.read(text).is_for(agent)
         ]
 
     async def call(self, event_id: str) -> float | None:
@@ -160,7 +171,7 @@ class Webhooks:
                 "body": message.body,
                 "tags": message.tags,
                 "sent_at": message.sent_at,
-                "swarm": Address.parse_local(call.agent).swarm,
+                "swarm": Address.parse_local(call.agent).swarm or None,
                 "metadata": {"list_address": f"{call.by_list}@{self._host}"} if call.by_list else {},
             },
         }

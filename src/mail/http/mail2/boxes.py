@@ -259,10 +259,7 @@ async def send_draft(
 ) -> JSON:
     """Send a draft, which stays. With an `Idempotency-Key`, a repeated request sends nothing more."""
     draft = await host.boxes.draft(account, draft_id)
-    message = await host.deliveries.send(
-        account, draft, tuple(body.recipients), body.tags or (), idempotency_key
-    )
-    await host.begin(message.message_id)
+    message = await host.send(account, draft, tuple(body.recipients), body.tags or (), idempotency_key)
     return JSON({"message": message, "metadata": {}})
 
 

@@ -67,13 +67,15 @@ class NewWebhook(BaseModel):
     url: Url
     events: list[Literal["mail.delivered"]]
     secret: Secret
+    people: bool = False
 
 
 class WebhookChanges(BaseModel):
-    """The new URL and secret of a webhook."""
+    """The new URL and secret of a webhook, and whether it is called for people; null or absent leaves that as it is."""
 
     url: Url
     secret: Secret
+    people: bool | None = None
 
 
 def _answer(name: str, value: Any) -> JSON:
@@ -210,8 +212,12 @@ async def get_webhooks(host: Host) -> JSON:
 
 @admin.post("/admin/webhooks", tags=["webhooks"])
 async def post_webhooks(host: Host, body: NewWebhook) -> JSON:
-    """Add a webhook, which is called for each agent that gets a message; return the one that has this URL already."""
-    return _answer("webhook", await host.webhooks.create(Hook(body.url, tuple(body.events), body.secret)))
+    """Add a webhook, which is called for each agent that gets a message, and with `people` for everybody who does.
+
+    Return the one that has this URL already, if there is one.
+    """
+    hook = Hook(body.url, tuple(body.events), body.secret, body.people)
+    return _answer("webhook", await host.webhooks.create(hook))
 
 
 @admin.get("/admin/webhooks/{webhook_id}", tags=["webhooks"])
@@ -223,7 +229,8 @@ async def get_webhook(host: Host, webhook_id: str) -> JSON:
 @admin.patch("/admin/webhooks/{webhook_id}", tags=["webhooks"])
 async def patch_webhook(host: Host, webhook_id: str, body: WebhookChanges) -> JSON:
     """Change the URL and the secret of a webhook."""
-    return _answer("webhook", await host.webhooks.change(webhook_id, body.url, body.secret))
+    changed = await host.webhooks.change(webhook_id, body.url, body.secret, people=body.people)
+    return _answer("webhook", changed)
 
 
 @admin.delete("/admin/webhooks/{webhook_id}", tags=["webhooks"])
