@@ -7,8 +7,10 @@ import pytest
 from support.engines.adapters import SQLiteAdapter
 from support.mail2 import HOST, NEW_LIST, Person, Stage
 
+from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.core.task.documents import IN_MEMORY
 from mail.http.account import Holding
+from mail.http.rates import RateLimiter
 from mail.mail2.boxes import ENTRY_BYTES, PAGE
 
 
@@ -81,6 +83,35 @@ async def test_what_is_read_at_once_is_accounted_for(ann: Person, monkeypatch: p
     assert len(await ann.box("drafts", limit=1, tag="tea")) == 1
     assert (await ann.get("/export")).status_code == 200
     assert sizes == [ENTRY_BYTES, PAGE * ENTRY_BYTES, PAGE * ENTRY_BYTES]
+
+
+async def test_a_page_of_an_inbox_costs_three_statements(
+    ann: Person, bob: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two say who asks. A send costs five, and its commit."""
+    statements, execute = list[str](), SQLiteDatabase.execute
+
+    def note(database: SQLiteDatabase, statement: Any, *values: Any) -> Any:
+        statements.append(statement)
+        return execute(database, statement, *values)
+
+    draft = await ann.draft()
+    monkeypatch.setattr(SQLiteDatabase, "execute", note)
+    assert (await ann.post(f"/drafts/{draft}/send", {"recipients": [bob.address]})).status_code == 200
+    assert len([each for each in statements if "FROM rows" in each or "FROM tokens" in each]) == 5
+    statements.clear()
+    assert await bob.subjects() == ["Tea"]
+    assert len(statements) == 3, statements
+
+
+async def test_accounts_have_limits_of_their_own(
+    stage: Stage, ann: Person, bob: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage.server.service, "rates", RateLimiter(0.01, 2))
+    answers = [await ann.get("/inbox") for _ in range(3)]
+    assert [each.status_code for each in answers] == [200, 200, 429]
+    assert int(answers[2].headers["retry-after"]) > 0
+    assert (await bob.get("/inbox")).status_code == 200
 
 
 async def test_drafts_have_no_time_of_sending(ann: Person) -> None:
