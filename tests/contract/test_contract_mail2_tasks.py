@@ -15,7 +15,7 @@ from mail.core.task.task import Task, TaskKey
 from mail.errors import MailboxFull, StoreUnavailable, TaskBusy, VersionConflict
 from mail.mail2 import WORK
 from mail.mail2.host import MailHost
-from mail.mail2.records import HELD, MESSAGES, TASKS, THREADS, Delivery, Message
+from mail.mail2.records import HELD, MESSAGES, TASKS, THREADS, Delivery, Message, Tidy
 from mail.testing.agents import build_swarm
 from mail.testing.clock import FakeClock
 
@@ -236,6 +236,25 @@ async def test_old_mail_is_deleted_and_that_of_tasks_that_are_gone(
     assert await bob.subjects("inbox") == ["new"]
     assert await bob.subjects("outbox") == ["Tea"]
     assert [await stage.rows.find(place, "") for place in (WORK, HELD)] == [[], []]
+
+
+async def test_another_process_looks_for_old_mail_where_one_has_died(
+    stage: Stage, ann: Person, bob: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mail.mail2.host.PORTION", 1)
+    clock, row = stage.server.rig.clock, (WORK, "tidy")
+    assert isinstance(clock, FakeClock)
+    await ann.draft(), await bob.draft()
+    await stage.another(retention=DAY).resume()
+    clock.advance(2 * DAY)
+    mortal = Mortal(stage.rows, 2 * 4)  # it is noted and taken up, a draft is deleted, and noted
+    await stage.another(mortal, retention=DAY).resume()  # type: ignore[arg-type]
+    assert [await person.box("drafts") == [] for person in (ann, bob)] == [True, False]
+    assert Tidy.read((await stage.rows.read(row))[row]).after == "user:ann"
+    await make_due(stage)
+    await stage.another(retention=DAY).resume()
+    assert await bob.box("drafts") == []
+    assert await stage.rows.find(WORK, "") == []
 
 
 async def test_what_awaits_an_answer_is_kept(stage: Stage, ann: Person, bob: Person) -> None:
