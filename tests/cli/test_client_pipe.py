@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -378,14 +377,6 @@ def test_output_holds_nothing_that_a_terminal_obeys(waiting: ServerProcess, tmp_
     assert done.returncode == 0, done.stderr
     assert "owned" in done.stdout
     assert not {"\x1b", "\x07", "\x9b"} & set(done.stdout)
-
-
-def test_python_m(server: ServerProcess, tmp_path: Path) -> None:
-    assert MAIL[0] == sys.executable
-    done = subprocess.run(
-        [*MAIL, "--help"], cwd=tmp_path, capture_output=True, text=True, check=True, env=environment()
-    )
-    assert "client" in done.stdout
 
 
 def test_a_task_as_it_was_and_a_fork_of_it(piped: Piped) -> None:

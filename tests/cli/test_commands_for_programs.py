@@ -35,10 +35,10 @@ def test_tokens_are_listed_and_revoked(tmp_path: Path) -> None:
             assert client.get("/whoami").json()["id"] == "bob"
 
 
-@pytest.mark.parametrize("number", ["", "a", "0" * 12])
-def test_revoking_needs_the_whole_number(tmp_path: Path, number: str) -> None:
+def test_revoking_needs_the_whole_number(tmp_path: Path) -> None:
     run_mail("token", "create", "--role", "user", "--id", "alice", cwd=tmp_path)
-    assert run_mail("token", "revoke", number, cwd=tmp_path).returncode == 1
+    for number in ("", "a", "0" * 12):
+        assert run_mail("token", "revoke", number, cwd=tmp_path).returncode == 1
     assert len(json.loads(run_mail("token", "list", "--json", cwd=tmp_path).stdout)) == 1
 
 
@@ -72,11 +72,6 @@ def test_tables(tmp_path: Path) -> None:
     done = json.loads(run_mail("db-init", "--json", cwd=tmp_path).stdout)
     assert "tasks" in done["tables"]
     assert done["database"].endswith("mail.db")
-
-
-def test_ping_takes_its_server_from_the_environment(server: ServerProcess, tmp_path: Path) -> None:
-    done = run_mail("ping", "--json", cwd=tmp_path, env={"MAIL_SERVER": server.url})
-    assert json.loads(done.stdout)["url"] == server.url
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,8 @@
 """Several `mail server` processes on one PostgreSQL database, over real HTTP; some are killed."""
 
 import json
-import random
 import shutil
-import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,9 +13,6 @@ from support.engines.postgres import PASSWORD, borrow_database, has_postgres, po
 from support.processes.server import TIMEOUT, ServerProcess, eventually, run_mail
 
 pytestmark = pytest.mark.skipif(not has_postgres(), reason="PostgreSQL is not installed")
-
-LEASE_SECONDS = 4
-"""How long the leases of `short_leases` last."""
 
 Start = Callable[..., ServerProcess]
 
@@ -43,8 +37,6 @@ def start(slow_folder: Path, url: str) -> Iterator[Start]:
                 shutil.copy(slow_folder / name, folder)
             for name in ("go", "turns.txt"):
                 (folder / name).symlink_to(slow_folder / name)
-            if (slow_folder / "settings.toml").exists():
-                shutil.copy(slow_folder / "settings.toml", folder / "mail.toml")
             server = ServerProcess(
                 folder, "--swarm-name", swarm, *flags, env={"DATABASE_URL": url, "PYTHONUNBUFFERED": "1"}
             )
@@ -54,12 +46,6 @@ def start(slow_folder: Path, url: str) -> Iterator[Start]:
             return server
 
         yield start_one
-
-
-@pytest.fixture
-def short_leases(slow_folder: Path) -> None:
-    settings = slow_folder / "settings.toml"
-    settings.write_text(f"[server.settings]\nlease_seconds = {LEASE_SECONDS}\n")
 
 
 class Watcher(threading.Thread):
@@ -133,98 +119,6 @@ def test_kill_9_in_the_middle_of_a_turn_and_the_other_takes_it_up(slow_folder: P
     assert watcher.kinds.count("task_complete") == 1
     assert watcher.kinds.count("new_message") == 4
     assert "is gone; its tasks are taken over" in two.errors
-
-
-@pytest.mark.soak
-@pytest.mark.usefixtures("short_leases")
-def test_a_frozen_server_loses_its_turn_to_the_other(slow_folder: Path, start: Start) -> None:
-    """Its session lives, so that only its lease can tell; when it comes back, its turn is discarded."""
-    one, two = frozen_in_a_turn(slow_folder, start)
-    watcher = Watcher(two, "t")
-    turns = slow_folder / "turns.txt"
-    eventually(lambda: len(turns.read_text().splitlines()) == 2, "the other has taken the turn up")
-    (told,) = [line for line in two.errors.splitlines() if "counts as dead" in line]
-    assert "worker of task t" in told
-    (slow_folder / "go").touch()
-    watcher.join(TIMEOUT)
-    one.process.send_signal(signal.SIGCONT)
-    eventually(
-        lambda: "its turn is discarded" in one.errors, "the first server finds that it has lost its turn"
-    )
-    assert [event["event"] for event in two.task("t")["events"]].count("task_complete") == 1
-    assert watcher.kinds.count("new_message") == 4
-    assert len(turns.read_text().splitlines()) == 2
-    assert two.stop() == 0
-
-
-@pytest.mark.soak
-@pytest.mark.usefixtures("short_leases")
-def test_cancel_and_resume_answer_while_a_server_is_frozen(slow_folder: Path, start: Start) -> None:
-    _, two = frozen_in_a_turn(slow_folder, start)
-
-    def cancel() -> Any:
-        with two.client() as client:
-            response = client.post("/task/cancel", json={"task_id": "t"})
-        assert response.status_code in (200, 202), response.text
-        return response.json()["stopped"]
-
-    eventually(cancel, "the task has stopped")
-    assert two.task("t")["status"] == "cancelled"
-    (slow_folder / "go").touch()
-    assert two.ask("go on", task_id="t", resume_from="user_response")
-
-
-def frozen_in_a_turn(slow_folder: Path, start: Start) -> tuple[ServerProcess, ServerProcess]:
-    """A server that hangs in the middle of the worker's turn of the task t, which it has renewed, and another."""
-    one = start()
-    begin(one, "t")
-    eventually((slow_folder / "turns.txt").exists, "the first server is in the middle of the worker's turn")
-    two = start()
-    time.sleep(LEASE_SECONDS)
-    assert len((slow_folder / "turns.txt").read_text().splitlines()) == 1, "a live server keeps its turn"
-    one.process.send_signal(signal.SIGSTOP)
-    return one, two
-
-
-@pytest.mark.soak
-def test_a_server_that_stops_leaves_its_turns_to_the_others(slow_folder: Path, start: Start) -> None:
-    one = start()
-    begin(one, "t")
-    turns = slow_folder / "turns.txt"
-    eventually(turns.exists, "the first server is in the middle of the worker's turn")
-    two = start()
-    one.process.terminate()
-    eventually(lambda: len(turns.read_text().splitlines()) == 2, "the other has taken the turn up")
-    assert one.process.wait(30) == 0
-    (slow_folder / "go").touch()
-    eventually(lambda: two.task("t")["completed"], "the task is finished")
-
-
-@pytest.mark.soak
-def test_many_tasks_on_three_servers_of_which_two_are_killed(slow_folder: Path, start: Start) -> None:
-    """No task is lost, and none is answered twice."""
-    servers = [start() for _ in range(3)]
-    chance = random.Random(7)
-    for number in range(30):
-        begin(chance.choice(servers), f"task-{number}")
-    turns = slow_folder / "turns.txt"
-    eventually(lambda: turns.exists() and len(turns.read_text().splitlines()) >= 30, "all turns have begun")
-    last, *doomed = servers
-    for server in doomed:
-        server.kill()
-    (slow_folder / "go").touch()
-    eventually(
-        lambda: all(last.task(f"task-{number}")["completed"] for number in range(30)),
-        "the last server finishes all",
-    )
-    for number in range(30):
-        events = last.task(f"task-{number}")["events"]
-        kinds = [event["event"] for event in events]
-        assert kinds.count("task_complete") == 1
-        assert kinds.count("new_message") == 4
-        assert [event["seq"] for event in events if "seq" in event] == sorted(
-            {event["seq"] for event in events if "seq" in event}
-        )
 
 
 @pytest.mark.soak

@@ -11,25 +11,20 @@ import psycopg
 import pytest
 from psycopg.sql import SQL
 from support.engines.postgres import break_connections, execute, postgres_server
-from support.plugins.tiers import sized
 
 from mail.adapters.postgres.liveness import LOCKS, Liveness
 from mail.adapters.postgres.notifier import Notifier
 from mail.adapters.postgres.pool import Postgres
 from mail.adapters.postgres.queue import PostgresQueue
 from mail.adapters.postgres.store import PostgresStore
-from mail.core.decisions.submit import Submission
-from mail.core.engine.leased_turn import TurnReport
-from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
-from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.message import Tier
 from mail.core.task.change import Turn
 from mail.core.task.mailboxes import peer_mailbox
 from mail.core.task.ports import Busy, WakeUp
 from mail.core.task.task import TaskKey
 from mail.errors import StoreUnavailable
-from mail.testing.agents import NAME, View, build_swarm, complete
+from mail.testing.agents import NAME
 from mail.testing.changes import ANN, NOW, Mail, Maker
 from mail.testing.contracts import first_turn, open_turn
 
@@ -98,35 +93,6 @@ async def are_back(url: str, before: set[int]) -> None:
     async with asyncio.timeout(60):
         while len(now := await sessions(url)) != len(before) or not now.isdisjoint(before):  # noqa: ASYNC110
             await asyncio.sleep(0.005)
-
-
-@pytest.mark.soak
-async def test_turns_that_the_database_refuses_are_committed_later_and_no_model_is_called_twice(
-    url: str,
-) -> None:
-    called: list[str] = []
-    is_away = asyncio.Event()
-
-    async def supervisor(view: View) -> object:
-        called.append(view.mail.body)
-        await is_away.wait()
-        return [complete("paid")]
-
-    swarm = build_swarm({"supervisor": supervisor})
-    async with server(url) as one:
-        runtime = Runtime(swarm, one.store, one.queue, SYSTEM_CLOCK)
-        tasks = [await runtime.submit(USER, Submission(body=f"task {n}")) for n in range(10)]
-        running = [asyncio.create_task(runtime.run_turn(task.key, "supervisor")) for task in tasks]
-        async with asyncio.timeout(30):
-            while len(called) < len(tasks):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-        await asyncio.to_thread(postgres_server().stop)
-        is_away.set()
-        await asyncio.sleep(sized(fast=2, full=2, soak=20))
-        await asyncio.to_thread(postgres_server().start)
-        reports = await asyncio.gather(*running)
-    assert {report.outcome for report in reports} == {TurnReport.Outcome.COMMITTED}
-    assert len(called) == len(tasks)
 
 
 async def test_a_server_whose_clock_is_ahead_takes_nothing_over(url: str, make: Maker) -> None:
