@@ -3,17 +3,14 @@ moto.
 """
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 from support.engines.moto import MotoAws
 from support.plugins.tiers import sized
 
-from bench import aws, swarms
+from bench import aws
 from bench.aws_deployment import Deployment
 from bench.report import Row
-from mail.core.task.context import Context
-from mail.core.task.swarm import AgentFunction, History, SwarmCore, ToolChoice
 
 pytestmark = pytest.mark.timeout(400)  # hundreds of turns
 
@@ -78,51 +75,3 @@ def test_a_fan_out_to_copies_of_an_agent_costs_no_more_than_one_to_as_many_agent
         assert copies <= 1.01 * agents, (
             figure
         )  # ids, which differ, decide how well an item of about 1 KB is compressed
-
-
-class Windowed:
-    """A function with the window of a small model."""
-
-    fixed_size = 4000
-
-    def __init__(self, function: AgentFunction) -> None:
-        self._function = function
-
-    async def __call__(self, history: History, tool_choice: ToolChoice) -> swarms.Output:
-        return await self._function(history, tool_choice)
-
-    async def window(self) -> int:
-        return 16_000
-
-    async def summarize(self, text: str, model: str | None) -> str:
-        return "In short: the weather was asked for. " * 10
-
-
-def conversation(context: Context | None) -> SwarmCore:
-    """Two agents that write to each other for ever, with a window if they have a context."""
-    swarm = swarms.ping_pong(10**6)
-    agents = {
-        name: replace(agent, function=Windowed(agent.function), context=context)
-        for name, agent in swarm.agents.items()
-    }
-    return replace(swarm, agents=agents)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize(("context", "grows"), [(Context(), False), (None, True)])
-async def test_a_new_process_reads_no_more_of_a_history_that_is_cut(
-    context: Context | None, grows: bool
-) -> None:
-    """Without a context, an agent gets its whole history at each turn, so a new process reads all of it."""
-    read = {}
-    async with Deployment(MotoAws()) as deployment:
-        await deployment.begin(conversation(context))
-        for turn in range(1, 241):
-            if is_cold := turn in (100, 240):
-                deployment.restart(conversation(context))
-            usage = await deployment.turn()
-            assert usage is not None
-            if is_cold:
-                read[turn] = usage.read_units
-    print(read)
-    assert (read[240] > 2 * read[100]) is grows

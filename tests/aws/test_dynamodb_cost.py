@@ -16,7 +16,7 @@ from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.message import Tier
 from mail.core.task.context import AgentContext, Cut
 from mail.core.task.ports import Idle
-from mail.core.task.task import Task, TaskKey, Transition
+from mail.core.task.task import TaskKey, Transition
 from mail.core.task.webhooks import WebhookRecord
 from mail.errors import LeaseLost, VersionConflict
 from mail.testing.changes import ANN, NOW, Mail, Maker, checkpoint
@@ -128,33 +128,6 @@ async def test_a_turn_that_was_taken_over_pays_for_no_transaction(
     with pytest.raises(LeaseLost):
         await store.commit(make.change(turn.task, turn=turn))
     assert calls.count == {"GetItem": 1}
-
-
-async def test_a_late_turn_costs_what_the_first_one_did(
-    store: DynamoDBStore, calls: Calls, make: Maker
-) -> None:
-    """With its history at hand, as a warm function has it."""
-    await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta"), *(Mail("gamma") for _ in range(40))))
-    costs: list[tuple[dict[str, int], int]] = []
-
-    async def take_turn(known: int) -> Task:
-        calls.clear()
-        turn = await open_turn(store, KEY, "alpha", make, history_after=known)
-        assert turn.history == []
-        change = make.change(turn.task, Mail("alpha"), turn=turn, history=[{"content": "x" * 100}])
-        await store.commit(change)
-        costs.append((dict(calls.count), calls.sent.total()))
-        return change.task
-
-    for n in range(sized(fast=25, full=25, soak=100)):
-        task = await take_turn(n)
-    years_later = replace(task, histories={"alpha": 10**6}, seq=10**6 * 2)
-    await store.commit(make.change(years_later))
-    for n in range(10):
-        await take_turn(10**6 + n)
-    counts, sizes = zip(*costs, strict=True)
-    assert all(count == {"UpdateItem": 1, "Query": 1, "TransactWriteItems": 1} for count in counts)
-    assert max(sizes) - min(sizes) < 64, "only the numbers in it get longer"
 
 
 async def test_a_flooded_inbox_costs_nothing(
