@@ -421,39 +421,6 @@ async def test_the_mail_before_the_decision_does_not_come_between_the_call_and_i
     assert bank.paid == [{"to": "bob"}]
 
 
-async def test_a_worker_that_dies_in_the_action_leaves_an_unknown_outcome_and_does_not_repeat_it() -> None:
-    rig, bank = paying(call("pay", to="bob"))
-    rig._concurrency = 0
-    async with rig:
-        begun = await rig.submit()
-        await rig.step()
-        submitted = await rig.submit(
-            "",
-            task_id=begun.key.task_id,
-            resume_from="breakpoint_tool_call",
-            approvals=[{"decision": "approve"}],
-        )
-        died = asyncio.Event()
-
-        async def dies(arguments: dict[str, Any]) -> str:
-            await Bank.pay(bank, arguments)
-            died.set()
-            await asyncio.Event().wait()
-            raise AssertionError
-
-        object.__setattr__(rig.swarm.actions["pay"], "function", dies)
-        step = asyncio.create_task(rig.step())
-        await died.wait()
-        step.cancel()
-        await asyncio.gather(step, return_exceptions=True)
-        await rig.runtime.recover()
-        while await rig.step():
-            pass
-        done = await rig.outcome(submitted)
-    assert len(bank.paid) == 1
-    assert done.answer.startswith("ERROR: the outcome is unknown")
-
-
 async def test_an_action_that_takes_too_long_leaves_an_unknown_outcome() -> None:
     rig, _ = paying(call("pay", to="bob"))
 
