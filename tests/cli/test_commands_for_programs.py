@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.processes.server import ServerProcess, run_mail
+from test_help import commands
 
 
 def test_tokens_are_listed_and_revoked(tmp_path: Path) -> None:
@@ -78,23 +79,7 @@ def test_tables(tmp_path: Path) -> None:
     ("typed", "offered"),
     [
         ("mail ta", ["task"]),
-        (
-            "mail task ",
-            [
-                "list",
-                "show",
-                "turn",
-                "watch",
-                "cancel",
-                "delete",
-                "export",
-                "cancel-timer",
-                "cancel-call",
-                "approve",
-                "reject",
-                "fork",
-            ],
-        ),
+        ("mail task ", [name.removeprefix("task ") for name, _ in commands() if name.startswith("task ")]),
         ("mail task list --st", ["--status"]),
         ("mail task list --status pa", ["paused"]),
     ],
