@@ -74,6 +74,8 @@ def test_what_was_done_is_below_who_asked_for_it() -> None:
 def test_every_message_from_outside_begins_a_tree() -> None:
     question = item("question", 7, words="boss asks: may I?")
     fault = item("fault", 5, 4, agent="a", text="no gold", ended_task=False)
+    refusal = item("note", 6, 4, agent="a", name="guard_decision", text="guard g refused the call")
+    retry = item("note", 6, 4, agent="a", name="retry", text="again")
     roots = read_tree(
         [
             mail(1, "alice", "boss", body="one"),
@@ -81,12 +83,14 @@ def test_every_message_from_outside_begins_a_tree() -> None:
             mail(3, "alice", "boss", body="two"),
             mail(4, "boss", "a", "b", body="tell all", cause=3),
             fault,
+            refusal,
+            retry,
             question,
         ]
     )
     assert outline(roots) == [
         ("one", ["first"]),
-        ("two", [("tell all", ["no gold"]), "boss asks: may I?"]),
+        ("two", [("tell all", ["no gold", "guard g refused the call"]), "boss asks: may I?"]),
     ]
 
 

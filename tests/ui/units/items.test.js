@@ -13,6 +13,12 @@ test("steps belong to their work, which changes with them", () => {
   assert.deepEqual([items.shown[1].version, items.shown[1].steps.map(({ id }) => id)], [2, ["2.0"]]);
 });
 
+test("what a guard objects to is beside the work, other notes are in the trace", () => {
+  const note = (id, name) => ({ kind: "note", id, version: 2, work: "1.1", name, text: "refused" });
+  const items = new Items().with([work, note("2.0", "guard_decision"), note("2.1", "action_timeout")]);
+  assert.deepEqual([items.shown.map(({ id }) => id), items.shown[0].steps], [["1.1", "2.0"], []]);
+});
+
 test("an item replaces an older one, and keeps its place and its steps", () => {
   const items = new Items().with([work, action("2.0"), { ...work, version: 5, turns: 2 }, { ...work, version: 4, turns: 1 }]);
   assert.deepEqual([items.shown.length, items.shown[0].turns, items.shown[0].steps.length], [1, 2, 1]);

@@ -238,7 +238,8 @@ def read_tree(items: Iterable[Mapping[str, Any]]) -> list[Node]:
     roots: list[Node] = []
     messages: dict[int, Node] = {}
     for item in items:
-        if item["kind"] in ("note", "forked") or not (lines := read_item(item)):
+        is_aside = item["kind"] in ("note", "forked") and item.get("name") != "guard_decision"
+        if is_aside or not (lines := read_item(item)):
             continue
         is_end = item["kind"] in ("question", *_ENDS)
         parent = (roots[-1] if roots else None) if is_end else messages.get(item["cause"])

@@ -149,6 +149,7 @@ export const ITEMS = {
   failed: ({ item, onRetry, onTrace }) => html`<${Failure} item=${item} onRetry=${onRetry} onTrace=${onTrace} />`,
   cancelled: ({ item }) => html`<${Aside} icon="stop">${item.text}</${Aside}>`,
   opened: ({ item }) => html`<${Aside} icon="alert">${item.text}</${Aside}>`,
+  note: ({ item }) => html`<${Aside} icon="alert">${item.text}</${Aside}>`,
   forked: ({ item, navigate }) => html`
     <${Aside} icon="fork">
       Continues${" "}

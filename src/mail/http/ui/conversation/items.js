@@ -2,8 +2,10 @@
 
 const list = new Intl.ListFormat("en");
 
-/** Kinds that the trace shows, not the conversation. */
+/** Kinds that the trace shows, not the conversation; but what guards object to is in both. */
 const OF_TRACE = new Set(["turn", "model_call", "wait", "note"]);
+
+const isObjection = ({ kind, name }) => kind === "note" && name === "guard_decision";
 
 /**
  * Items in the order in which they began: `all`, and those `shown` in the conversation, where work has its `steps`
@@ -22,7 +24,8 @@ export class Items {
     const work = this.#known.get(item.work);
     this.#known.set(item.id, made);
     this.all.push(made);
-    if (!OF_TRACE.has(made.kind)) (work?.steps ?? this.shown).push(made);
+    if (isObjection(made)) this.shown.push(made);
+    else if (!OF_TRACE.has(made.kind)) (work?.steps ?? this.shown).push(made);
     if (work) work.version = item.version;
     return undefined;
   }
