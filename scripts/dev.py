@@ -28,6 +28,7 @@ or later, pip and a package index, and nothing else; MAIL_DEV_PYTHON names a Pyt
 # Standard library only, and Python 3.8 syntax: an old Python has to get as far as saying that it is old.
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -107,6 +108,9 @@ BILLS: Dict[str, Sequence[Path]] = {
     "package": _WHOLE,
 }
 """From what is built to its pins: each layer, the image with its default extras, the package with all extras."""
+
+WITH_PAGE = ("image", "package")
+"""Those in which the page is, with libraries of others."""
 
 COMMANDS: Dict[str, Sequence[str]] = {
     "demo": (str(BIN / "mail"), "demo"),
@@ -429,6 +433,28 @@ def docs(arguments: Sequence[str]) -> int:
     return code or subprocess.call(command, cwd=str(ROOT), env=dict(os.environ, NO_MKDOCS_2_WARNING="1"))
 
 
+def page_libraries() -> List[Dict[str, object]]:
+    """Return the libraries of the page as components of CycloneDX, from the table of their folder."""
+    cells = r"^\| (\S+?)(?:, with (\S+) ([\d.]+))? \| ([\d.]+) \| (\S+) \| `(\S+)` \| .* \| `(\w{64})` \|$"
+    text = (ROOT / PAGE / "vendor" / "README.md").read_text(encoding="utf-8")
+    found = []  # type: List[Dict[str, object]]
+    for name, inside, of_inside, version, licence, place, digest in re.findall(cells, text, re.MULTILINE):
+        for each, number in ((name, version), (inside, of_inside)) if inside else ((name, version),):
+            found.append(
+                {
+                    "bom-ref": f"page/{place}/{each}",
+                    "description": f"in {PAGE}/vendor/{place}",
+                    "hashes": [{"alg": "SHA-256", "content": digest}],
+                    "licenses": [{"license": {"id": licence}}],
+                    "name": each,
+                    "purl": f"pkg:npm/{each.replace('@', '%40')}@{number}",
+                    "type": "library",
+                    "version": number,
+                }
+            )
+    return found
+
+
 def sbom(arguments: Sequence[str]) -> int:
     """Write a bill of materials, CycloneDX in JSON, for each thing that is built, to .sbom/ or the given folder.
 
@@ -450,6 +476,11 @@ def sbom(arguments: Sequence[str]) -> int:
             command += ["--pyproject", str(ROOT / "pyproject.toml"), "-o", str(folder / (name + ".cdx.json"))]
             if subprocess.call(command) != 0:
                 return 1
+        if name in WITH_PAGE:
+            written = folder / (name + ".cdx.json")
+            bill = json.loads(written.read_text(encoding="utf-8"))
+            bill["components"] += page_libraries()
+            written.write_text(json.dumps(bill, indent=2), encoding="utf-8")
         say(f"{folder / (name + '.cdx.json')}: {len(pins)} packages")
     return 0
 

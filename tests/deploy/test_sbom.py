@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,18 @@ def test_a_bill_has_each_pin_and_its_hashes(tmp_path: Path, monkeypatch: pytest.
         for found in reference.get("hashes", ())
     }
     assert listed == set(re.findall(r"sha256:(\w{64})", text))
+
+
+def test_the_libraries_of_the_page_are_in_it() -> None:
+    """All that its folder has, with their hashes, which `tests/ui` compares."""
+    found = dev.page_libraries()
+    folder = ROOT / dev.PAGE / "vendor"
+    hashes = {sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.js")}
+    assert {each["hashes"][0]["content"] for each in found} == hashes
+    assert {str(each["purl"]).rpartition("@")[0] for each in found} == {
+        *(f"pkg:npm/{name}" for name in ("preact", "htm", "marked", "%40tanstack/virtual-core")),
+        *(f"pkg:npm/%40dagrejs/{name}" for name in ("dagre", "graphlib")),
+    }
 
 
 def test_all_that_is_built_has_one() -> None:
