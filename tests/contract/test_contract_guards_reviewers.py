@@ -12,6 +12,7 @@ from support.engines.mortal import ANN, KEY, Died, MortalServer
 from test_contract_store_reviewers import APPROVE, BOB, REJECT, ROOT
 
 from mail.core.decisions.approvals import GivenApproval
+from mail.core.decisions.reviewers import show_call
 from mail.core.protocol.address import Principal
 from mail.core.task.approvals import Approval
 from mail.core.task.events import EventKind
@@ -82,6 +83,8 @@ async def test_what_a_guard_asks_goes_to_the_reviewers(adapter: StoreAdapter) ->
     with pytest.raises(Forbidden):
         await server.runtime.reviews.decide(ANN, asked, APPROVE)
     assert server.ran == []
+    found = await server.runtime.reviews.find(BOB, asked)
+    assert show_call(found.task, found.paused_at, found.call)["question"] == "Is it right?"
     await server.decide(APPROVE)
     assert server.ran == ["eve"]
     assert "nobody pays mallory" in await server.answer(2)

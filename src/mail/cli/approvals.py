@@ -55,6 +55,8 @@ def show_approval(answer: Mapping[str, Any], output: Output) -> None:
     """Print a call with its arguments, as JSON in ASCII in which nothing is hidden."""
     wants = "wants to call" if answer["needs_approval"] else "asks with"
     output.text(f"{answer['agent']} {wants} {answer['name']} for {answer['requested_by']}:")
+    if answer["needs_approval"] and answer["question"]:
+        output.text(f"  {one_line(answer['question'])}")
     output.text(f"  {answer['arguments_text']}")
     output.text(f"  SHA-256 {answer['arguments_sha256']}")
     output.text(f"  asked {answer['asked']}, decide by {answer['decide_by'] or 'any time'}")

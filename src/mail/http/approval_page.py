@@ -38,10 +38,11 @@ def form_of(call: Mapping[str, Any]) -> str:
     }
     listed = "".join(f"<dt>{name}<dd>{_text(fact)}" for name, fact in facts.items())
     form = f'<form method="post"><input type="hidden" name="arguments_sha256" value="{call["arguments_sha256"]}">'
-    title, says = f"Approve {call['name']}?", "It will be called with these arguments:"
+    asked = f"{_text(call['question'])} " if call["question"] else ""
+    title, says = f"Approve {call['name']}?", f"{asked}It will be called with these arguments:"
     answer, approve = "", '<button name="decision" value="approve">Approve</button> '
     if not call["needs_approval"]:
-        title, says = f"Answer {call['name']}?", f"{_text(call['question'])} It asks with these arguments:"
+        title, says = f"Answer {call['name']}?", f"{asked}It asks with these arguments:"
         approve = ""
         answer = (
             '<label>Answer<textarea name="answer" rows="4" required></textarea></label>'

@@ -39,11 +39,13 @@ def pause(
     calls: Sequence[AgentToolCall],
     questions: Mapping[str, UserQuestion],
     held: Mapping[str, ActionCore | None],
+    judgement: Mapping[str, str] = NO_ITEMS,
 ) -> None:
     """Pause the task until the user returns the results of these breakpoint tool calls of an agent.
 
     `questions` to the user, by the ids of the calls that ask them, are sent too. `held` has the ids of calls that
     wait for an approval instead, with their actions, which say who decides until when; None for the owner at any time.
+    `judgement` has what guards ask about them.
     """
     asked = {call_id: _ask_owner(draft, agent, question) for call_id, question in questions.items()}
     paused = tuple(
@@ -52,6 +54,7 @@ def pause(
             name=call.tool_name,
             arguments=call.tool_args,
             asks=asked.get(call.tool_call_id),
+            question=judgement.get(call.tool_call_id, ""),
             **_terms(draft, call, held),
         )
         for call in calls

@@ -94,7 +94,7 @@ def who_decides(calls: Iterable[PausedCall]) -> str:
 def show_call(task: Task, paused_at: Breakpoint, call: PausedCall) -> dict[str, Any]:
     """Return a call as those read it who may decide on it: nothing else of the task."""
     asked = int(paused_at.id[:_TIME_DIGITS], 16) / 1000
-    question = None if call.needs_approval else question_argument(call.arguments)
+    argument = None if call.needs_approval else question_argument(call.arguments)
     return {
         "id": paused_at.approval_id(call),
         "agent": paused_at.agent,
@@ -103,7 +103,7 @@ def show_call(task: Task, paused_at: Breakpoint, call: PausedCall) -> dict[str, 
         "arguments_text": call.arguments_text,
         "arguments_sha256": call.digest,
         "needs_approval": call.needs_approval,
-        "question": "" if question is None else call.arguments[question],
+        "question": call.question if argument is None else call.arguments[argument],
         "asked": datetime.fromtimestamp(asked, UTC).isoformat(),
         "decide_by": None if call.approve_by is None else format_time(call.approve_by),
         "requested_by": task.owner,

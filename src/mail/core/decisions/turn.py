@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Protocol, Required, TypedDict
 
 from mail.core.decisions.approvals import expire_approvals
-from mail.core.decisions.breakpoints import pause
+from mail.core.decisions.breakpoints import NO_ITEMS, pause
 from mail.core.decisions.callbacks import close, let_wait
 from mail.core.decisions.cancel import discard, is_discarded
 from mail.core.decisions.failing_calls import count_call, note_failures
@@ -895,12 +895,21 @@ class Settlement:
                 for call in waiting
                 if call.tool_call_id in self._questions
             }
-            pause(self.draft, self.name, waiting, questions, self._held)
+            pause(self.draft, self.name, waiting, questions, self._held, self._asked_by_guards())
             one = "ERROR: one tool at a time; call this one again when you have the other's result"
             return [call.create_response_msg(one) for call in excess]
         reason = "the task is paused at another breakpoint; call the tool again"
         self._fault(ToolCallFault(reason))
         return [call.create_response_msg(f"ERROR: {reason}") for call in calls]
+
+    def _asked_by_guards(self) -> Mapping[str, str]:
+        """Return what guards ask about calls, by the ids of these."""
+        output = self._output
+        if output.judgement is None:
+            return NO_ITEMS
+        return {
+            call.tool_call_id: output.judgement.question(index) for index, call in enumerate(output.calls)
+        }
 
     def _emit_pause(self, call: AgentToolCall) -> None:
         if call.tool_call_id in self._held:

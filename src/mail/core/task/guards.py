@@ -187,6 +187,10 @@ class Judgement:
         """Return whether a person must approve the call at a place."""
         return any(each.outcome is Outcome.ASK for each in self._replies(place))
 
+    def question(self, place: int) -> str:
+        """Return what guards ask a person about the call at a place: a line for each."""
+        return "\n".join(each.reason for each in self._replies(place) if each.outcome is Outcome.ASK)
+
     def _replies(self, place: int) -> Iterable[Verdict]:
         return (each for each in self.verdicts if each.place == place and each.on != "result")
 

@@ -218,6 +218,7 @@ class PausedCall:
         reviewers: who decides on it, or answers its question; None for the task's owner.
         approve_within: seconds after which it is escalated or counts as decided; None for no limit.
         approve_by: that time, in seconds since the epoch.
+        question: what guards ask about it; empty if none does.
         approval: the decision, if there is one, or the result that its owner gives while other calls wait.
     """
 
@@ -229,6 +230,7 @@ class PausedCall:
     reviewers: Approval | None = None
     approve_within: float | None = None
     approve_by: float | None = None
+    question: str = ""
     approval: Decision | None = None
 
     @property

@@ -48,7 +48,9 @@ class WaitingApproval(Answered):
     needs_approval: bool = Field(
         description="Whether to decide if the call runs; else it asks for an `answer`."
     )
-    question: str = Field(description="The question, if an argument has it; empty for a call to approve.")
+    question: str = Field(
+        description="The question, if an argument has it; of a call to approve, what guards ask about it."
+    )
     asked: str = Field(description="When the task paused, in ISO 8601.")
     decide_by: str | None = Field(
         description="When others are asked, too, or the call is decided without a person; null for never."

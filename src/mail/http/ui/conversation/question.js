@@ -266,6 +266,7 @@ function Approval({ item, call, session, swarm }) {
         <code>${item.name}</code>
         <${Chip} tone="warn">needs approval</${Chip}>
       </p>
+      ${call.needs_approval && call.question && html`<p>${visible(call.question)}</p>`}
       ${mode === "edit" && !isRaw && html`<${ArgumentsForm} fields=${fields} typed=${typed} onType=${setTyped} />`}
       ${
         mode === "edit" && isRaw
