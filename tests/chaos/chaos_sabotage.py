@@ -60,7 +60,7 @@ def lost_messages() -> Iterator[None]:
     def deliver_some(
         self: Draft, message: MAILMessage, mailboxes: Iterable[str], extra: dict[str, Any]
     ) -> None:
-        deliver(self, message, () if self._seq % 5 == 4 else mailboxes, extra)
+        deliver(self, message, () if self.seq % 5 == 4 else mailboxes, extra)
 
     with patch.object(Draft, "_deliver", deliver_some):
         yield
