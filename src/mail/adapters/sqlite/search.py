@@ -112,7 +112,12 @@ class Files:
             check_same_thread=False,
         )
         self._path = IN_MEMORY if database is not None else index_of(path)
-        self.index = self._open()
+        try:
+            self.index = self._open()
+        except BaseException:
+            if self._owns:
+                self.database.close()
+            raise
 
     def _open(self) -> sqlite3.Connection:
         if self._path != IN_MEMORY:
