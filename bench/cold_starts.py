@@ -3,10 +3,15 @@ emulator.
 
 python3 scripts/dev.py build
 python3 scripts/dev.py bench --only cold-starts
+
+Where valgrind is installed, it counts the instructions of each initialization, which other programs don't change, and
+the budgets are for these; else for the processor's time.
 """
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,6 +27,8 @@ from bench.report import Result, Row, Skipped
 
 if TYPE_CHECKING:
     from http.server import BaseHTTPRequestHandler
+
+    from support.engines.lambda_runtime import Function
 
 FLOOR = "HealthFunction"
 """Its layers are the floor's, but for botocore, which is there as pip installs it."""
@@ -42,6 +49,12 @@ def handler(event, context):
     return {"cpu": (time.process_time() - began) * 1e3, "status": status}
 """
 """Runs in place of the handler, imports that, and passes requests on to it."""
+
+COUNT = ("--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null")
+"""The options with which valgrind counts instructions, and nothing else."""
+
+BEFORE_INIT = "import awslambdaric.bootstrap"
+"""What the runtime client has done when it imports the handler."""
 
 LITELLM = """
 import gc, sys, time
@@ -109,14 +122,25 @@ def measure(rounds: int = ROUNDS) -> list[Result]:
         for _ in range(rounds):
             for collector in ("on", "off"):
                 litellm.setdefault(collector, []).append(_litellm(collector))
+        valgrind = shutil.which("valgrind")
+        counts = {} if valgrind is None else _counts(valgrind, folder)
     best = {name: min(taken[1:], key=lambda start: start.cpu) for name, taken in starts.items()}
     floor, llm_turn = best.pop(""), best.pop(LLM)
     first = {name: min(taken[1:], key=lambda start: start.total) for name, taken in starts.items()}
     rows: list[Result] = [
         _row(f"floor: FastAPI, Mangum, botocore (minima of {rounds} rounds)", floor),
+        *(_row(name, start, floor, None if counts else _budget(name)) for name, start in best.items()),
         *(
-            _row(name, start, floor, INIT if name in API else INIT_WITHOUT_HTTP)
-            for name, start in best.items()
+            Row(
+                "cold-starts",
+                f"{name}: initialization",
+                count / 1e6,
+                "M instructions",
+                _budget(name),
+                ratio=count / counts[""],
+            )
+            for name, count in counts.items()
+            if name
         ),
         _row(LLM, llm_turn, floor),
         *(
@@ -139,6 +163,46 @@ def measure(rounds: int = ROUNDS) -> list[Result]:
     return rows
 
 
+def _budget(handler: str) -> float:
+    return INIT if handler in API else INIT_WITHOUT_HTTP
+
+
+def _counts(valgrind: str, folder: Path) -> dict[str, int]:
+    """Return the instructions of each initialization; the floor has no name."""
+    before = _instructions(valgrind, None, folder, "")
+    codes = {None: HANDLER_FLOOR, **{name: f"import handlers.{name}" for name in (*API, *OTHERS)}}
+    return {name or "": _instructions(valgrind, name, folder, code) - before for name, code in codes.items()}
+
+
+def _instructions(valgrind: str, handler: str | None, folder: Path, code: str) -> int:
+    """Count the instructions of a process that runs this code where Lambda would import the handler."""
+    from support.engines.lambda_runtime import environment_of
+
+    function = _function(handler, folder)
+    environment = {
+        **environment_of(function),
+        **function_environment(handler),
+        "MAIL_CONFIG_PATH": "mail.toml",
+    }
+    command = [valgrind, *COUNT, str(function.interpreter.python), "-c", f"{BEFORE_INIT}\n{code}"]
+    done = subprocess.run(
+        command, env=environment, cwd=function.root, capture_output=True, text=True, check=True
+    )
+    found = re.search(r"I\s+refs:\s+([\d,]+)", done.stderr)
+    assert found is not None, done.stderr
+    return int(found[1].replace(",", ""))
+
+
+def _function(handler: str | None, folder: Path) -> "Function":
+    """Return a function as it was built, or the floor; what is in the folder is found first."""
+    from support.engines.lambda_runtime import built_function
+
+    built = built_function(FLOOR if handler is None else handler.title().replace("_", "") + "Function")
+    first = (folder,) if handler is not None else (folder, folder / "floor")
+    interpreter = replace(built.interpreter, path=(*first, *built.interpreter.path))
+    return replace(built, interpreter=interpreter)
+
+
 def _row(name: str, start: Start, floor: Start | None = None, budget: float | None = None) -> Row:
     note = f"{start.modules} modules, {start.wall:.0f} ms"
     ratio = None if floor is None else start.cpu / floor.cpu
@@ -149,12 +213,9 @@ def _start(
     handler: str | None, folder: Path, url: str, variables: Mapping[str, str] = MappingProxyType({})
 ) -> Start:
     """Start a function once, and send its sample event if it answers HTTP; the floor is None."""
-    from support.engines.lambda_runtime import LambdaRuntime, built_function
+    from support.engines.lambda_runtime import LambdaRuntime
 
-    built = built_function(FLOOR if handler is None else handler.title().replace("_", "") + "Function")
-    first = (folder,) if handler is not None else (folder, folder / "floor")
-    interpreter = replace(built.interpreter, path=(*first, *built.interpreter.path))
-    function = replace(built, handler="probe.handler", interpreter=interpreter)
+    function = replace(_function(handler, folder), handler="probe.handler")
     answers = handler is None or (handler in API and handler not in ("stream", "protocols"))
     code = f"from handlers.{handler} import handler" if answers else f"import handlers.{handler}"
     environment = {

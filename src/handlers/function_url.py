@@ -12,11 +12,10 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from handlers import telemetry
-from handlers.routing import EveryRoute
+from handlers.routing import Load, app_of
 from handlers.wiring import make_system
 from mail import startup
 from mail.bootstrap import RequestMetrics
-from mail.http.app import create_app
 from mail.server.app import make_service
 
 CONTEXT_HEADER = "x-amzn-lambda-context"
@@ -84,8 +83,8 @@ class FlushBeforeEnd:
                 await send(message)
 
 
-def serve(*routers: APIRouter, all_routes: bool = False) -> ASGIApp:
-    """Build the app of a function that serves these routes and, with `all_routes`, the others as well."""
+def serve(*routers: APIRouter, later: Load | None = None) -> ASGIApp:
+    """Build the app of a function that serves these routes, and those that `later` loads when one is asked for."""
     system = make_system()
     service = make_service(
         system,
@@ -95,7 +94,7 @@ def serve(*routers: APIRouter, all_routes: bool = False) -> ASGIApp:
         stream_url=system.stream_url,
         observers=(RequestMetrics(),),
     )
-    app = EveryRoute(service, *routers) if all_routes else create_app(service, routers)
+    app = app_of(service, routers, later)
     served = InvocationLog(app)
     startup.end()
     return served if system.telemetry.spans is None else FlushBeforeEnd(served, system.telemetry.flush)

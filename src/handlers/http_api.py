@@ -7,11 +7,10 @@ from fastapi import APIRouter, Request
 from mangum import Mangum
 
 from handlers import telemetry
-from handlers.routing import EveryRoute
+from handlers.routing import Load, app_of
 from handlers.wiring import make_loop, make_system, survive_snapshots
 from mail import startup
 from mail.bootstrap import RequestMetrics
-from mail.http.app import create_app
 from mail.server.app import make_service
 
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
@@ -20,8 +19,8 @@ MAX_ANSWER_BYTES = 4 * 1024 * 1024
 Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
 
 
-def serve(*routers: APIRouter, all_routes: bool = False) -> Handler:
-    """Build the handler of a function that serves these routes and, with `all_routes`, the others as well.
+def serve(*routers: APIRouter, later: Load | None = None) -> Handler:
+    """Build the handler of a function that serves these routes, and those that `later` loads when one is asked for.
 
     Responses that would take longer than the invocation are sent early: 202 with the task's URL for a message, the
     events so far for a stream.
@@ -37,7 +36,7 @@ def serve(*routers: APIRouter, all_routes: bool = False) -> Handler:
         domain_of=_domain_of,
         observers=(RequestMetrics(),),
     )
-    app = EveryRoute(service, *routers) if all_routes else create_app(service, routers)
+    app = app_of(service, routers, later)
     mangum = Mangum(app, lifespan="off")
     survive_snapshots(system)
     startup.end()

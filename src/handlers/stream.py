@@ -1,6 +1,6 @@
 """All routes behind a function URL, which streams."""
 
 from handlers.function_url import serve
-from mail.http.routes import health, message, tasks
+from mail.http.routes import health, load_routers, message, tasks
 
-app = serve(health.router, message.router, tasks.router, all_routes=True)
+app = serve(health.router, message.router, tasks.router, later=load_routers)

@@ -5,35 +5,25 @@ import os
 import sys
 from typing import Any
 
-from aws_lambda_powertools.logging.formatter import LambdaPowertoolsFormatter
-
+from mail.adapters.telemetry.json_log import JSONFormatter
 from mail.bootstrap import service_name
-from mail.core.turns.context import leave_task, log_fields
+from mail.core.turns.context import leave_task
 
 LEVEL_VARIABLE = "POWERTOOLS_LOG_LEVEL"
 
-_formatter = LambdaPowertoolsFormatter(service=service_name(), utc=True, use_rfc3339=True)
+_service = {"service": service_name()}
+
+_formatter = JSONFormatter(_service)
 """Lambda filters lines by `level` only if their `timestamp` is one of RFC 3339."""
 
 SERVER_LOGGERS = ("uvicorn", "uvicorn.access")
 """Have handlers of their own, which write plain text, in the function whose server is uvicorn."""
 
 
-class _TaskFilter(logging.Filter):
-    """Adds task, agent and message to each log line."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        for name, value in log_fields().items():
-            if not hasattr(record, name):
-                setattr(record, name, value)
-        return True
-
-
 def set_up() -> None:
     """Write the logs of the process to standard output as JSON lines."""
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(_formatter)
-    handler.addFilter(_TaskFilter())
     logging.root.handlers = [handler]  # replaces the runtime's own
     logging.root.setLevel(logging.WARNING)
     for name in SERVER_LOGGERS:
@@ -51,4 +41,4 @@ def begin_invocation(context: Any) -> None:
 def begin_request(request_id: str, function_name: str) -> None:
     """Do the same where only these two are known of the invocation."""
     leave_task()
-    _formatter.append_keys(function_name=function_name, function_request_id=request_id)
+    _formatter.fields = {**_service, "function_name": function_name, "function_request_id": request_id}

@@ -17,7 +17,7 @@ from mail.http.routes.interswarm import PostInterswarmMessage
 from mail.http.routes.message import MessageOptions, PostMessage
 from mail.http.routes.server import Status, Whoami
 from mail.http.routes.usage import TaskCost, UsageReport
-from mail.http.task_json import QueuedMessage, TaskRecord
+from mail.http.task_records import QueuedMessage, TaskRecord
 
 TEXT = (DOCS / "api.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| `([A-Z]+) (/\S*)` \| ([a-z, ]+) \|", TEXT, re.MULTILINE)

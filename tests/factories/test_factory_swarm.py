@@ -15,7 +15,7 @@ from mail.core.engine.runtime import Runtime
 from mail.core.task.events import EventKind
 from mail.core.task.usage import NO_USAGE, Usage, UsageMeter, report_usage
 from mail.core.turns import context
-from mail.http.task_json import task_summary
+from mail.http.task_records import task_summary
 from mail.testing.rig import Outcome, Rig
 
 

@@ -15,7 +15,7 @@ from mail.core.decisions.caller_limits import CallerLimits
 from mail.core.engine.pacing import PIECE_BYTES
 from mail.core.task.change import InboxEntry
 from mail.core.task.task import TaskKey
-from mail.http import task_json
+from mail.http import task_records
 from mail.http.account import PIECE_FACTOR, READ_BYTES
 from mail.testing.agents import Call, View, build_swarm, complete
 
@@ -249,9 +249,9 @@ async def test_mail_that_waited_is_read_as_it_is_sent(monkeypatch: pytest.Monkey
             steps.append(entry.message.message.body[0])
             return sent(entry)
 
-        read, sent = store.read_events, task_json.queued_message
+        read, sent = store.read_events, task_records.queued_message
         monkeypatch.setattr(store, "read_events", read_events)
-        monkeypatch.setattr(task_json, "queued_message", queued_message)
+        monkeypatch.setattr(task_records, "queued_message", queued_message)
         assert (await server.client.get("/task", params={"task_id": "t", "at": at})).status_code == 200
         assert steps == ["read", "0", "read", "1", "read", "2", "read", "3", "read", "4"]
 
@@ -275,7 +275,7 @@ async def test_the_items_of_the_past_come_in_pieces(large: HTTPServer) -> None:
         await large.ask(body="x" * 50_000, task_id="t")
     task = await large.rig.task(TaskKey("user:ann@example", "t"))
     snapshot = await large.rig.store.read_snapshot(task.key, task.seq)
-    pieces = await task_json.snapshot_pieces(large.service, snapshot, large.rig.runtime.pacer, items=True)
+    pieces = await task_records.snapshot_pieces(large.service, snapshot, large.rig.runtime.pacer, items=True)
     sizes = []
     whole = b""
     async for piece in pieces:

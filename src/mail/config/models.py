@@ -172,15 +172,15 @@ class ServerConfig(_TopTable):
     cors_origins: list[Annotated[str, AfterValidator(read_origin)]] = Field(
         default=[], description="The origins of web pages that may call the server; `*` for all."
     )
-    swarm: SwarmConfig = SwarmConfig()
-    settings: SettingsConfig = SettingsConfig()
-    limits: LimitsConfig = LimitsConfig()
-    connections: ConnectionsConfig = ConnectionsConfig()
-    telemetry: TelemetryConfig = TelemetryConfig()
-    storage: StorageConfig = StorageConfig()
-    interswarm: InterswarmConfig = InterswarmConfig()
-    webhooks: WebhooksConfig = WebhooksConfig()
-    auth: AuthConfig = AuthConfig()
+    swarm: SwarmConfig = SwarmConfig.model_construct()
+    settings: SettingsConfig = SettingsConfig.model_construct()
+    limits: LimitsConfig = LimitsConfig.model_construct()
+    connections: ConnectionsConfig = ConnectionsConfig.model_construct()
+    telemetry: TelemetryConfig = TelemetryConfig.model_construct()
+    storage: StorageConfig = StorageConfig.model_construct()
+    interswarm: InterswarmConfig = InterswarmConfig.model_construct()
+    webhooks: WebhooksConfig = WebhooksConfig.model_construct()
+    auth: AuthConfig = AuthConfig.model_construct()
     models: dict[Annotated[str, Field(min_length=1)], ModelLimits] = Field(
         default_factory=dict,
         description="The limits of providers, by a model's name or a pattern such as `anthropic/*`.",

@@ -184,7 +184,7 @@ class AuthConfig(Table):
         break_glass: whether admins may read the tasks of others, who see it in their tasks.
     """
 
-    jwt: JWTSettings = JWTSettings()
+    jwt: JWTSettings = JWTSettings.model_construct()
     break_glass: bool = False
 
 

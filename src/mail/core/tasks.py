@@ -7,7 +7,7 @@ from mail.core.task.turn_state import *  # noqa: F403
 from mail.startup import lazy_exports
 
 if TYPE_CHECKING:
-    from mail.http.task_json import TaskRecord
+    from mail.http.task_records import TaskRecord
 
     MAILTask = TaskRecord
 

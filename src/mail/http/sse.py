@@ -11,8 +11,6 @@ from pydantic import Field
 from pydantic_core import to_json
 
 from mail.auth.keys import find_bearer
-from mail.core.decisions.conversation import Conversation
-from mail.core.decisions.items import Item
 from mail.core.engine.commit import load_task
 from mail.core.task.events import Event, EventKind
 from mail.core.task.live import LiveEvent, LiveKind
@@ -28,6 +26,9 @@ logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:  # imported when the first stream begins, as it imports uvicorn
     from sse_starlette import EventSourceResponse
+
+    from mail.core.decisions.conversation import Conversation
+    from mail.core.decisions.items import Item
 
 HEADERS = {"Cache-Control": "no-cache"}
 
@@ -219,7 +220,7 @@ async def read_batches(
                 yield []
 
 
-def encode(event: str, data: dict[str, Any] | Item, seq: str | None = None) -> bytes:
+def encode(event: str, data: "dict[str, Any] | Item", seq: str | None = None) -> bytes:
     """Return a frame of a stream."""
     head = f"event: {event}\r\n" if seq is None else f"id: {seq}\r\nevent: {event}\r\n"
     # ASCII, because clients that split lines by Python's rules treat U+2028 and the like as line ends.

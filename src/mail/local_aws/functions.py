@@ -108,10 +108,8 @@ INIT_SECONDS = 30.0
 
 PRELOADED = (
     "asyncio",
-    "aws_lambda_powertools.logging",
     "aws_lambda_powertools.utilities.batch",
     "aws_lambda_powertools.utilities.data_classes.sqs_event",
-    "aws_lambda_powertools.utilities.parameters",
     "botocore.httpsession",
     "botocore.retries.standard",
     "botocore.session",

@@ -24,7 +24,7 @@ from mail.net.types import SwarmEndpoint
 REFRESH_SECONDS = 5.0
 """Seconds for which entries read from the database are cached."""
 
-UNSEEN = PeerHealth()
+UNSEEN = PeerHealth.model_construct()
 
 logger = logging.getLogger(__name__)
 

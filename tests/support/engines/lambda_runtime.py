@@ -141,7 +141,7 @@ class LambdaRuntime:
                 "awslambdaric",
                 function.handler,
             ],
-            env={**system_environment(), **_lambda_environment(function), **environment},
+            env={**environment_of(function), **environment},
             cwd=function.root,
             output=self._output,
         )
@@ -196,9 +196,10 @@ class LambdaRuntime:
         return [float(milliseconds) for milliseconds in _INIT.findall(self.log)]
 
 
-def _lambda_environment(function: Function) -> dict[str, str]:
+def environment_of(function: Function) -> dict[str, str]:
     """What Lambda sets."""
     return {
+        **system_environment(),
         "AWS_LAMBDA_FUNCTION_NAME": function.name,
         "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
         "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(function.memory),

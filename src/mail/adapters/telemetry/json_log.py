@@ -2,7 +2,9 @@
 
 import json
 import logging
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 
 from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.telemetry import Observer, ended_as, is_beginning
@@ -20,8 +22,12 @@ class JSONFormatter(logging.Formatter):
     """Formats a log record as one line of JSON. The items of `extra` become fields of the line.
 
     The formatter adds nothing confidential: nothing logs a body, a key or a token at INFO or above. The traceback of
-    foreign code, such as a failing agent, is logged as it is.
+    foreign code, such as a failing agent, is logged as it is. `fields` are in every line.
     """
+
+    def __init__(self, fields: Mapping[str, object] = MappingProxyType({})) -> None:
+        super().__init__()
+        self.fields = fields
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, without its end."""
@@ -31,6 +37,7 @@ class JSONFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        line |= self.fields
         line |= log_fields()
         line |= {name: value for name, value in vars(record).items() if name not in _STANDARD}
         if record.exc_info:

@@ -13,7 +13,7 @@ one.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from mail.core.decisions.submit import resume
 from mail.core.decisions.webhooks import rewind
@@ -21,7 +21,7 @@ from mail.core.protocol.address import Principal, parse_agent_address
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.message import MAILBroadcast, MAILMessage, MAILRequest
-from mail.core.protocol.values import fill
+from mail.core.protocol.values import fill, value
 from mail.core.task.change import TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.events import Event, EventKind
@@ -34,7 +34,7 @@ from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import DeadLetterNotFound
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DeadLetter:
     """A message that could not be processed.
 
@@ -60,7 +60,7 @@ class DeadLetter:
     message: MAILMessage | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Redriven:
     """The outcome of redriving a dead letter.
 

@@ -1,7 +1,6 @@
 """Dead letters: lists, redrives and discards them, as `mail.core.decisions.dead_letters` decides."""
 
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import batched
 from typing import Any
 
@@ -19,6 +18,7 @@ from mail.core.engine.commit import load_task
 from mail.core.engine.watch import SLICE_BYTES
 from mail.core.engine.wiring import Wiring
 from mail.core.protocol.address import Principal
+from mail.core.protocol.values import value
 from mail.core.task.change import TaskChange
 from mail.core.task.events import Event
 from mail.core.task.mailboxes import hook_of
@@ -37,7 +37,7 @@ TASKS_PER_PAGE = 20
 EVENTS_PER_READ = 100
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ListedDeadLetter:
     """A dead letter, and the status of its task."""
 
@@ -45,7 +45,7 @@ class ListedDeadLetter:
     status: TaskStatus
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DeadLetterPage:
     """A page of dead letters; `cursor` is for the next page, None on the last."""
 
@@ -53,7 +53,7 @@ class DeadLetterPage:
     cursor: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Sweep[Outcome]:
     """The results for the dead letters of several tasks.
 

@@ -17,12 +17,16 @@ def module_names() -> tuple[str, ...]:
     return tuple(sorted(f"{__name__}.{module.name}" for module in iter_modules(__path__)))
 
 
-def load_routers() -> "list[APIRouter]":
-    """Import every module with routes; return their routers in the order of `TAGS`: `POST /message` is found first."""
+def load_routers(*names: str) -> "list[APIRouter]":
+    """Import these modules with routes, or every one; return their routers in the order of `TAGS`.
+
+    `POST /message` is found first.
+    """
     from mail.http.openapi import TAGS
 
     order = {str(tag["name"]): position for position, tag in enumerate(TAGS)}
-    routers: list[APIRouter] = [import_module(name).router for name in module_names()]
+    modules = [f"{__name__}.{name}" for name in names] or module_names()
+    routers: list[APIRouter] = [import_module(name).router for name in modules]
     return sorted(
         routers, key=lambda router: min((order[str(tag)] for tag in router.tags), default=len(order))
     )

@@ -26,7 +26,8 @@ from mail.http.audit import audited
 from mail.http.bodies import JSON, Answered, CallDecision, JSONBody, read_body
 from mail.http.openapi import answers, make_router
 from mail.http.service import Service, address_of, service_of
-from mail.http.task_json import EVENT_PAGE_BYTES, SUMMARY_BYTES, TaskSummary, reading, task_summary
+from mail.http.task_json import reading
+from mail.http.task_records import EVENT_PAGE_BYTES, SUMMARY_BYTES, TaskSummary, task_summary
 
 MAX_PAGE = 50
 """The most tasks on a page."""

@@ -17,7 +17,8 @@ from mail.http.access import AdminOrUser, GivenTask
 from mail.http.answers import answer, line_pieces
 from mail.http.openapi import make_router, problems
 from mail.http.service import Service, service_of
-from mail.http.task_json import event_entry, load_task, queued_message, read_mail, reading, task_summary
+from mail.http.task_json import event_entry, load_task, reading
+from mail.http.task_records import queued_message, read_mail, task_summary
 
 LINES, MARKDOWN = "application/x-ndjson", "text/markdown"
 

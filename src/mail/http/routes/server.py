@@ -15,7 +15,7 @@ from mail.http.access import AdminOrUser, RoleGate
 from mail.http.bodies import JSON, Answered
 from mail.http.openapi import make_router, problems
 from mail.http.service import service_of
-from mail.http.task_json import WaitingFor, WorkingAgent, queued, waiting_for
+from mail.http.task_records import WaitingFor, WorkingAgent, queued, waiting_for
 
 SHOWN_TASKS = 10
 """How many running tasks `GET /status` describes."""

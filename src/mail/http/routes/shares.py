@@ -25,7 +25,8 @@ from mail.http.conversations import read_items
 from mail.http.openapi import answers, make_router
 from mail.http.routes.tokens import NO_STORE
 from mail.http.service import address_of, service_of
-from mail.http.task_json import EVENT_PAGE_BYTES, item_entries, load_task, reading
+from mail.http.task_json import load_task, reading
+from mail.http.task_records import EVENT_PAGE_BYTES, item_entries
 
 DAYS = 7
 """Days for which a link can be used, by default; and at most, if a browser's session makes it."""

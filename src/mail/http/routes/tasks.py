@@ -21,12 +21,11 @@ from mail.http.openapi import ETAG, PAGE_HEADERS, make_router, problems
 from mail.http.service import service_of
 from mail.http.sse import EVENT_STREAM, stream_events
 from mail.http.submission import etag
-from mail.http.task_json import (
+from mail.http.task_json import page_headers, reading
+from mail.http.task_records import (
     AnyTask,
     AnyTasks,
     event_page,
-    page_headers,
-    reading,
     snapshot_pieces,
     summaries_pieces,
     task_output,

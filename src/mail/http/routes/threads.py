@@ -9,7 +9,7 @@ import asyncio
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from heapq import merge
@@ -28,7 +28,7 @@ from mail.core.engine.pacing import PIECE_BYTES, Paced
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.watch import read_timeline
 from mail.core.protocol.message import MAILMessage, MAILRequest, MAILResponse, TaskId
-from mail.core.protocol.values import fill
+from mail.core.protocol.values import fill, value
 from mail.core.task.ports import Store, TaskPage
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import BadRequest, ThreadNotFound
@@ -351,7 +351,7 @@ async def _pieces(request: Request, found: "Threads | ThreadRecord") -> AsyncGen
         yield piece
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Filters:
     """A selection of threads: those that match all filters that are set."""
 
@@ -377,7 +377,7 @@ class Filters:
         )
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class Portion:
     """The portion of a thread that is in one task, as its thread number `number`."""
 

@@ -23,14 +23,8 @@ from mail.http.break_glass import Reason, load_opened
 from mail.http.openapi import PAGE_HEADERS, make_router, problems
 from mail.http.routes.tasks import MAX_SEQ
 from mail.http.service import service_of
-from mail.http.task_json import (
-    EVENT_PAGE_BYTES,
-    QueuedMessage,
-    load_task,
-    page_headers,
-    queued_message,
-    reading,
-)
+from mail.http.task_json import load_task, page_headers, reading
+from mail.http.task_records import EVENT_PAGE_BYTES, QueuedMessage, queued_message
 from mail.swarms_json.secrets import without_secrets
 
 MAX_ENTRIES = 1000

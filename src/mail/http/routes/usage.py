@@ -14,7 +14,7 @@ from pydantic import Field
 
 from mail.auth.keys import Caller
 from mail.core.protocol.message import TaskId
-from mail.core.protocol.values import fill
+from mail.core.protocol.values import fill, value
 from mail.core.task.audit import Act
 from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.task import Task, TaskKey
@@ -114,7 +114,7 @@ async def get_usage(
     return JSON(bill.report(period, following))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Period:
     """A period: from `since` on, and before `until`."""
 
