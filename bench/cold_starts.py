@@ -170,7 +170,8 @@ def _budget(handler: str) -> float:
 def _counts(valgrind: str, folder: Path) -> dict[str, int]:
     """Return the instructions of each initialization; the floor has no name."""
     before = _instructions(valgrind, None, folder, "")
-    codes = {None: HANDLER_FLOOR, **{name: f"import handlers.{name}" for name in (*API, *OTHERS)}}
+    codes: dict[str | None, str] = {None: HANDLER_FLOOR}
+    codes |= {name: f"import handlers.{name}" for name in (*API, *OTHERS)}
     return {name or "": _instructions(valgrind, name, folder, code) - before for name, code in codes.items()}
 
 

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mail.http.app import create_app
+from mail.http.app import MAILApp, create_app
 from mail.http.service import Service
 
 Load = Callable[[], Iterable[APIRouter]]
@@ -37,6 +37,6 @@ class LaterRoutes:
         return create_app(self._service, self._load())
 
 
-def app_of(service: Service, usual: Sequence[APIRouter], load: Load | None) -> ASGIApp:
+def app_of(service: Service, usual: Sequence[APIRouter], load: Load | None) -> MAILApp | LaterRoutes:
     """Return the app of a function that serves these routes and, if `load` is given, later others, too."""
     return create_app(service, usual) if load is None else LaterRoutes(service, usual, load)
