@@ -5,8 +5,7 @@ import os
 import sys
 from typing import Any
 
-from mail.adapters.telemetry.json_log import JSONFormatter
-from mail.bootstrap import service_name
+from mail.bootstrap import JSONFormatter, service_name
 from mail.core.turns.context import leave_task
 
 LEVEL_VARIABLE = "POWERTOOLS_LOG_LEVEL"

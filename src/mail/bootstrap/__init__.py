@@ -23,6 +23,7 @@ from mail.adapters.telemetry.emf import TurnMetrics as TurnMetrics
 from mail.adapters.telemetry.emf import service_name as service_name
 from mail.adapters.telemetry.emf import write_failure as write_failure
 from mail.adapters.telemetry.emf import write_metrics as write_metrics
+from mail.adapters.telemetry.json_log import JSONFormatter as JSONFormatter
 from mail.bootstrap import peers
 from mail.bootstrap.peers import may_call_private as may_call_private
 from mail.bootstrap.system import (
@@ -289,11 +290,7 @@ def issues_tokens(environ: Mapping[str, str] = os.environ) -> bool:
 
 def log_formatter(config: TelemetryConfig) -> logging.Formatter | None:
     """Return the formatter of the configured log format; None for the default format."""
-    if config.log_format != "json":
-        return None
-    from mail.adapters.telemetry.json_log import JSONFormatter
-
-    return JSONFormatter()
+    return JSONFormatter() if config.log_format == "json" else None
 
 
 class TurnSecrets:
