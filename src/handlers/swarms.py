@@ -1,6 +1,8 @@
 """`/swarms`: the registry of other swarms; and this server's own: `/swarm`, its drafts, check, load and dump."""
 
-from handlers.http_api import serve
-from mail.http.routes import drafts, registry, swarm
+from functools import partial
 
-handler = serve(swarm.router, drafts.router, registry.router)
+from handlers.http_api import serve
+from mail.http.routes import load_routers, registry, swarm
+
+handler = serve(swarm.router, registry.router, later=partial(load_routers, "drafts"))
