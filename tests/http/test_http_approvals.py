@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -14,12 +15,14 @@ import pytest
 from support.processes.http_server import HTTPServer, eventually
 from support.services.webhook_receiver import Got, WebhookReceiver
 
+from mail.adapters.sqlite.search import index_of
 from mail.auth.keys import Caller
 from mail.core.engine.pacing import PIECE_BYTES
+from mail.core.engine.reviews import LOADED_AT_ONCE
 from mail.core.task.approvals import Approval
 from mail.core.task.size import MAX_HELD, paused_size
 from mail.core.task.swarm import ActionCore, SwarmCore
-from mail.core.task.task import TaskKey
+from mail.core.task.task import Task, TaskKey
 from mail.http.account import LIST_BYTES, PIECE_FACTOR
 from mail.net.secrets import EnvironmentTokens
 from mail.net.webhooks import HTTPWebhooks
@@ -294,6 +297,41 @@ async def test_a_list_gives_back_its_room_before_it_takes_what_the_calls_need(
         listed = await server.client.get("/approvals")
         assert [each["need"] for each in listed.json()["tasks"]] == ["question"]
         assert most == LIST_BYTES * PIECE_FACTOR
+
+
+async def test_tasks_are_listed_without_the_index_for_searches(tmp_path: Path) -> None:
+    path = tmp_path / "mail.db"
+    Path(index_of(str(path))).mkdir()  # SQLite can't open it
+    async with serving(Approval(by=("admin",)), path=path) as server:
+        await server.ask(body="self", task_id="question")
+        await server.ask(body="eve", task_id="call")
+        assert (await server.client.get("/tasks?q=eve")).status_code == 503
+        listed = (await server.client.get("/approvals")).json()
+    assert [each["task_id"] for each in listed["approvals"]] == ["call"]
+    assert [(each["need"], each["task"]["task_id"]) for each in listed["tasks"]] == [
+        ("others", "call"),
+        ("question", "question"),
+    ]
+
+
+async def test_a_list_loads_a_few_tasks_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(Approval(by=("admin",))) as server:
+        for n in range(LOADED_AT_ONCE + 2):
+            await server.ask(body="eve", task_id=f"t{n}")
+        store, loading, most = server.rig.runtime.store, set[TaskKey](), 0
+        load = store.load
+
+        async def load_slowly(key: TaskKey) -> Task | None:
+            nonlocal most
+            loading.add(key)
+            most = max(most, len(loading))
+            await asyncio.sleep(0.01)
+            loading.remove(key)
+            return await load(key)
+
+        monkeypatch.setattr(store, "load", load_slowly)
+        assert len(await waiting(server, "admin")) == LOADED_AT_ONCE + 2
+    assert most == LOADED_AT_ONCE
 
 
 async def test_questions_and_calls_wait_together() -> None:

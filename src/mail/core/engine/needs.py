@@ -9,6 +9,7 @@ from mail.core.protocol.values import value
 from mail.core.task.ports import Store
 from mail.core.task.search import Search
 from mail.core.task.task import Task, TaskStatus
+from mail.errors import BadRequest, StoreUnavailable
 
 MOST = 20
 """Tasks of each kind, the last changed."""
@@ -55,11 +56,18 @@ async def tasks_in_need(wiring: Wiring, instance: str) -> list[TaskNeed]:
 
 
 async def _find(store: Store, instance: str, search: Search, need: Need) -> list[Task]:
-    """Return the tasks of a search, the last changed first, until enough of them have a need: many have none."""
+    """Return the tasks of a search, the last changed first, until enough of them have a need: many have none.
+
+    If it fails, return those of the last tasks that have begun.
+    """
     found: list[Task] = []
     cursor, limit, left = None, MOST, MOST
     while True:
-        page = await store.search(instance, search, limit=limit, cursor=cursor)
+        try:
+            page = await store.search(instance, search, limit=limit, cursor=cursor)
+        except (StoreUnavailable, BadRequest):  # the index can't be read, or not in time
+            begun = await store.list_tasks(instance, status=search.status, limit=MOST)
+            return [*found, *(task for task in begun.tasks if search.admits(task))]
         found += page.tasks
         left -= sum(need_of(task) is need for task in page.tasks)
         cursor, limit = page.cursor, MOST_READ - len(found)

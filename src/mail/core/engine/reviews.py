@@ -4,9 +4,11 @@ The index has the task of each; what waits there, and for whom, the task itself 
 nobody anything.
 """
 
+import asyncio
 import re
 from collections.abc import AsyncGenerator, Sequence
 from hmac import compare_digest
+from itertools import batched
 
 from mail.core.decisions.approvals import GivenApproval, is_too_late, review
 from mail.core.decisions.reviewers import find_call, may_decide
@@ -20,6 +22,9 @@ from mail.core.task.turn_state import Breakpoint, PausedCall
 from mail.core.task.webhooks import host_of
 from mail.core.turns.context import CURRENT_TASK
 from mail.errors import ApprovalNotFound
+
+LOADED_AT_ONCE = 8
+"""Tasks that a list of approvals loads at the same time."""
 
 _ID = re.compile(rf"([0-9a-f]{{12}}-[\w-]{{1,64}}){re.escape(APPROVAL_MARK)}\d{{1,4}}", re.ASCII)
 
@@ -46,15 +51,16 @@ class Reviews:
     ) -> AsyncGenerator[tuple[str, list[Review]]]:
         """Yield the calls of `limit` tasks that wait for a caller, oldest first, each with the cursor that leads to it.
 
-        The tasks are loaded one after the other, as the arguments of their calls may be long.
+        A few tasks are loaded at the same time, as the arguments of their calls may be long.
         """
         start = "" if cursor is None else _breakpoint_in(f"{cursor}{APPROVAL_MARK}0")
         store = self._wiring.store
         lists = [await store.find_asks(who, start=start, limit=limit) for who in whos(caller)]
         found = sorted({ask_id: key for each in lists for ask_id, key in each}.items())
-        for ask_id, key in found[:limit]:
-            task = await store.load(key)
-            yield ask_id, [] if task is None else self._calls(task, caller)
+        for some in batched(found[:limit], LOADED_AT_ONCE):
+            tasks = await asyncio.gather(*(store.load(key) for _, key in some))
+            for (ask_id, _), task in zip(some, tasks, strict=True):
+                yield ask_id, [] if task is None else self._calls(task, caller)
 
     async def find(self, who: Principal | LinkHolder, approval_id: str) -> Review:
         """Return a call that waits for somebody. Raises ApprovalNotFound."""
