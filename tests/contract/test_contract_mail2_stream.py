@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from support.engines.adapters import StoreAdapter
@@ -15,8 +16,8 @@ from mail.adapters.aws.rows import DynamoDBRows
 from mail.adapters.postgres.rows import PostgresRows
 from mail.core.task.documents import PutIf
 from mail.core.task.rows import Rows, Times, Write
-from mail.mail2.arrivals import PAGE
-from mail.mail2.records import MESSAGES, InboxRow, box
+from mail.mail2.arrivals import NAMED, PAGE, Cursor, Reader
+from mail.mail2.records import MESSAGES, InboxRow, box, format_utc
 
 NOBODY = "aaaaaaaa"
 
@@ -161,3 +162,30 @@ async def test_nobody_reads_anothers_inbox(stage: Stage, ann: Person) -> None:
         sent = await ann.send(bob.address)
         assert (await next_message(frames)).data["message_id"] == sent["message_id"]
         assert (await bob.box("inbox"))[0]["sender"] == f"user:ann@{HOST}"
+
+
+async def test_a_burst_is_read_in_slices(stage: Stage, ann: Person) -> None:
+    """A hundred entries come a second: what a stream remembers, and holds the loop for, doesn't grow with them."""
+    account = (await stage.host.accounts.find("user:ann"))["user:ann"]
+    place, begun = box("inbox", account.box), datetime(2026, 1, 1, tzinfo=UTC)
+    for n in range(10 * PAGE):
+        time = format_utc(begun + timedelta(milliseconds=10 * n))
+        row = InboxRow("a@b", "s", 1, time, time, "a@b")
+        await stage.rows.write([Write((place, f"{n:08}"), row.text, PutIf.ABSENT, row.times)])
+    pauses = Pauses()
+    reader = Reader(stage.rows, account.box, Cursor.parse("2026-01-01T00:00:00.000000Z"), pauses)
+    names = list[str]()
+    while found := await reader.next():
+        names += [entry["message_id"] for entry, _ in found]
+        assert all(len(cursor.had) <= NAMED for _, cursor in found)
+    assert names == [f"{n:08}" for n in range(10 * PAGE)]
+    assert pauses.count >= 10
+
+
+class Pauses:
+    """Counts the pauses of a work."""
+
+    count = 0
+
+    async def pause(self, size: int) -> None:
+        self.count += size > 0

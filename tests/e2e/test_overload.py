@@ -8,25 +8,34 @@ import asyncio
 import hmac
 import json
 import resource
+import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, closing
+from datetime import UTC, datetime, timedelta
+from itertools import batched, repeat
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import NAMESPACE_OID, uuid5
 
 import httpx2
 import pytest
 from fastapi.routing import APIRoute
+from pydantic_core import to_json
 from support.processes.projects import entry, supervisor, write_project
 from support.processes.server import ServerProcess, run_mail
 
+from mail.core.task.audit import MAX_TEXT, Act, AuditEntry
 from mail.core.task.files import MAX_FILE_BYTES
+from mail.core.task.rows import Times
 from mail.core.task.size import MAX_HELD
 from mail.http.routes import load_routers
+from mail.mail2.lists import MAX_MEMBERS
+from mail.mail2.records import ACCOUNTS, Account, InboxRow, Row, box
 
 pytestmark = [
     pytest.mark.soak,
@@ -41,6 +50,9 @@ RSS_MIB = 400
 HEALTH_SECONDS, POST_SECONDS = 1.0, 1.0
 SLACK = 4.0
 """Times that others take are only looked at for what is out of all proportion: this machine does other things, too."""
+
+ENTRIES = 100_000
+"""Entries of an inbox."""
 
 SECRET = "of reviews"
 AT_ONCE = 30
@@ -240,6 +252,45 @@ class Server:
         finally:
             for _, writer in held:
                 writer.transport.abort()
+
+    def store(self, statement: str, rows: Iterable[Sequence[object]]) -> None:
+        """Write rows into the server's database, as that would take long by requests."""
+        with closing(sqlite3.connect(self.process.folder / "mail.db", timeout=60)) as database:
+            for some in batched(rows, 100):
+                with database:
+                    database.executemany(statement, some)
+
+    def store_rows(self, place: str, rows: Iterable[tuple[str, Row, Times | None]]) -> None:
+        statement = "INSERT OR IGNORE INTO rows (place, name, text, entered, sent) VALUES (?, ?, ?, ?, ?)"
+        times = ((name, row.text, at and at.entered, at and at.sent) for name, row, at in rows)
+        self.store(statement, ((place, *values) for values in times))
+
+    def make_accounts(self) -> None:
+        """Make the accounts of the recipients."""
+        keys = [each.partition("@")[0] for each in RECIPIENTS]
+        accounts = (
+            Account("user", key.partition(":")[2], "", str(uuid5(NAMESPACE_OID, key)), "", "", "")
+            for key in keys
+        )
+        self.store_rows(ACCOUNTS, zip(keys, accounts, repeat(None), strict=False))
+
+    def fill_inbox(self) -> None:
+        """Leave the user an inbox with many entries, of which no message is stored."""
+        with closing(sqlite3.connect(self.process.folder / "mail.db", timeout=60)) as database:
+            query = "SELECT text FROM rows WHERE place = ? AND name = 'user:user'"
+            ((text,),) = database.execute(query, (ACCOUNTS,))
+        place, at = box("inbox", Account.read(text).box), datetime(2026, 1, 1, tzinfo=UTC)
+        times = (f"{at + timedelta(milliseconds=10 * n):%Y-%m-%dT%H:%M:%S.%fZ}" for n in range(ENTRIES))
+        rows = (InboxRow(RECIPIENTS[0], "s" * 200, 9, time, time, RECIPIENTS[0]) for time in times)
+        self.store_rows(place, ((str(uuid5(NAMESPACE_OID, row.sent_at)), row, row.times) for row in rows))
+
+    def fill_audit(self) -> None:
+        """Leave many acts with the longest texts."""
+        texts = dict.fromkeys(("by", "on", "owner", "address", "reason"), "x" * MAX_TEXT)
+        record = to_json({"act": Act.CANCEL_TASK, "time": "2026-01-01T00:00:00+00:00", **texts}).decode()
+        begun = datetime(2026, 1, 1, tzinfo=UTC)
+        rows = ((AuditEntry.moment(begun + timedelta(seconds=n)), record) for n in range(10_000))
+        self.store("INSERT OR IGNORE INTO audit (id, record, outcome) VALUES (?, ?, 'done')", rows)
 
     @property
     def memory(self) -> float:
@@ -516,7 +567,7 @@ def of_mail2(method: str, path: str, body: dict[str, Any] | None = None) -> Load
         for _ in range(100):
             draft = (await mail2(server, "/drafts", given))["entry"]["draft"]["draft_id"]
         for _ in range(10):
-            sent = await mail2(server, f"/drafts/{draft}/send", {"recipients": RECIPIENTS})
+            sent = await mail2(server, f"/drafts/{draft}/send", {"recipients": RECIPIENTS[:1000]})
         ids = {"draft": draft, "message": sent["message"]["message_id"]}
         content = b"" if body is None else json.dumps(body).encode()
         return await server.at_once(server.request(method, f"/v2{path}".format(**ids), content))
@@ -524,7 +575,49 @@ def of_mail2(method: str, path: str, body: dict[str, Any] | None = None) -> Load
     return load
 
 
-RECIPIENTS = [f"user:{n:032}@mail.example" for n in range(1000)]
+RECIPIENTS = [f"user:{n:032}@mail.example" for n in range(MAX_MEMBERS)]
+
+
+def of_lists(method: str, path: str, body: dict[str, Any] | None = None) -> Load:
+    """About lists with the most members, of whom each has an account."""
+
+    async def load(server: Server) -> Counter[int]:
+        server.make_accounts()
+        for name in LISTS:
+            given = {"name": name, "swarm_name": "s", "owner": RECIPIENTS[0], "members": RECIPIENTS}
+            await server.ask(
+                server.request("POST", "/v2/admin/lists", json.dumps(given).encode(), by="admin")
+            )
+        draft = (await mail2(server, "/drafts", {"subject": "s", "body": "b"}))["entry"]["draft"]["draft_id"]
+        content = b"" if body is None else json.dumps(body).encode()
+        statuses = await server.at_once(
+            server.request(method, f"/v2{path}".format(draft=draft, list=LISTS[0]), content)
+        )
+        await asyncio.sleep(0 if body is None else LOAD_SECONDS)  # the mail is delivered
+        return statuses
+
+    return load
+
+
+LISTS = [f"list-{n}" for n in range(20)]
+
+
+def of_an_inbox(path: str, *headers: str) -> Load:
+    """About an inbox of a hundred thousand entries; nobody reads the answer."""
+
+    async def load(server: Server) -> Counter[int]:
+        await server.ask(server.request("GET", "/v2/inbox"))
+        server.fill_inbox()
+        async with server.open(server.request("GET", f"/v2{path}", b"", *headers), AT_ONCE) as statuses:
+            await asyncio.sleep(LOAD_SECONDS)
+        return statuses
+
+    return load
+
+
+async def audits(server: Server) -> Counter[int]:
+    server.fill_audit()
+    return await server.at_once(server.request("GET", "/audit?limit=1000", by="admin"))
 
 
 def of_a_schedule(path: str) -> Load:
@@ -607,6 +700,8 @@ LOADS: dict[str, Load] = {
     "GET /task/turns": reads("/task/turns?task_id=large"),
     "GET /task/shared": by_a_link,
     "GET /tasks": reads("/tasks"),
+    "GET /tasks, q": reads("/tasks?q=yyy+xxx"),
+    "GET /audit": audits,
     "GET /threads": reads("/threads"),
     "GET /threads/{thread_id:path}": reads("/threads/{thread}"),
     "GET /usage": reads("/usage"),
@@ -710,7 +805,18 @@ LOADS: dict[str, Load] = {
     "GET /v2/outbox": of_mail2("GET", "/outbox?limit=100"),
     "GET /v2/outbox/{message_id}": of_mail2("GET", "/outbox/{message}"),
     "POST /v2/drafts": of_mail2("POST", "/drafts", {"subject": "s", "body": WIDE[-65_000:]}),
-    "POST /v2/drafts/{draft_id}/send": of_mail2("POST", "/drafts/{draft}/send", {"recipients": RECIPIENTS}),
+    "POST /v2/drafts/{draft_id}/send": of_mail2(
+        "POST", "/drafts/{draft}/send", {"recipients": RECIPIENTS[:1000]}
+    ),
+    "POST /v2/drafts/{draft_id}/send, to lists": of_lists(
+        "POST", "/drafts/{draft}/send", {"recipients": [f"list:{name}@s@mail.example" for name in LISTS]}
+    ),
+    "GET /v2/lists": of_lists("GET", "/lists"),
+    "GET /v2/lists/{address}": of_lists("GET", "/lists/{list}@s"),
+    "GET /v2/inbox": of_an_inbox(f"/inbox?limit=100&offset={ENTRIES - 200}"),
+    "GET /v2/inbox, filter": of_an_inbox("/inbox?limit=100&tag=none"),
+    "GET /v2/inbox/stream": of_an_inbox("/inbox/stream", "Last-Event-ID: 2025-01-01T00:00:00.000000Z"),
+    "GET /v2/export": of_an_inbox("/export"),
 }
 
 SMALL = {
@@ -729,7 +835,7 @@ SMALL = {
     "it is for admins": (
         *("GET /drafts", "GET /drafts/{name}", "DELETE /drafts/{name}", "POST /drafts/{name}"),
         *("DELETE /drafts/{name}/publish", "POST /drafts/{name}/publish"),
-        *("DELETE /callers/{caller}", "DELETE /holds", "GET /audit", "GET /callers/{caller}", "GET /holds"),
+        *("DELETE /callers/{caller}", "DELETE /holds", "GET /callers/{caller}", "GET /holds"),
         *("GET /swarms/dump", "GET /swarms/versions", "GET /tokens", "POST /holds"),
     ),
     "GET /files/{file_id} does the same": ("GET /files/shared/{link}",),

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from support.engines.adapters import SQLiteAdapter
@@ -12,6 +13,7 @@ from mail.core.task.documents import IN_MEMORY
 from mail.http.account import Holding
 from mail.http.rates import RateLimiter
 from mail.mail2.boxes import ENTRY_BYTES, PAGE
+from mail.mail2.lists import READ_AT_ONCE
 
 
 @pytest.fixture
@@ -235,6 +237,30 @@ async def test_lists_are_managed_by_admins(ann: Person, bob: Person, root: Perso
     assert (await root.ask("PATCH", "/admin/lists/tea@team", json={})).status_code == 200
     assert (await root.ask("DELETE", "/admin/lists/tea@team")).status_code == 200
     assert (await ann.get("/lists/tea@team")).status_code == 404
+
+
+async def test_lists_are_read_a_few_at_a_time(ann: Person, root: Person) -> None:
+    names = [f"list-{n:02}" for n in range(2 * READ_AT_ONCE + 1)]
+    for count, name in enumerate(names):
+        found = (await ann.get("/lists")).json()
+        assert found == {"lists": [ANY] * count, "metadata": {}}
+        assert [each["name"] for each in found["lists"]] == names[:count]
+        await root.post("/admin/lists", {**NEW_LIST, "name": name})
+
+
+async def test_a_list_with_too_many_members_gets_no_mail(
+    ann: Person, bob: Person, root: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mail.mail2.delivery.MAX_REACHED", 3)
+    members = [ann.address, bob.address]
+    for name in ("a", "b"):
+        await root.post("/admin/lists", {**NEW_LIST, "name": name, "members": members})
+    first, second = (f"list:{name}@team@{HOST}" for name in ("a", "b"))
+    await root.send(first, second)
+    (entry,) = await root.box("outbox")
+    assert [each["recipient"] for each in entry["undelivered"]] == [second]
+    assert "more than" in entry["undelivered"][0]["reason"]
+    assert len(await bob.box("inbox")) == 1
 
 
 async def test_a_private_list_is_there_for_its_members(ann: Person, bob: Person, root: Person) -> None:

@@ -5,8 +5,10 @@ name the row; the row has their digests. A session has ended when its row is gon
 another epoch.
 """
 
+import asyncio
 import secrets
 from dataclasses import replace
+from itertools import batched
 from uuid import uuid4
 
 from mail.auth.keys import Caller, digest
@@ -22,6 +24,9 @@ from mail.mail2.addresses import PEOPLE, AccountKind, Address, is_slug
 from mail.mail2.notices import POSTMASTER
 from mail.mail2.passwords import Passwords
 from mail.mail2.records import ACCOUNTS, Account, Purge, Row, Stamps, sessions
+
+FOUND_AT_ONCE = 500
+"""Accounts that are read at once."""
 
 ACCESS_SECONDS = 1_800
 FAMILY_SECONDS = 30 * 86_400
@@ -109,8 +114,13 @@ class Accounts:
 
     async def find(self, *keys: str) -> dict[str, Account]:
         """Return those of the accounts that exist, by their local addresses."""
-        found = await self._rows.read(*map(account_row, keys))
-        return {account.key: account for account in map(Account.read, found.values())}
+        accounts = dict[str, Account]()
+        for some in batched(keys, FOUND_AT_ONCE):
+            found = await self._rows.read(*map(account_row, some))
+            accounts |= {account.key: account for account in map(Account.read, found.values())}
+            if len(keys) > FOUND_AT_ONCE:
+                await asyncio.sleep(0)  # others run between the members of a long list
+        return accounts
 
     async def get(self, key: str) -> Account:
         """Return an account by its local address. Raises NotFound."""

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any, Self
 
+from mail.core.engine.pacing import Paced
 from mail.core.protocol.values import value
 from mail.core.task.rows import Rows, Wait
 from mail.errors import BadRequest
@@ -32,14 +33,15 @@ class Cursor:
 
     Attributes:
         time: that of the newest entry before it.
-        had: the entries before it that may be followed by older ones, by the beginning of their ids, with their times.
+        had: the last entries before it that may be followed by older ones, by the beginning of their ids, with their
+            times.
     """
 
     time: str
     had: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
-        return "~".join((self.time, *(name for name, _ in self.had[-NAMED:])))
+        return "~".join((self.time, *(name for name, _ in self.had)))
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -61,7 +63,8 @@ class Cursor:
         """Return the cursor after an entry."""
         after = Cursor(max(self.time, time))
         since = after.since
-        return Cursor(after.time, (*(each for each in self.had if each[1] >= since), (name[:8], time)))
+        had = (each for each in self.had[1 - NAMED :] if each[1] >= since)
+        return Cursor(after.time, (*had, (name[:8], time)))
 
 
 class Reader:
@@ -71,10 +74,13 @@ class Reader:
         cursor: the place after what `next` has returned.
     """
 
-    def __init__(self, rows: Rows, of: str, cursor: Cursor) -> None:
+    def __init__(self, rows: Rows, of: str, cursor: Cursor, pacer: Paced) -> None:
         self._rows = rows
         self._place = box("inbox", of)
+        self._pacer = pacer
         self._since = cursor.since
+        self._had = dict(cursor.had)
+        self._most_had = PAGE
         self.cursor = cursor
 
     def watched(self) -> AbstractContextManager[Wait]:
@@ -85,13 +91,18 @@ class Reader:
         """Return the next summaries, the oldest first, each with the cursor after it; none if nothing has come."""
         while True:
             page = await self._rows.page(self._place, since=self._since, limit=PAGE)
-            before, had = self._since, {name for name, _ in self.cursor.had}
-            found: list[tuple[dict[str, Any], Cursor]] = []
+            await self._pacer.pause(sum(len(text) for _, text in page.rows))
+            before, found = self._since, list[tuple[dict[str, Any], Cursor]]()
             for name, text in page.rows:
                 self._since = InboxRow.read(text).received_at
-                if name[:8] not in had:
+                if name[:8] not in self._had:
+                    self._had[name[:8]] = self._since
                     self.cursor = self.cursor.after(name, self._since)
                     found.append((summary("inbox", name, text), self.cursor))
+            if len(self._had) > self._most_had:
+                since = self.cursor.since
+                self._had = {name: time for name, time in self._had.items() if time >= since}
+                self._most_had = 2 * len(self._had) + PAGE
             is_last = len(page.rows) < PAGE or self._since == before
             if is_last:
                 self._since = self.cursor.since

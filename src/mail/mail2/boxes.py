@@ -127,13 +127,14 @@ Awaited = Callable[[Sequence[str]], Awaitable[Set[str]]]
 class Boxes:
     """The boxes of the accounts of a host."""
 
-    def __init__(self, rows: Rows, stamps: Stamps, quota: Quota) -> None:
+    def __init__(self, rows: Rows, stamps: Stamps, quota: Quota, pacer: Paced) -> None:
         self._rows = rows
         self._stamps = stamps
         self._quota = quota
+        self._pacer = pacer
 
     async def page(
-        self, account: Account, name: BoxName, query: Query, pacer: Paced
+        self, account: Account, name: BoxName, query: Query
     ) -> tuple[list[dict[str, Any]], int, int | None]:
         """Return the summaries of a part of a box, the number of all its entries, and the offset of what follows."""
         offset, found = query.offset, list[dict[str, Any]]()
@@ -146,7 +147,7 @@ class Boxes:
                 offset=offset,
             )
             for entry, text in page.rows:
-                await pacer.pause(len(text))  # drafts have bodies, and mail may have many recipients
+                await self._pacer.pause(len(text))  # drafts have bodies, and mail may have many recipients
                 offset, shown = offset + 1, summary(name, entry, text)
                 if query.takes(shown):
                     found.append(shown)
@@ -156,7 +157,7 @@ class Boxes:
             if is_end or len(found) == query.limit or offset - query.offset >= LOOKED_AT:
                 return found, page.total, None if is_end else offset
 
-    async def export(self, account: Account, pacer: Paced) -> AsyncGenerator[dict[str, Any]]:
+    async def export(self, account: Account) -> AsyncGenerator[dict[str, Any]]:
         """Yield the entries of all boxes, the oldest of each first, as `open` returns them; they don't become read."""
         for name in _ROWS:
             since, had = "", set[str]()
@@ -166,7 +167,7 @@ class Boxes:
                 messages = await self._rows.read(*((MESSAGES, entry) for entry, _ in new))
                 for entry, text in new:
                     message = messages.get((MESSAGES, entry))
-                    await pacer.pause(len(message or text))
+                    await self._pacer.pause(len(message or text))
                     yield {"box": name, "entry": _shown(name, entry, text, message)}
                 if not new:
                     break
@@ -178,6 +179,7 @@ class Boxes:
         found = await self._rows.read(place, (MESSAGES, entry))
         if place not in found or (name != "drafts" and (MESSAGES, entry) not in found):
             raise NotFound(f"there is no {entry[:64]!r} in this box")
+        await self._pacer.pause(sum(map(len, found.values())))
         if name == "inbox" and not (row := InboxRow.read(found[place])).is_read:
             read = Write(place, replace(row, is_read=True).text, found[place])
             await self._rows.write([read])  # if it is moved or read at the same time, that is as well

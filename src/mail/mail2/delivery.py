@@ -24,7 +24,7 @@ from mail.mail2.accounts import Accounts
 from mail.mail2.addresses import Address
 from mail.mail2.agents import Agents
 from mail.mail2.boxes import Quota, arrivals, release
-from mail.mail2.lists import By, Lists
+from mail.mail2.lists import MAX_MEMBERS, By, Lists
 from mail.mail2.notices import Notices
 from mail.mail2.records import (
     HELD,
@@ -59,6 +59,12 @@ UNREACHED = "it does not reach all of its members"
 MAX_NAMED = 100
 """The members of lists that are named among those whom a message does not reach."""
 
+MAX_REACHED = 4 * MAX_MEMBERS
+"""The members of lists that a message reaches at most."""
+
+TOO_MANY = (
+    f"with this list, the lists that the message is sent to have more than {MAX_REACHED:,} members together"
+)
 NO_LIST, EMPTY = "this list does not exist", "this list has no members"
 NOT_ALLOWED = "the policy of this list doesn't allow its sender to write to it"
 
@@ -220,6 +226,7 @@ class Deliveries:
             if (MESSAGES, message_id) not in found:  # all have deleted it
                 await self._rows.write([Write(row, None)])
                 return
+            await self._lists.pacer.pause(len(found[row]))
             work = Delivery.read(found[row])
             message = Message.read(found[MESSAGES, message_id])
             if not work.left and work.agents:
@@ -404,12 +411,16 @@ class Deliveries:
                 unreached.add(text, OTHER_HOST)
             else:
                 (lists if address.kind == "list" else owners)[address.key] = text
-        found_lists = await self._lists.find(*lists)
-        for key, text in lists.items():
-            known = found_lists.get(key)
+        room = MAX_REACHED
+        async for key, known in self._lists.each(lists):
+            text = lists[key]
             if known is None or not by.may_post(known):
                 unreached.add(text, NOT_ALLOWED if known is not None and by.sees(known) else NO_LIST)
                 continue
+            if len(known.members) > room:
+                unreached.add(text, TOO_MANY)
+                continue
+            room -= len(known.members)
             if not known.members:
                 unreached.add(text, EMPTY)
             if not (is_seen := by.sees(known)):

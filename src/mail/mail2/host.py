@@ -10,6 +10,7 @@ from typing import Any
 
 from mail.auth.keys import Caller
 from mail.core.engine.documents import ServerDocuments
+from mail.core.engine.pacing import Pacer
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.clock import Clock
 from mail.core.task.documents import PutIf
@@ -114,10 +115,11 @@ class MailHost:
         self._documents = documents
         self._retention = retention
         self.accounts = Accounts(rows, documents, clock, stamps, host)
+        self._pacer = pacer = Pacer() if runtime is None else runtime.pacer
         quota = Quota(rows, caller_bytes)
-        self.boxes = Boxes(rows, stamps, quota)
+        self.boxes = Boxes(rows, stamps, quota, pacer)
         notices = Notices(stamps, host)
-        self.lists = Lists(rows, stamps, self.accounts, notices, host)
+        self.lists = Lists(rows, stamps, self.accounts, notices, host, pacer)
         self.agents = Agents(lambda: None if runtime is None else runtime.swarm)
         self.swarms = Swarms(rows, self.accounts, self.agents)
         self.webhooks = Webhooks(rows, clock, stamps, sender, host)
@@ -164,8 +166,8 @@ class MailHost:
     async def follow(self, account: Account, cursor: str | None) -> Reader:
         """Return a reader of what comes to an inbox after a cursor, or from now on. Raises BadRequest."""
         if cursor is not None:
-            return Reader(self._rows, account.box, Cursor.parse(cursor))
-        reader = Reader(self._rows, account.box, Cursor(self._stamps.now()))
+            return Reader(self._rows, account.box, Cursor.parse(cursor), self._pacer)
+        reader = Reader(self._rows, account.box, Cursor(self._stamps.now()), self._pacer)
         while await reader.next():
             pass  # that was there before
         return reader

@@ -2,12 +2,14 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, replace
+from itertools import batched
 from typing import Any, Literal
 from uuid import uuid4
 
+from mail.core.engine.pacing import Paced
 from mail.core.protocol.values import value
 from mail.core.task.documents import PutIf
 from mail.core.task.rows import Rows, Write
@@ -21,6 +23,9 @@ MAX_MEMBERS = 5_000
 
 MAX_BYTES = 300_000
 """The bytes of all addresses of a list, as it is one row: 60 for each of the most members."""
+
+READ_AT_ONCE = 4
+"""Lists that are read at once."""
 
 TRIES = 20
 """Attempts at a change while others change the same list."""
@@ -74,19 +79,32 @@ HOST_ITSELF = By("", is_admin=True)
 
 
 class Lists:
-    """The lists of a host."""
+    """The lists of a host.
 
-    def __init__(self, rows: Rows, stamps: Stamps, accounts: Accounts, notices: Notices, host: str) -> None:
+    Attributes:
+        pacer: spaces out work on long ones, and on mail to them.
+    """
+
+    def __init__(
+        self, rows: Rows, stamps: Stamps, accounts: Accounts, notices: Notices, host: str, pacer: Paced
+    ) -> None:
         self._rows = rows
         self._stamps = stamps
         self._accounts = accounts
         self._notices = notices
         self._host = host
+        self.pacer = pacer
 
-    async def all(self, by: By = HOST_ITSELF) -> list[dict[str, Any]]:
-        """Return all lists that somebody sees, ordered by address."""
-        found = {key: MailList.read(text) for key, text in await self._rows.find(LISTS, "list:")}
-        return [self._shown(key, each, by) for key, each in found.items() if by.sees(each)]
+    async def all(self, by: By) -> AsyncGenerator[dict[str, Any]]:
+        """Yield all lists that somebody sees, ordered by address; a few are read at once, as each may be long."""
+        key, count = "", READ_AT_ONCE
+        while count == READ_AT_ONCE:
+            found = await self._rows.find(LISTS, "list:", after=key, limit=READ_AT_ONCE)
+            count = len(found)
+            for key, text in found:
+                await self.pacer.pause(len(text))
+                if by.sees(each := MailList.read(text)):
+                    yield self._shown(key, each, by)
 
     async def get(self, key: str, by: By) -> dict[str, Any]:
         """Return a list by its local address. Raises NotFound."""
@@ -95,7 +113,17 @@ class Lists:
     async def find(self, *keys: str) -> dict[str, MailList]:
         """Return those lists that exist."""
         found = await self._rows.read(*((LISTS, key) for key in keys))
+        await self.pacer.pause(sum(map(len, found.values())))
         return {key: MailList.read(text) for (_, key), text in found.items()}
+
+    async def each(self, keys: Iterable[str]) -> AsyncGenerator[tuple[str, MailList | None]]:
+        """Yield the addresses of lists with those that exist; a few are read at once."""
+        for some in batched(keys, READ_AT_ONCE):
+            found = await self.find(*some)
+            for key in some:
+                known = found.get(key)
+                await self.pacer.pause(0 if known is None else len(known.members) * MAX_BYTES // MAX_MEMBERS)
+                yield key, known
 
     async def members(self, *keys: str) -> dict[str, tuple[str, ...]]:
         """Return the members of those lists that exist."""

@@ -8,10 +8,11 @@ from typing import Annotated, Any, Literal
 from fastapi import Header, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import to_json
 
 from mail.core.task.rows import Order
 from mail.errors import BadRequest, Unauthenticated
-from mail.http.answers import answer, line_pieces
+from mail.http.answers import answer, array_pieces, each, line_pieces, object_pieces
 from mail.http.bodies import JSON
 from mail.http.mail2.access import Host, Own, find_account, make_routers
 from mail.http.service import service_of
@@ -86,16 +87,27 @@ class Sending(BaseModel):
     tags: Tags | None = None
 
 
-async def _page(request: Request, host: MailHost, account: Account, name: BoxName, part: GivenQuery) -> JSON:
+async def _page(
+    request: Request, host: MailHost, account: Account, name: BoxName, part: GivenQuery
+) -> Response:
     service = service_of(request)
     given = part.model_dump(exclude_none=True)
     filters = {key: each for key, each in given.items() if key in ("unread", "tag", "thread")}
     order: Order = "sent" if part.sort_by == "sent_at" else "entered"
     query = BoxQuery(part.limit, part.offset, order, part.order == "desc", **filters)
     await service.holding(request).wait(query.at_once * ENTRY_BYTES)
-    entries, total, after = await host.boxes.page(account, name, query, service.runtime.pacer)
-    following = {"next_offset": after} if filters else {}
-    return _entries(entries, total=total, returned=len(entries), **given, **following)
+    entries, total, after = await host.boxes.page(account, name, query)
+    metadata = {"total": total, "returned": len(entries), **given}
+    metadata |= {"next_offset": after} if filters else {}
+
+    async def shown() -> AsyncGenerator[bytes]:
+        for entry in entries:
+            text = to_json(entry)
+            await service.runtime.pacer.pause(len(text))
+            yield text
+
+    pieces = object_pieces(each({"entries": array_pieces(shown()), "metadata": metadata}.items()))
+    return await answer(request, pieces, advice="read fewer entries with limit")
 
 
 def _entries(entries: list[dict[str, Any]], **metadata: Any) -> JSON:
@@ -107,7 +119,7 @@ def _entry(entry: dict[str, Any]) -> JSON:
 
 
 @own.get("/inbox", tags=["inbox"])
-async def get_inbox(request: Request, host: Host, account: Own, part: Received) -> JSON:
+async def get_inbox(request: Request, host: Host, account: Own, part: Received) -> Response:
     """Return a part of the inbox.
 
     With filters, it looks at 1,000 entries at most: `next_offset` says where to continue, and is null at the end.
@@ -175,7 +187,7 @@ async def export_boxes(request: Request, host: Host, account: Own) -> Response:
     """
     service = service_of(request)
     await service.holding(request).wait(PAGE * ENTRY_BYTES)
-    pieces = line_pieces(host.boxes.export(account, service.runtime.pacer))
+    pieces = line_pieces(host.boxes.export(account))
     advice = "export it from the address that streams, or read the boxes in pages"
     return await answer(request, pieces, {"Content-Type": LINES}, advice=advice)
 
@@ -193,7 +205,9 @@ async def delete_inbox(host: Host, account: Own, message_id: str) -> JSON:
 
 
 @own.get("/outbox", tags=["outbox"])
-async def get_outbox(request: Request, host: Host, account: Own, part: Annotated[SentQuery, Query()]) -> JSON:
+async def get_outbox(
+    request: Request, host: Host, account: Own, part: Annotated[SentQuery, Query()]
+) -> Response:
     """Return a part of the outbox; `undelivered` says whom a message does not reach, and why."""
     return await _page(request, host, account, "outbox", part)
 
@@ -214,7 +228,7 @@ async def delete_outbox(host: Host, account: Own, message_id: str) -> JSON:
 @own.get("/drafts", tags=["drafts"])
 async def get_drafts(
     request: Request, host: Host, account: Own, part: Annotated[DraftsQuery, Query()]
-) -> JSON:
+) -> Response:
     """Return a part of the drafts."""
     if part.sort_by == "sent_at":
         raise BadRequest("drafts have no sent_at to sort by")
@@ -264,7 +278,7 @@ async def send_draft(
 
 
 @own.get("/trash", tags=["trash"])
-async def get_trash(request: Request, host: Host, account: Own, part: Received) -> JSON:
+async def get_trash(request: Request, host: Host, account: Own, part: Received) -> Response:
     """Return a part of the trash."""
     return await _page(request, host, account, "trash", part)
 

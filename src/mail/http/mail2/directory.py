@@ -3,15 +3,20 @@
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
+from fastapi import Depends, Request
+from fastapi.responses import Response
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
+from pydantic_core import to_json
 
 from mail.errors import BadRequest
+from mail.http.answers import answer, array_pieces, each, object_pieces
 from mail.http.bodies import JSON
 from mail.http.mail2.access import Host, Own, make_routers
 from mail.http.mail2.accounts import local_key
+from mail.http.service import service_of
 from mail.mail2.addresses import Address, AddressText, Slug, is_slug
 from mail.mail2.host import MailHost
-from mail.mail2.lists import MAX_MEMBERS, By, Policy
+from mail.mail2.lists import MAX_BYTES, MAX_MEMBERS, READ_AT_ONCE, By, Policy
 from mail.mail2.records import Account
 from mail.mail2.swarms import Swarm
 from mail.mail2.webhooks import Hook
@@ -125,36 +130,48 @@ async def delete_swarm(host: Host, name: str) -> JSON:
 # ------------------------------------------------------------------------------------------------------------- lists
 
 
+async def _with_room(request: Request, host: Host) -> MailHost:
+    """Return the host of a request about a list as soon as there is room to read that."""
+    await service_of(request).holding(request).pause(MAX_BYTES)
+    return host
+
+
+Lists = Annotated[MailHost, Depends(_with_room)]
+
+
 @own.get("/lists", tags=["lists"])
 @admin.get("/admin/lists", tags=["lists"])
-async def get_lists(host: Host, account: Own) -> JSON:
+async def get_lists(request: Request, host: Host, account: Own) -> Response:
     """Return all lists, of private ones those that the account owns or is a member of."""
-    return _answer("lists", await host.lists.all(_by(host, account)))
+    await service_of(request).holding(request).wait(READ_AT_ONCE * MAX_BYTES)
+    found = array_pieces(to_json(one) async for one in host.lists.all(_by(host, account)))
+    pieces = object_pieces(each({"lists": found, "metadata": {}}.items()))
+    return await answer(request, pieces, advice="read one list by its address")
 
 
 @own.get("/lists/{address}", tags=["lists"])
 @admin.get("/admin/lists/{address}", tags=["lists"])
-async def get_list(host: Host, account: Own, address: str) -> JSON:
+async def get_list(host: Lists, account: Own, address: str) -> JSON:
     """Return a list by its local address, or its full one; `pending` has who would become a member, for its owner."""
     return _answer("mail_list", await host.lists.get(local_key(host, "list", address), _by(host, account)))
 
 
 @own.post("/lists/{address}/subscribe", tags=["lists"])
-async def subscribe(host: Host, account: Own, address: str) -> JSON:
+async def subscribe(host: Lists, account: Own, address: str) -> JSON:
     """Become a member of a list, or ask its owner for that."""
     key, by = local_key(host, "list", address), _by(host, account)
     return _answer("mail_list", await host.lists.add(key, by.address, by))
 
 
 @own.post("/lists/{address}/unsubscribe", tags=["lists"])
-async def unsubscribe(host: Host, account: Own, address: str) -> JSON:
+async def unsubscribe(host: Lists, account: Own, address: str) -> JSON:
     """Leave a list."""
     key, by = local_key(host, "list", address), _by(host, account)
     return _answer("mail_list", await host.lists.remove(key, by.address, by))
 
 
 @admin.post("/admin/lists", tags=["lists"])
-async def post_lists(host: Host, body: NewList) -> JSON:
+async def post_lists(host: Lists, body: NewList) -> JSON:
     """Make a list."""
     key = Address("list", body.name, body.swarm_name).key
     return _answer(
@@ -164,7 +181,7 @@ async def post_lists(host: Host, body: NewList) -> JSON:
 
 @own.patch("/lists/{address}", tags=["lists"])
 @admin.patch("/admin/lists/{address}", tags=["lists"])
-async def patch_list(host: Host, account: Own, address: str, body: ListChanges) -> JSON:
+async def patch_list(host: Lists, account: Own, address: str, body: ListChanges) -> JSON:
     """Change the policy of a list, as its owner or an admin."""
     key, by = local_key(host, "list", address), _by(host, account)
     return _answer("mail_list", await host.lists.set_policy(key, body.policy, by))
@@ -172,14 +189,14 @@ async def patch_list(host: Host, account: Own, address: str, body: ListChanges) 
 
 @own.delete("/lists/{address}", tags=["lists"])
 @admin.delete("/admin/lists/{address}", tags=["lists"])
-async def delete_list(host: Host, account: Own, address: str) -> JSON:
+async def delete_list(host: Lists, account: Own, address: str) -> JSON:
     """Delete a list, as its owner or an admin."""
     return _answer("mail_list", await host.lists.delete(local_key(host, "list", address), _by(host, account)))
 
 
 @own.post("/lists/{address}/members", tags=["lists"])
 @admin.post("/admin/lists/{address}/members", tags=["lists"])
-async def post_member(host: Host, account: Own, address: str, body: NewMember) -> JSON:
+async def post_member(host: Lists, account: Own, address: str, body: NewMember) -> JSON:
     """Add a member to a list, also one that waits for it, as its owner or an admin."""
     key, by = local_key(host, "list", address), _by(host, account)
     return _answer("mail_list", await host.lists.add(key, body.member_address, by))
@@ -187,7 +204,7 @@ async def post_member(host: Host, account: Own, address: str, body: NewMember) -
 
 @own.delete("/lists/{address}/members/{member}", tags=["lists"])
 @admin.delete("/admin/lists/{address}/members/{member}", tags=["lists"])
-async def delete_member(host: Host, account: Own, address: str, member: str) -> JSON:
+async def delete_member(host: Lists, account: Own, address: str, member: str) -> JSON:
     """Remove a member, by its full address, from a list, or who would become one, as its owner or an admin."""
     try:
         Address.parse(member)
