@@ -107,13 +107,11 @@ class Quota:
         self._rows = rows
         self._entries = caller_bytes and caller_bytes // ENTRY_BYTES
 
-    async def full(self, *places: str) -> set[str]:
+    async def full(self, *of: str) -> set[str]:
         """Return which of some boxes may have no more entries."""
-        if self._entries is None or not places:
+        if self._entries is None or not of:
             return set()
-        return {
-            place for place, total in (await self._rows.totals(*places)).items() if total >= self._entries
-        }
+        return {place for place, total in (await self._rows.totals(*of)).items() if total >= self._entries}
 
     def error(self, account: Account, name: BoxName) -> StorageFull:
         """Return what refuses an entry of a box that is full."""

@@ -106,9 +106,9 @@ class DynamoDBRows:
         rows = [(key[1], items[key]["text"]["S"]) for key in keys if key in items]
         return Page(rows, int(total["N"]))
 
-    async def totals(self, *places: str) -> dict[str, int]:
-        found = {key: int(item[TOTAL]["N"]) async for key, item in self._items(*map(total_row, places))}
-        return {place: found.get(total_row(place), 0) for place in places}
+    async def totals(self, *of: str) -> dict[str, int]:
+        found = {key: int(item[TOTAL]["N"]) async for key, item in self._items(*map(total_row, of))}
+        return {place: found.get(total_row(place), 0) for place in of}
 
     async def _first(self, count: int, start: Any, order: dict[str, Any]) -> list[Key]:
         """Return the keys of the first items of a query."""

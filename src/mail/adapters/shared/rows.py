@@ -95,9 +95,9 @@ class SQLRows:
         count = int(found[0][2]) if found else (await self.totals(place))[place]
         return Page([(name, text) for name, text, _ in found], count)
 
-    async def totals(self, *places: str) -> dict[str, int]:
-        found = await self.read(*map(total_row, places))
-        return {place: int(found.get(total_row(place), "0")) for place in places}
+    async def totals(self, *of: str) -> dict[str, int]:
+        found = await self.read(*map(total_row, of))
+        return {place: int(found.get(total_row(place), "0")) for place in of}
 
     def batches(self, writes: Sequence[Write]) -> Iterator[Batch]:
         """Yield the statements of a write, ordered by keys, so that two writes seldom wait for each other."""

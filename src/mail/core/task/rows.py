@@ -106,7 +106,7 @@ class Rows(Protocol):
         Those whose time is before `since` are left out, but counted in the total.
         """
 
-    async def totals(self, *places: str) -> dict[str, int]:
+    async def totals(self, *of: str) -> dict[str, int]:
         """Return the number of rows of each place that have times."""
 
     def watched(self, place: str) -> AbstractContextManager[Wait]:

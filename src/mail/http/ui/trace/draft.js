@@ -15,7 +15,7 @@ const asAdmin = () => ({ bearer: api.token.ofAdmin() });
 /** Return a name that a draft can have. */
 const nameFor = (agent) => `try-${agent.toLowerCase().replaceAll(/[^a-z0-9_-]/g, "-")}`.slice(0, 63);
 
-/** Return what a draft changes of an agent, so that it can be tried on another task; `{}` if there is no such draft. */
+/** Return what a draft changes of an agent, so that it can be tried on another task; `{}` if there is none. */
 async function saved(name, agent) {
   const { drafts } = await api.read("drafts", {}, asAdmin());
   if (!drafts.some((draft) => draft.name === name)) return {};
