@@ -287,7 +287,10 @@ async def test_a_message_moves_to_the_trash_and_back_and_is_deleted_for_good(
     assert expected.items() <= entry.items()
     assert entry["trashed_at"] > sent["sent_at"]
     in_trash = f"/trash/{sent['message_id']}"
-    assert (await bob.get(in_trash)).json()["entry"] == {"message": sent, "trashed_at": entry["trashed_at"]}
+    assert (await bob.get(in_trash)).json()["entry"] == {
+        "message": sent,
+        **{each: entry[each] for each in ("trashed_at", "thread")},
+    }
     assert (await bob.post(f"{in_trash}/restore")).json()["entry"]["message"] == sent
     assert await bob.subjects("trash") == []
     assert (await bob.box("inbox"))[0]["is_read"] is True

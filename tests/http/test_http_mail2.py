@@ -405,3 +405,32 @@ async def test_what_is_done_to_accounts_is_audited(stage: Stage) -> None:
         ("change password", "user:eve", "user:eve", "done"),
         ("delete account", "admin:root", "user:eve", "done"),
     ]
+
+
+async def in_a_browser(stage: Stage, person: Person) -> Person:
+    """The same person, signed in by a link."""
+    made = await stage.server.client.post(
+        "/sign-in-links", headers={"Authorization": f"Bearer {person.token}"}
+    )
+    session = await stage.server.client.post("/sign-in", json={"code": made.json()["code"]})
+    return Person(stage, session.json()["token"], person.address)
+
+
+async def test_a_session_of_a_browser_makes_no_accounts(stage: Stage, root: Person) -> None:
+    browser = await in_a_browser(stage, root)
+    made = await browser.post("/admin/users", {"user_id": "eve", "user_password": "x"})
+    assert (made.status_code, "mail-admin" in detail(made)) == (403, True)
+    assert (await browser.get("/admin/users")).status_code == 200
+
+
+async def test_a_session_of_a_browser_is_valid_and_no_password(stage: Stage, ann: Person) -> None:
+    browser = await in_a_browser(stage, ann)
+    session = browser.token
+    await browser.send(ann.address)
+    assert await browser.subjects() == ["Tea"]
+    assert (await stage.token(ann.address, session)).status_code == 401
+    change = {"current_password": session, "new_password": "mine"}
+    assert (await browser.post("/auth/password/reset", change)).status_code == 401
+    assert (
+        await browser.post("/auth/password/reset", {**change, "current_password": ann.token})
+    ).status_code == 200

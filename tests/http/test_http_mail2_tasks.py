@@ -76,6 +76,9 @@ async def test_mail_to_an_agent_begins_a_task_and_replies_continue_it(stage: Sta
     assert (again["subject"], again["body"]) == ("Re: Tea", "ann said again")
     (task,) = await tasks_of(stage, "user:ann")
     assert task.generation.number == 2
+    for box, message in (("inbox", again), ("outbox", sent)):
+        opened = (await ann.get(f"/{box}/{message['message_id']}")).json()["entry"]
+        assert (opened["tasks"], opened["thread"]) == ([task.task_id], sent["message_id"])
     await ann.send(DESK, subject="Tea", body="a new one")
     await got(ann, 3)
     assert len(await tasks_of(stage, "user:ann")) == 2
@@ -323,6 +326,7 @@ async def test_a_reply_of_a_member_is_the_response(stage: Stage, ann: Person, bo
     await ann.send(DESK, body="ask bob")
     asked = await got(bob)
     assert (asked["sender"], asked["subject"], asked["body"]) == (DESK, "Request", "What of bob?")
+    assert (await bob.get(f"/inbox/{asked['message_id']}")).json()["entry"]["tasks"] == [], "it is ann's"
     (task,) = await tasks_of(stage, "user:ann")
     (waiting,) = (await stage.server.task(task.task_id))["waiting_for"]
     assert (waiting["swarm"], waiting["agent"], waiting["asked_by"]) == ("bob", "bob", "desk")

@@ -20,7 +20,7 @@ def test_from_the_token_to_the_answer(page: "Page", server: ServerProcess, shoot
     expect(page.locator(".who")).to_have_text("user")
     expect(page.locator(".health")).to_have_text("healthy")
     views = page.get_by_role("navigation", name="Views").get_by_role("link")
-    expect(views).to_have_text(["Tasks", "Needs you", "Swarm"])
+    expect(views).to_have_text(["Tasks", "Needs you", "Mail", "Swarm"])
     page.get_by_role("button", name="The weather in Tokyo, and 12*(3+4)?").click()
     expect(page.get_by_label("Message", exact=True)).to_be_focused()
     page.keyboard.press("Enter")

@@ -249,11 +249,14 @@ class Accounts:
             raise Conflict("the account was changed meanwhile; log in again")
 
     async def _check_password(self, key: str, password: str, who: str) -> tuple[Account | None, str]:
-        """Return the account whose password this is, and the digest of the password if it is an API key."""
+        """Return the account whose password this is, and the digest of the password if it is an API key.
+
+        The token of a browser's session is none: it may begin nothing that outlives it.
+        """
         self._passwords.check_attempt(who)
         account = (await self.find(key)).get(key)
         token = await find_valid_token(self._documents, digest(password), self._clock)
-        if token is not None and f"{token.role}:{token.id}" == key:
+        if token is not None and token.session_of is None and f"{token.role}:{token.id}" == key:
             return account, digest(password)
         is_right = await self._passwords.verify(password, "" if account is None else account.password)
         self._passwords.note_attempt(who, is_right=is_right)

@@ -365,8 +365,13 @@ def _shown(name: BoxName, entry: str, text: str, message: str | None) -> dict[st
     if name == "outbox":
         sent = OutboxRow.read(text)
         shown |= {"delivered_at": sent.delivered_at, "delivered_by": sent.delivered_by}
-        return {**shown, "undelivered": [asdict(each) for each in sent.undelivered]}
+        return {
+            **shown,
+            "thread": sent.thread or entry,
+            "undelivered": [asdict(each) for each in sent.undelivered],
+        }
     row = InboxRow.read(text)
+    shown["thread"] = row.thread or entry
     if name == "trash":
         return {**shown, "trashed_at": row.trashed_at}
     return {**shown, "received_at": row.received_at, "delivered_by": row.delivered_by}

@@ -31,6 +31,7 @@ from mail.mail2.records import (
     HELD,
     LEASE_SECONDS,
     Account,
+    BoxName,
     Delivery,
     DraftRow,
     Forget,
@@ -139,6 +140,13 @@ class MailHost:
     def caller_of(self, account: Account) -> Caller:
         """Return the caller that an account is to the rest of the server."""
         return caller_of(Address(account.kind, account.name, account.swarm, self.host), self.host)
+
+    async def open(self, account: Account, name: BoxName, entry: str) -> dict[str, Any]:
+        """Return an entry with its message as `Boxes.open` does, and the account's tasks that have sent or got it."""
+        shown = await self.boxes.open(account, name, entry)
+        if self.tasks is not None:
+            shown["tasks"] = await self.tasks.behind(shown["message"], f"{account.key}@{self.host}")
+        return shown
 
     async def check_holds(self, account: Account) -> None:
         """Raise CallerHeld if what an account has may not be deleted."""

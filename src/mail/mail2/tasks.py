@@ -6,7 +6,7 @@ and events, so that work which is done twice after a crash changes nothing.
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -191,6 +191,20 @@ class Tasks:
             await self.forget(key)
         return found[-1][0] if len(found) == limit else ""
 
+    async def behind(self, message: Mapping[str, Any], reader: str) -> list[str]:
+        """Return the ids of those tasks of an address that have sent it a message, or got it from that address."""
+        names, others = self._agents.names(), [message["sender"]]
+        if others == [reader]:
+            others = message["recipients"]
+        addresses = map(Address.parse, others)
+        agents = [each.key for each in addresses if each.host == self._host and each.key in names]
+        thread = await self._thread_of(message["message_id"]) if agents else None
+        if thread is None:
+            return []
+        if thread.task_id:
+            return [thread.task_id] if thread.instance == str(self._owner_of(reader)) else []
+        return [_task_id(thread.root, agent, reader) for agent in agents]
+
     async def awaited(self, message_ids: Sequence[str]) -> set[str]:
         """Return those of the messages that ask something for which a task still waits."""
         found = await self._rows.read(*((THREADS, each) for each in message_ids))
@@ -263,7 +277,7 @@ class Tasks:
         runtime, now = self._runtime, self._runtime.now()
         owner = self._owner_of(message.sender)
         thread = await self._root_of(message)
-        task_id = str(uuid5(UUID(thread), f"{agent} {message.sender}"))
+        task_id = _task_id(thread, agent, message.sender)
         key = TaskKey(str(owner), task_id)
         known = await self._note(message, key, thread, agent, now)
         task = await runtime.store.load(key)
@@ -512,6 +526,11 @@ class Tasks:
 
     async def _delete(self, row: tuple[str, str]) -> None:
         await self._rows.write([Write(row, None)])
+
+
+def _task_id(thread: str, agent: str, sender: str) -> str:
+    """Return the id of the task of a thread, an agent and a sender."""
+    return str(uuid5(UUID(thread), f"{agent} {sender}"))
 
 
 def _id_of(key: TaskKey, text: str) -> str:

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { formatRoute, parseRoute, stepRoute } from "./ui/app/router.js";
 
 test("each address leads to its view and back", () => {
-  for (const hash of ["", "new", "task=a%2Fb", "task=a&tab=trace&at=3&entry=7", "task=a&tab=graph", "swarm", "swarm=math", "admin", "admin=tokens", "sign-in=x"]) {
+  for (const hash of ["", "new", "task=a%2Fb", "task=a&tab=trace&at=3&entry=7", "task=a&tab=graph", "mail", "mail=outbox", "mail=inbox&entry=7", "mail=lists&entry=list%3Atea%40team%40host", "swarm", "swarm=math", "admin", "admin=tokens", "sign-in=x"]) {
     assert.equal(formatRoute(parseRoute(`#${hash}`)), hash);
   }
 });

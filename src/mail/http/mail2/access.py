@@ -10,9 +10,10 @@ from fastapi.routing import APIRoute
 from fastapi.security.base import SecurityBase
 
 from mail.auth.fastapi import identify
-from mail.auth.keys import find_bearer
+from mail.auth.keys import Caller, find_bearer
 from mail.errors import Unauthenticated
 from mail.http.account import CALLER
+from mail.http.audit import refuse_session
 from mail.http.bodies import read_body, replayed
 from mail.http.service import service_of
 from mail.mail2.accounts import NOT_VALID
@@ -96,19 +97,27 @@ def make_routers() -> tuple[APIRouter, APIRouter, APIRouter, APIRouter]:
 
 async def find_account(request: Request) -> Account:
     """Return the account of a request, by the token of a login or an API key. Raises Unauthenticated."""
-    accounts = (await host_of(request)).accounts
+    return (await _find(request))[0]
+
+
+async def _find(request: Request) -> tuple[Account, Caller | None]:
+    """Return the account of a request, and the caller of its API key, if it has one. Raises Unauthenticated."""
+    accounts, caller = (await host_of(request)).accounts, None
     account = await accounts.authenticate(find_bearer(request.headers))
     if account is None:
-        (account,) = await accounts.ensure(await identify(request))
-    return account
+        caller = await identify(request)
+        (account,) = await accounts.ensure(caller)
+    return account, caller
 
 
 async def _admit(request: Request, kinds: tuple[AccountKind, ...]) -> None:
-    """Let a request in that an account of these kinds makes. Raises Unauthenticated and RateLimited."""
-    account = await find_account(request)
+    """Let a request in that an account of these kinds makes. Raises Unauthenticated, Forbidden and RateLimited."""
+    account, by = await _find(request)
     caller = (await host_of(request)).caller_of(account)
     request.scope[CALLER], request.scope[ACCOUNT] = caller, account
     if (rates := service_of(request).rates) is not None:
         rates.admit(caller)
     if account.kind not in kinds:
         raise Unauthenticated(NOT_VALID)
+    if by is not None and kinds == _AdminRoute.kinds and request.method != "GET":
+        refuse_session(by, "mail-admin")

@@ -195,7 +195,7 @@ async def export_boxes(request: Request, host: Host, account: Own) -> Response:
 @own.get("/inbox/{message_id}", tags=["inbox"])
 async def open_inbox(host: Host, account: Own, message_id: str) -> JSON:
     """Return a message of the inbox, which is read from now on."""
-    return _entry(await host.boxes.open(account, "inbox", message_id))
+    return _entry(await host.open(account, "inbox", message_id))
 
 
 @own.delete("/inbox/{message_id}", tags=["inbox"])
@@ -215,7 +215,7 @@ async def get_outbox(
 @own.get("/outbox/{message_id}", tags=["outbox"])
 async def open_outbox(host: Host, account: Own, message_id: str) -> JSON:
     """Return a message that was sent."""
-    return _entry(await host.boxes.open(account, "outbox", message_id))
+    return _entry(await host.open(account, "outbox", message_id))
 
 
 @own.delete("/outbox/{message_id}", tags=["outbox"])
@@ -293,7 +293,7 @@ async def clear_trash(host: Host, account: Own) -> JSON:
 @own.get("/trash/{message_id}", tags=["trash"])
 async def open_trash(host: Host, account: Own, message_id: str) -> JSON:
     """Return a message of the trash."""
-    return _entry(await host.boxes.open(account, "trash", message_id))
+    return _entry(await host.open(account, "trash", message_id))
 
 
 @own.post("/trash/{message_id}/restore", tags=["trash"])

@@ -70,6 +70,14 @@ function useSession(id, list, connection) {
   return session;
 }
 
+/** A component of a module that is loaded when it is shown first. */
+function Later({ load, name, ...others }) {
+  const [found, setFound] = useState({});
+  useEffect(() => void load().then(setFound, (failure) => setFound({ failure })), []);
+  if (found.failure) throw found.failure;
+  return found[name] ? html`<${found[name]} ...${others} />` : html`<${Loading} />`;
+}
+
 function Workspace({ connection, caller, swarm, route, navigate, onSignOut }) {
   const list = useMemo(() => new TaskList(), []);
   const waiting = useMemo(() => new Waiting(), []);
@@ -85,6 +93,9 @@ function Workspace({ connection, caller, swarm, route, navigate, onSignOut }) {
     };
   }, []);
   useEffect(() => void (caller.isAdmin && Admin.prepare()), []);
+  useEffect(() => {
+    if (route.view === "approvals" && !waiting.isLoading) void waiting.refresh(); // a link leads there: it is news
+  }, [route.view]);
   const { count } = useStore(waiting);
   const title = visible(`${session?.record?.title ?? swarm.name} · MAIL`);
   useEffect(() => mark(title, count), [title, count]);
@@ -96,6 +107,7 @@ function Workspace({ connection, caller, swarm, route, navigate, onSignOut }) {
   const views = {
     tasks: () => html`<${TasksView} ...${shared} list=${list} route=${route} />`,
     approvals: () => html`<${Needs} waiting=${waiting} swarm=${swarm} />`,
+    mail: () => html`<${Later} load=${() => import("../mail/mail.js")} name="Mail" ...${shared} route=${route} />`,
     swarm: () => html`<${SwarmView} ...${shared} agent=${route.agent} />`,
     admin: () => html`<${Admin} ...${shared} page=${route.page} />`,
   };

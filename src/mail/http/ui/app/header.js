@@ -11,6 +11,7 @@ import { ThemeButton } from "./theme.js";
 const VIEWS = [
   { view: "tasks", name: "Tasks" },
   { view: "approvals", name: "Needs you" },
+  { view: "mail", name: "Mail" },
   { view: "swarm", name: "Swarm" },
   { view: "admin", name: "Admin", isForAdmins: true },
 ];

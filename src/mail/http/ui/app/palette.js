@@ -98,6 +98,7 @@ function placesOf({ swarm, caller, navigate, onSignOut, onShortcuts }) {
     command("New task", { view: "tasks", isNew: true }),
     command("Tasks", { view: "tasks" }),
     command("Needs you", { view: "approvals" }),
+    command("Mail", { view: "mail" }),
     command("Swarm", { view: "swarm" }),
     ...(caller.isAdmin ? [command("Admin", { view: "admin" })] : []),
     { kind: "command", name: "Keyboard shortcuts", run: onShortcuts },

@@ -1,5 +1,5 @@
 // What the page shows, as the hash of its address: `#task=ID&tab=trace&at=SEQ&entry=SEQ`, `#new`, `#approvals`,
-// `#swarm`, `#admin=PAGE`, `#sign-in=CODE`, `#shared=CODE`.
+// `#mail=BOX&entry=ID`, `#swarm`, `#admin=PAGE`, `#sign-in=CODE`, `#shared=CODE`.
 
 export const TABS = ["conversation", "trace", "graph"];
 
@@ -11,6 +11,7 @@ export function parseRoute(hash) {
   if (given.has("sign-in")) return { view: "sign-in", code: given.get("sign-in") };
   if (given.has("shared")) return { view: "shared", share: given.get("shared") };
   if (given.has("approvals")) return { view: "approvals" };
+  if (given.has("mail")) return { view: "mail", box: given.get("mail") || "inbox", entry: given.get("entry") || null };
   if (given.has("swarm")) return { view: "swarm", agent: given.get("swarm") || null };
   if (given.has("admin")) return { view: "admin", page: given.get("admin") || null };
   const task = given.get("task") || null;
@@ -22,6 +23,10 @@ export function parseRoute(hash) {
 /** Return the hash of a route, without `#`. */
 export function formatRoute(route) {
   if (route.view === "approvals") return "approvals";
+  if (route.view === "mail") {
+    const { box = "inbox", entry } = route;
+    return entry ? new URLSearchParams({ mail: box, entry }).toString() : `mail${box === "inbox" ? "" : `=${box}`}`;
+  }
   if (route.view === "swarm") return route.agent ? `swarm=${encodeURIComponent(route.agent)}` : "swarm";
   if (route.view === "admin") return route.page ? `admin=${encodeURIComponent(route.page)}` : "admin";
   if (route.view === "sign-in") return `sign-in=${encodeURIComponent(route.code)}`;

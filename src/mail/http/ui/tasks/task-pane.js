@@ -53,6 +53,16 @@ function TaskItem({ record, isOpen, isStop }) {
   `;
 }
 
+/** Arrow keys move through the links of a list, `items`. */
+export const onArrows = (items) => (event) => {
+  const links = [...items.current.querySelectorAll("a")];
+  const at = links.indexOf(document.activeElement);
+  const next = { ArrowDown: links[at + 1], ArrowUp: links[at - 1], Home: links[0], End: links.at(-1) }[event.key];
+  if (!next || event.altKey || event.ctrlKey || event.metaKey) return;
+  event.preventDefault();
+  next.focus();
+};
+
 export function TaskPane({ list, open, caller }) {
   useStore(list);
   const [search, setSearch] = useState(list.search);
@@ -72,14 +82,6 @@ export function TaskPane({ list, open, caller }) {
     setSearch("");
     if (isFiltered) void list.filter({ status: "", search: "" });
     field.current.focus(); // the button disappears
-  };
-  const onKeyDown = (event) => {
-    const links = [...items.current.querySelectorAll("a")];
-    const at = links.indexOf(document.activeElement);
-    const next = { ArrowDown: links[at + 1], ArrowUp: links[at - 1], Home: links[0], End: links.at(-1) }[event.key];
-    if (!next || event.altKey || event.ctrlKey || event.metaKey) return;
-    event.preventDefault();
-    next.focus();
   };
   return html`
     <nav class="task-pane" aria-label="Your tasks">
@@ -122,7 +124,7 @@ export function TaskPane({ list, open, caller }) {
       <ul
         class="task-items"
         ref=${items}
-        onKeyDown=${onKeyDown}
+        onKeyDown=${onArrows(items)}
         onFocusIn=${(event) => setFocused(event.target.dataset.task ?? null)}>
         ${shown.map(
           (record) => html`
