@@ -74,7 +74,7 @@ function Opened({ route, box, lists, own, caller, navigate, say }) {
   if (!entry) return html`<${Empty} title=${name === "lists" ? "No list is open" : "No message is open"} />`;
   if (name === "lists") {
     const list = lists.lists?.find((each) => mail.addressOf(each) === entry);
-    if (!list) return lists.lists ? html`<${Empty} title="There is no such list" />` : html`<${Loading} />`;
+    if (!list) return lists.lists ? html`<${Empty} title="This list does not exist" />` : html`<${Loading} />`;
     return html`<${List} key=${entry} list=${list} own=${own} caller=${caller} onChange=${lists.reload} />`;
   }
   if (name === "drafts") return html`<${Draft} key=${entry} id=${entry} ...${writing} />`;
