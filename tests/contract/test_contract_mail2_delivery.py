@@ -3,8 +3,10 @@
 import asyncio
 import hmac
 import json
+import os
 from collections.abc import AsyncIterator, Sequence
 from hashlib import sha256
+from random import Random
 from typing import Any
 from uuid import uuid4
 
@@ -86,6 +88,72 @@ async def test_a_message_reaches_all_members_once_although_processes_die(
     (entry,) = await people[0].box("outbox")
     assert entry["delivered_at"] >= sent.sent_at
     assert await stage.rows.find(WORK, "") == []
+
+
+class Mortal(Narrow):
+    """Rows as wide as the store's, in a process that dies at a write."""
+
+    def __init__(self, rows: Rows, *, dies_at: int) -> None:
+        super().__init__(rows, dies_at=dies_at)
+        self.write_limit = rows.write_limit
+
+
+@pytest.mark.soak
+async def test_many_messages_among_many_accounts_although_processes_die(stage: Stage) -> None:
+    """MAIL_SOAK_MESSAGES says how many; `python -m chaos.mail2` kills servers."""
+    count, deaths, chance = int(os.environ.get("MAIL_SOAK_MESSAGES", "300")), 0, Random(1)
+    people = {person.address: person for person in [await stage.person(f"p{n}") for n in range(25)]}
+    root, names, lists = await stage.person("root", "admin"), list(people), dict[str, list[str]]()
+    for n in range(3):
+        members = names if n == 0 else chance.sample(names, 5)
+        await root.post("/admin/lists", {**NEW_LIST, "name": f"l{n}", "members": members})
+        lists[f"list:l{n}@team@{HOST}"] = members
+    keys = [name.partition("@")[0] for name in names]
+    accounts = await stage.host.accounts.find(*keys)
+    drafts = [
+        await stage.host.boxes.draft(accounts[key], await people[f"{key}@{HOST}"].draft()) for key in keys
+    ]
+    wanted: dict[str, set[str]] = {name: set() for name in names}
+    host = stage.another(Mortal(stage.rows, dies_at=-1))  # type: ignore[arg-type]
+    for n in range(count):
+        if n * 20 // count != (n - 1) * 20 // count:  # twenty times, soon
+            host = stage.another(Mortal(stage.rows, dies_at=chance.randrange(6)))  # type: ignore[arg-type]
+        to = chance.choice(list(lists)) if chance.random() < 0.2 else chance.choice(names)
+        sender = chance.randrange(len(names))
+        while True:
+            try:
+                given = (accounts[keys[sender]], drafts[sender], (to,), (), f"m{n}")
+                sent = await host.deliveries.send(*given)
+                assert [each async for each in host.deliveries.finish(sent.message_id)] == []
+                break
+            except Died:
+                deaths += 1
+                host = stage.another(Mortal(stage.rows, dies_at=-1))  # type: ignore[arg-type]
+                if chance.random() < 0.5:
+                    sent = await host.deliveries.send(*given)
+                    break  # nobody finishes it now
+        reached = lists.get(to, [to])
+        for name in reached:
+            wanted[name].add(sent.message_id)
+        if (await people[names[sender]].box("outbox", limit=1))[0]["delivered_at"]:
+            for name in reached:
+                newest = await people[name].box("inbox", limit=1)
+                assert [each["message_id"] for each in newest] == [sent.message_id]
+    assert deaths >= 15
+    for name, _ in await stage.rows.find(WORK, ""):
+        await host.work(name)
+    assert await stage.rows.find(WORK, "") == []
+    for name, person in people.items():
+        got = [
+            each
+            async for each in stage.host.boxes.export(
+                accounts[name.partition("@")[0]], stage.server.rig.runtime.pacer
+            )
+        ]
+        inbox = [each["entry"]["message"]["message_id"] for each in got if each["box"] == "inbox"]
+        assert (len(inbox), set(inbox)) == (len(wanted[name]), wanted[name])
+        assert all(each["entry"]["delivered_at"] for each in got if each["box"] == "outbox")
+        assert len(await person.box("drafts")) == 1
 
 
 async def test_what_was_deleted_meanwhile_stays_deleted(stage: Stage, people: list[Person]) -> None:

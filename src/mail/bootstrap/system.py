@@ -207,6 +207,7 @@ class System[Q: TurnQueue]:
         It works in the background while workers run. Functions have the function of deliveries work.
         """
         from mail.mail2.host import MailHost
+        from mail.mail2.remotes import Remotes
 
         sender, wake = self.webhooks, None if self.is_working else self._wake_mail
         assert self._rows is not None
@@ -214,6 +215,7 @@ class System[Q: TurnQueue]:
         options: dict[str, Any] = {"per_hour": self.config.limits.mail_submissions, "wake": wake}
         options["retention"] = self._retention
         options["caller_bytes"] = self.config.limits.caller_bytes or None
+        options["remotes"] = Remotes(self.registry)
         given = (self._rows, self.documents, self.clock, sender, self._mail_name)
         host = MailHost(*given, runtime=self.runtime, **options)
         self._resources.push_async_callback(host.stop)

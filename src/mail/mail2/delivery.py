@@ -5,9 +5,10 @@ remains to be done, two that continue it file nothing twice, and an entry that i
 """
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence, Set
 from dataclasses import asdict, replace
-from typing import Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4, uuid5
 
 from pydantic_core import to_json
@@ -18,7 +19,7 @@ from mail.core.protocol.values import value
 from mail.core.task.documents import PutIf
 from mail.core.task.rows import Rows, Write
 from mail.core.task.task import TaskKey
-from mail.errors import BadRequest, IdempotencyConflict, MAILError, StoreUnavailable
+from mail.errors import BadRequest, IdempotencyConflict, MAILError, PeerUnavailable, StoreUnavailable
 from mail.mail2 import WORK
 from mail.mail2.accounts import Accounts
 from mail.mail2.addresses import Address
@@ -46,6 +47,9 @@ from mail.mail2.records import (
 )
 from mail.mail2.webhooks import Webhooks
 
+if TYPE_CHECKING:
+    from mail.mail2.remotes import Remotes
+
 logger = logging.getLogger(__name__)
 
 OTHER_HOST = "mail to other hosts can't be sent from here"
@@ -67,6 +71,9 @@ TOO_MANY = (
 )
 NO_LIST, EMPTY = "this list does not exist", "this list has no members"
 NOT_ALLOWED = "the policy of this list doesn't allow its sender to write to it"
+
+REMOTE_SECONDS = 3 * 86_400.0
+"""Seconds after which a host that can't be reached is given up."""
 
 Take = Callable[[Message, str], Awaitable[TaskKey | str]]
 """Gives a message to an agent of the swarm, by its local address; returns the task that has it, or why none can."""
@@ -90,6 +97,11 @@ class _Recipients:
     unseen: tuple[tuple[str, str], ...]
     undelivered: tuple[Undelivered, ...]
     is_sender_full: bool
+
+
+def _is_host(destination: str) -> bool:
+    """Return whether one of `Delivery.tasks` is another host, and no agent."""
+    return destination.startswith("@")
 
 
 class _Unreached:
@@ -128,6 +140,7 @@ class Deliveries:
         agents: Agents,
         notices: Notices,
         quota: Quota,
+        remotes: "Remotes | None" = None,
     ) -> None:
         self._rows = rows
         self._clock = clock
@@ -139,6 +152,7 @@ class Deliveries:
         self._host = host
         self._notices = notices
         self._quota = quota
+        self._remotes = remotes
 
     async def send(
         self,
@@ -178,10 +192,13 @@ class Deliveries:
             return Message.read(found[MESSAGES, message_id]), True
         return message, is_open
 
-    def check_foreign(self, message: Message) -> None:
-        """Raise BadRequest for a message whose sender is of this host."""
-        if Address.parse(message.sender).host == self._host:
+    def check_foreign(self, message: Message, hosts: Set[str] | None) -> None:
+        """Raise BadRequest for a message whose sender is of this host, or of none of these, unless they are None."""
+        host = Address.parse(message.sender).host
+        if host == self._host:
             raise BadRequest(f"{message.sender} is of this host, and sends its mail with its own session")
+        if hosts is not None and host not in hosts:
+            raise BadRequest(f"{message.sender} is not of the host that you are registered with")
 
     async def receive(self, message: Message) -> tuple[Undelivered, ...]:
         """File a message of another host, once; return the recipients here that it does not reach."""
@@ -198,7 +215,10 @@ class Deliveries:
         made now.
         """
         to = await self._resolve(message, is_limited=False)
-        if not to.boxes:
+        for each in filter(_is_host, to.tasks):
+            if self._remotes is None or not await self._remotes.knows(each[1:]):
+                return tuple(Undelivered(each, OTHER_HOST) for each in message.recipients)
+        if not to.boxes and not any(map(_is_host, to.tasks)):
             return to.undelivered or tuple(Undelivered(each, NOBODY) for each in message.recipients)
         is_new, _ = await self._file(message, "", to, self._stamps.now(), notes=notes)
         if not is_new:
@@ -209,13 +229,17 @@ class Deliveries:
 
     def can_finish(self, work: Delivery) -> bool:
         """Return whether this server has to do with what is left of a delivery, and not only those of other swarms."""
-        return bool(work.left or work.agents) or any(map(self._agents.serves, work.tasks))
+        return bool(work.left or work.agents) or any(map(self._serves, work.tasks))
+
+    def _serves(self, destination: str) -> bool:
+        """Return whether this server can give messages to an agent, or to another host."""
+        return self._remotes is not None if _is_host(destination) else self._agents.serves(destination)
 
     async def finish(self, message_id: str, take: Take | None = None) -> AsyncGenerator[str]:
         """File what is left of a delivery; yield the names of the calls of webhooks that have to be made then.
 
-        `take` gives a message to an agent of the swarm; agents of other swarms are left to their servers. An agent
-        that can't take it now keeps it from nobody else: its error is raised in the end.
+        `take` gives a message to an agent of the swarm; agents of other swarms are left to their servers. An agent or
+        a host that can't take it now keeps it from nobody else: its error is raised in the end.
         """
         row = (WORK, message_id)
         failed: dict[str, MAILError] = {}
@@ -238,13 +262,17 @@ class Deliveries:
                         yield each.key[1]
                 continue
             if not work.left:
-                ours = (each for each in work.tasks if self._agents.serves(each) and each not in failed)
-                if take is None or (agent := next(ours, "")) == "":
+                ours = [each for each in work.tasks if self._serves(each) and each not in failed]
+                if not ours:
                     break
                 try:
-                    await self._give(message, work, agent, found[row], take)
+                    if _is_host(ours[0]):
+                        await self._hand_over(message, work, ours[0], found[row])
+                    else:
+                        assert take is not None
+                        await self._give(message, work, ours[0], found[row], take)
                 except MAILError as error:
-                    failed[agent] = error
+                    failed[ours[0]] = error
                 continue
             chunk, left = self._split(work.left)
             rest = replace(work, left=left).text if left or work.agents or work.tasks else None
@@ -272,33 +300,72 @@ class Deliveries:
     async def _give(self, message: Message, work: Delivery, agent: str, text: str, take: Take) -> None:
         """Give a message to one of the agents that it still has to get to."""
         taken = await take(message, agent)
-        reason = taken if isinstance(taken, str) else ""
-        left = tuple(each for each in work.tasks if each != agent)
-        row, place = (WORK, message.message_id), (box("outbox", work.outbox), message.message_id)
-        writes = [Write(row, replace(work, tasks=left).text if left else None, text)]
         if isinstance(taken, TaskKey):
             held = HELD, f"{held_of(taken)}{message.message_id} {agent}"
-            writes.append(Write(held, Held(taken.instance, taken.task_id, counts=True).text, PutIf.PRESENT))
-        else:
-            writes += await release(self._rows, {message.message_id: 1})
+            noted = Write(held, Held(taken.instance, taken.task_id, counts=True).text, PutIf.PRESENT)
+            await self._note_given(message, work, agent, text, (), [noted])
+            return
+        failed = Undelivered(f"{agent}@{self._host}", taken)
+        if (of := dict(work.unseen).get(agent)) is not None:
+            failed = Undelivered(of, UNREACHED)
+        await self._note_given(
+            message, work, agent, text, (failed,), await release(self._rows, {message.message_id: 1})
+        )
+
+    async def _hand_over(self, message: Message, work: Delivery, to: str, text: str) -> None:
+        """Hand a message over to one of the other hosts that it still has to get to."""
+        assert self._remotes is not None
+        try:
+            failed = await self._remotes.hand_over(message, to[1:])
+        except PeerUnavailable as error:
+            age = self._clock.now() - datetime.fromisoformat(message.sent_at)
+            if age.total_seconds() < REMOTE_SECONDS:
+                raise
+            failed = self._remotes.all_at(message, to[1:], error.detail)
+        await self._note_given(
+            message, work, to, text, failed, await release(self._rows, {message.message_id: 1})
+        )
+
+    async def _note_given(
+        self,
+        message: Message,
+        work: Delivery,
+        to: str,
+        text: str,
+        failed: tuple[Undelivered, ...],
+        notes: Sequence[Write],
+    ) -> None:
+        """Note that a message was given to an agent or a host, or whom it does not reach there."""
+        left = tuple(each for each in work.tasks if each != to)
+        row, place = (WORK, message.message_id), (box("outbox", work.outbox), message.message_id)
+        writes = [Write(row, replace(work, tasks=left).text if left else None, text), *notes]
         sent = (await self._rows.read(place)).get(place) if work.outbox else None
         if sent is not None:
             entry = OutboxRow.read(sent)
-            if reason:
-                failed = Undelivered(f"{agent}@{self._host}", reason)
-                if (of := dict(work.unseen).get(agent)) is not None:
-                    failed = Undelivered(of, UNREACHED)
-                if failed not in entry.undelivered:
-                    entry = replace(entry, undelivered=(*entry.undelivered, failed))
-                    writes += self._notify(message, work.outbox, (failed,))
+            if new := tuple(each for each in failed if each not in entry.undelivered):
+                entry = replace(entry, undelivered=(*entry.undelivered, *new))
+                writes += self._notify(message, work.outbox, new)
             if not left:
                 entry = self._delivered(entry, self._stamps.now())
             writes.append(Write(place, entry.text, sent))
-        elif reason:
-            logger.warning("the message %s did not reach %s: %s", message.message_id, agent, reason)
+        elif failed:
+            await self._tell_abroad(message, failed)
         await self._rows.write(
             writes
         )  # if a process was faster, or the task is deleted, the rows say what is left
+
+    async def _tell_abroad(self, message: Message, failed: tuple[Undelivered, ...]) -> None:
+        """Send the sender of another host a notice of whom a message does not reach here, once."""
+        for each in failed:
+            logger.warning(
+                "the message %s did not reach %s: %s", message.message_id, each.recipient, each.reason
+            )
+        sender = Address.parse(message.sender)
+        if sender.host != self._host and sender.kind != "daemon" and self._remotes is not None:
+            name, subject, body = _what_failed(message, failed)
+            notice = self._notices.make(name, message.sender, subject, body, message.message_id)
+            to = _Recipients((), (), (f"@{sender.host}",), (), (), is_sender_full=False)
+            await self._file(notice, "", to, notice.sent_at)
 
     async def _file(
         self,
@@ -375,15 +442,8 @@ class Deliveries:
         """Return what tells a sender whom a message does not reach; who writes to the sender of notices isn't told."""
         if all(each.recipient == self._notices.sender for each in undelivered):
             return []
-        reasons = "\n".join(f"{each.recipient}: {each.reason}" for each in undelivered)
-        return self._notices.writes(
-            f"undelivered:{message.message_id}:{reasons}",
-            message.sender,
-            outbox,
-            f"Undelivered: {message.subject}",
-            f"Your message did not reach all of its recipients.\n\n{reasons}",
-            message.message_id,
-        )
+        name, subject, body = _what_failed(message, undelivered)
+        return self._notices.writes(name, message.sender, outbox, subject, body, message.message_id)
 
     async def _resolve(
         self,
@@ -405,9 +465,12 @@ class Deliveries:
         by_list: dict[str, str] = {}
         lists: dict[str, str] = {}
         unseen: dict[str, str] = {}
+        hosts: dict[str, str] = {}
         for text in dict.fromkeys(message.recipients if recipients is None else recipients):
             address = Address.parse(text)
-            if address.host != self._host:
+            if address.host != self._host and self._remotes is not None:
+                hosts[f"@{address.host}"] = text
+            elif address.host != self._host:
                 unreached.add(text, OTHER_HOST)
             else:
                 (lists if address.kind == "list" else owners)[address.key] = text
@@ -449,11 +512,21 @@ class Deliveries:
         return _Recipients(
             tuple(account.box for account in found),
             tuple((each.key, by_list.get(each.key, "")) for each in found),
-            tuple(key for key in owners if key in names),
+            (*(key for key in owners if key in names), *hosts),
             tuple((key, unseen[of]) for key, of in by_list.items() if key in names and of in unseen),
             tuple(unreached.found.values()),
             outbox in full,
         )
+
+
+def _what_failed(message: Message, undelivered: Sequence[Undelivered]) -> tuple[str, str, str]:
+    """Return the name, subject and body of a notice of whom a message does not reach."""
+    reasons = "\n".join(f"{each.recipient}: {each.reason}" for each in undelivered)
+    return (
+        f"undelivered:{message.message_id}:{reasons}",
+        f"Undelivered: {message.subject}",
+        f"Your message did not reach all of its recipients.\n\n{reasons}",
+    )
 
 
 def summary(message: Message) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mail.auth.keys import Caller
 from mail.core.engine.documents import ServerDocuments
@@ -47,6 +47,9 @@ from mail.mail2.records import (
 from mail.mail2.swarms import Swarms
 from mail.mail2.tasks import SUBMISSIONS_PER_HOUR, Tasks
 from mail.mail2.webhooks import Sender, Webhooks
+
+if TYPE_CHECKING:
+    from mail.mail2.remotes import Remotes
 
 SWEEP_SECONDS = 10.0
 """Seconds between two looks for work that another process has left, or that is due by now."""
@@ -93,6 +96,7 @@ class MailHost:
         wake: has another process call `work`, in so many seconds; None if this one does it.
         in_background: whether this process lives on after a request; if not, the request waits for the work that it
             makes, and somebody has to call `resume` for the rest.
+        remotes: hands mail to other hosts; None if there is no way to any.
     """
 
     def __init__(
@@ -109,6 +113,7 @@ class MailHost:
         caller_bytes: int | None = None,
         wake: Wake | None = None,
         in_background: bool = True,
+        remotes: "Remotes | None" = None,
     ) -> None:
         stamps = Stamps(clock)
         self.host = host
@@ -124,9 +129,9 @@ class MailHost:
         self.agents = Agents(lambda: None if runtime is None else runtime.swarm)
         self.swarms = Swarms(rows, self.accounts, self.agents)
         self.webhooks = Webhooks(rows, clock, stamps, sender, host)
-        self.deliveries = Deliveries(
-            rows, clock, stamps, self.accounts, self.lists, self.webhooks, host, self.agents, notices, quota
-        )
+        parts = (self.accounts, self.lists, self.webhooks, host, self.agents, notices, quota, remotes)
+        self.deliveries = Deliveries(rows, clock, stamps, *parts)
+        self.remotes = remotes
         self.tasks = None if runtime is None else self._make_tasks(runtime, per_hour)
         self._stamps = stamps
         self._clock = clock

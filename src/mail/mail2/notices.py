@@ -22,14 +22,9 @@ class Notices:
         self._stamps = stamps
         self.sender = f"{POSTMASTER}@{host}"
 
-    def writes(
-        self, name: str, to: str, of: str, subject: str, body: str, answers: str | None = None
-    ) -> list[Write]:
-        """Return what files a notice, once: its id derives from `name`.
-
-        `of` is the box of the address `to`, `answers` the id of the message that it is about.
-        """
-        notice = Message(
+    def make(self, name: str, to: str, subject: str, body: str, answers: str | None = None) -> Message:
+        """Return a notice, whose id derives from `name`."""
+        return Message(
             message_id=str(uuid5(NAMESPACE_URL, name)),
             sender=self.sender,
             recipients=(to,),
@@ -38,6 +33,15 @@ class Notices:
             sent_at=self._stamps.now(),
             reply_to=answers,
         )
+
+    def writes(
+        self, name: str, to: str, of: str, subject: str, body: str, answers: str | None = None
+    ) -> list[Write]:
+        """Return what files a notice, once: its id derives from `name`.
+
+        `of` is the box of the address `to`, `answers` the id of the message that it is about.
+        """
+        notice = self.make(name, to, subject, body, answers)
         thread = answers or notice.message_id
         return [
             Write((MESSAGES, notice.message_id), notice.text, PutIf.ABSENT),

@@ -264,7 +264,8 @@ class Delivery(Row):
         left: the boxes that the message still has to get into.
         agents: the accounts among its recipients for which webhooks are called then, each with the list that it was
             addressed by, or an empty text.
-        tasks: the agents of the swarm that the message still has to be given to, by their local addresses.
+        tasks: the agents of the swarm that the message still has to be given to, by their local addresses, and other
+            hosts, each as `@HOST`.
         unseen: those of them that its sender doesn't know, as they are members of a list which the sender doesn't
             see, with the address of that.
     """

@@ -1,7 +1,7 @@
 """Who may use a route of MAIL 2.0. The token is checked before the body is read, unlike in the reference."""
 
 from collections.abc import Callable, Coroutine
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, cast
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.openapi.models import HTTPBearer
@@ -11,17 +11,20 @@ from fastapi.security.base import SecurityBase
 
 from mail.auth.fastapi import identify
 from mail.auth.keys import Caller, find_bearer
-from mail.errors import Unauthenticated
+from mail.errors import Forbidden, Unauthenticated
 from mail.http.account import CALLER
 from mail.http.audit import refuse_session
 from mail.http.bodies import read_body, replayed
 from mail.http.service import service_of
-from mail.mail2.accounts import NOT_VALID
+from mail.mail2.accounts import ACCESS, NOT_VALID
 from mail.mail2.addresses import AccountKind
 from mail.mail2.host import MailHost
 from mail.mail2.records import Account
 
 ACCOUNT = "mail2.account"
+
+HOSTS = "mail2.hosts"
+"""The hosts whose mail a request may bring, in its scope; a daemon brings that of any other host."""
 
 ANY: tuple[AccountKind, ...] = ("admin", "agent", "daemon", "user")
 
@@ -44,8 +47,7 @@ class _OwnAccount(SecurityBase):
     model = HTTPBearer(description="An access token of `POST /v2/auth/token`, or an API key of this server.")
 
     async def __call__(self, request: Request) -> Account:
-        account: Account = request.scope[ACCOUNT]
-        return account
+        return cast(Account, request.scope.get(ACCOUNT))  # a peer has none, and its only route needs none
 
 
 _own_account = _OwnAccount()
@@ -58,12 +60,13 @@ class _Route(APIRoute):
     """A route that checks the caller, and then reads the body, within the limits of this server."""
 
     kinds: ClassVar[tuple[AccountKind, ...]] = ()
+    takes_peers: ClassVar[bool] = False
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
         async def answer(request: Request) -> Response:
-            if self.kinds:
+            if self.kinds and not (self.takes_peers and await _admit_peer(request)):
                 await _admit(request, self.kinds)
             if request.method != "GET":
                 limit = service_of(request).max_body_bytes if self.kinds else PUBLIC_BODY_BYTES
@@ -84,6 +87,12 @@ class _AdminRoute(_Route):
 
 class _DaemonRoute(_Route):
     kinds = ("daemon",)
+
+
+class RemoteRoute(_DaemonRoute):
+    """A route for daemons, and for peers of this server that have a host."""
+
+    takes_peers = True
 
 
 def make_routers() -> tuple[APIRouter, APIRouter, APIRouter, APIRouter]:
@@ -108,6 +117,22 @@ async def _find(request: Request) -> tuple[Account, Caller | None]:
         caller = await identify(request)
         (account,) = await accounts.ensure(caller)
     return account, caller
+
+
+async def _admit_peer(request: Request) -> bool:
+    """Let a peer in; return False for another caller. Raises Forbidden for one without a host, and RateLimited."""
+    remotes, bearer = (await host_of(request)).remotes, find_bearer(request.headers)
+    if remotes is None or bearer.startswith(ACCESS):
+        return False
+    caller = await identify(request)
+    if caller.role != "agent":
+        return False
+    request.scope[CALLER], request.scope[HOSTS] = caller, await remotes.hosts_of(caller)
+    if (rates := service_of(request).rates) is not None:
+        rates.admit(caller)
+    if not request.scope[HOSTS]:
+        raise Forbidden("this swarm is registered here without a mail_host in its metadata")
+    return True
 
 
 async def _admit(request: Request, kinds: tuple[AccountKind, ...]) -> None:

@@ -2,17 +2,19 @@
 
 from typing import Any
 
+from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
 from mail.http.bodies import JSON
-from mail.http.mail2.access import Host, make_routers
+from mail.http.mail2.access import HOSTS, Host, RemoteRoute, make_routers
 from mail.mail2.delivery import summary
 from mail.mail2.records import Message, MessageId
 
 MAX_MESSAGES = 1_000
 
 _public, _own, _admin, router = make_routers()
-routers = (router,)
+remote = APIRouter(prefix="/v2", route_class=RemoteRoute, dependencies=router.dependencies)
+routers = (router, remote)
 
 
 class MessageIds(BaseModel):
@@ -41,11 +43,15 @@ async def deliver_local(host: Host, body: MessageIds) -> JSON:
     return JSON({"messages": await host.deliveries.known(body.message_ids), "metadata": {}})
 
 
-@router.post("/daemon/deliver/remote", tags=["daemon"])
-async def deliver_remote(host: Host, body: Messages) -> JSON:
-    """File messages of other hosts, each once. `undelivered` has the recipients here that they don't reach."""
+@remote.post("/daemon/deliver/remote", tags=["daemon"])
+async def deliver_remote(request: Request, host: Host, body: Messages) -> JSON:
+    """File messages of other hosts, each once. `undelivered` has the recipients here that they don't reach.
+
+    Another swarm brings messages with its key for this server: those of the `mail_host` in the metadata with which it
+    is registered.
+    """
     for message in body.messages:
-        host.deliveries.check_foreign(message)
+        host.deliveries.check_foreign(message, request.scope.get(HOSTS))
     undelivered: list[dict[str, Any]] = []
     for message in body.messages:
         undelivered += [
