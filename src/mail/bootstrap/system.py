@@ -215,7 +215,7 @@ class System[Q: TurnQueue]:
         options: dict[str, Any] = {"per_hour": self.config.limits.mail_submissions, "wake": wake}
         options["retention"] = self._retention
         options["caller_bytes"] = self.config.limits.caller_bytes or None
-        options["remotes"] = Remotes(self.registry)
+        options["remotes"] = None if self.router is None else Remotes(self.router)
         given = (self._rows, self.documents, self.clock, sender, self._mail_name)
         host = MailHost(*given, runtime=self.runtime, **options)
         self._resources.push_async_callback(host.stop)

@@ -4,7 +4,8 @@ A peer has the host that its registration names as `mail_host` in `metadata`. It
 and of no others.
 """
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -13,11 +14,6 @@ from mail.core.protocol.values import value
 from mail.errors import PeerRefused, PeerUnavailable, StoreUnavailable
 from mail.mail2.addresses import Address
 from mail.mail2.records import Message, Undelivered
-from mail.net.registration import target_of
-
-if TYPE_CHECKING:
-    from mail.core.task.interswarm import PeerRecord
-    from mail.net.peers import Registry
 
 PATH = "/v2/daemon/deliver/remote"
 
@@ -42,11 +38,27 @@ class _Filed:
     undelivered: tuple[_Refused, ...] = ()
 
 
+class Peers(Protocol):
+    """What calls other servers (`mail.net.router`)."""
+
+    async def known(self) -> Sequence[str]:
+        """Return the names of all known swarms."""
+
+    async def caller_ids(self, swarm: str) -> Sequence[str]:
+        """Return the ids of the keys with which a swarm may call this server."""
+
+    async def metadata_of(self, swarm: str) -> Mapping[str, Any]:
+        """Return the metadata with which a MAIL server is registered; none for others."""
+
+    async def call(self, swarm: str, path: str, body: object) -> Any:
+        """Post JSON to a swarm, and return its answer. Raises PeerRefused and PeerUnavailable."""
+
+
 class Remotes:
     """Hands mail to other hosts, and tells which hosts a caller may speak for."""
 
-    def __init__(self, registry: "Registry") -> None:
-        self._registry = registry
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
 
     async def hand_over(self, message: Message, host: str) -> tuple[Undelivered, ...]:
         """Hand a message to another host, which files it once; return the recipients there that it does not reach.
@@ -66,49 +78,44 @@ class Remotes:
 
     async def knows(self, host: str) -> bool:
         """Return whether a peer has a host. Raises StoreUnavailable."""
-        return await self._find(host) is not None
+        return bool(await self._find(host))
 
     async def hosts_of(self, caller: Caller) -> set[str]:
         """Return the hosts of those peers that a caller is. Raises StoreUnavailable."""
-        names = await self._registry.names()
-        found = set[str]()
-        for name in names if caller.role == "agent" else ():
-            if caller.id in await self._registry.caller_ids(name):
-                peer = await self._registry.find(name)
-                found |= {_host_of(peer)} if peer is not None else set()
-        return found - {""}
+        if caller.role != "agent":
+            return set()
+        known = await self._peers.known()
+        return {
+            host
+            for swarm in known
+            if caller.id in await self._peers.caller_ids(swarm) and (host := await self._host_of(swarm))
+        }
 
     async def _post(self, message: Message, host: str) -> tuple[_Refused, ...]:
         try:
-            peer = await self._find(host)
-            bearer = None if peer is None else await self._registry.token_for(peer)
+            swarm = await self._find(host)
         except StoreUnavailable as error:
             raise PeerUnavailable("the registry of peers can't be read now") from error
-        if peer is None:
+        if not swarm:
             raise PeerRefused(f"no peer of this server has the host {host}")
-        if not bearer:
-            raise PeerRefused(f"this server has no token for {peer.name}, which has the host {host}")
-        answer = await self._registry.http.request(
-            "POST", target_of(peer), PATH, bearer=bearer, body={"messages": [message]}
-        )
-        answer.raise_for_status(f"host {host}", bearer)
         try:
-            return _FILED.validate_python(answer.json()).undelivered
+            return _FILED.validate_python(
+                await self._peers.call(swarm, PATH, {"messages": [message]})
+            ).undelivered
         except ValidationError as error:
             raise PeerUnavailable(f"{host} has not answered as a host of MAIL 2.0 does") from error
 
-    async def _find(self, host: str) -> "PeerRecord | None":
-        for name in await self._registry.names():
-            peer = await self._registry.find(name)
-            if peer is not None and _host_of(peer) == host:
-                return peer
-        return None
+    async def _find(self, host: str) -> str:
+        """Return the name of the peer that has a host; an empty text if none has."""
+        for swarm in await self._peers.known():
+            if await self._host_of(swarm) == host:
+                return swarm
+        return ""
+
+    async def _host_of(self, swarm: str) -> str:
+        """Return the host of a peer; an empty text if it has none."""
+        named = (await self._peers.metadata_of(swarm)).get(MAIL_HOST)
+        return named if isinstance(named, str) else ""
 
 
 _FILED: TypeAdapter[_Filed] = TypeAdapter(_Filed)
-
-
-def _host_of(peer: "PeerRecord") -> str:
-    """Return the host of a peer; an empty text if it has none."""
-    named: Any = peer.metadata.get(MAIL_HOST)
-    return named if isinstance(named, str) and peer.kind == "mail" else ""

@@ -283,6 +283,20 @@ class InterswarmRouter:
         """Return the ids of the tokens with which a swarm may call this server; see `mail.core.task.ports.Peers`."""
         return await self.swarm_registry.caller_ids(swarm)
 
+    async def metadata_of(self, swarm: str) -> Mapping[str, Any]:
+        """Return the metadata with which a MAIL server is registered; none for others."""
+        peer = await self.swarm_registry.find(swarm)
+        return peer.metadata if peer is not None and peer.kind == "mail" else {}
+
+    async def call(self, swarm: str, path: str, body: object) -> Any:
+        """Post JSON to a swarm, and return its answer. Raises PeerRefused and PeerUnavailable."""
+        peer, bearer = await self._authorized(swarm)
+        answer = await self.swarm_registry.http.request(
+            "POST", target_of(peer), path, bearer=bearer, body=body
+        )
+        answer.raise_for_status(f"swarm {swarm}", bearer)
+        return answer.json()
+
     async def obstacle(self, swarm: str) -> str:
         """Return why mail of a swarm can't be answered; see `mail.core.task.ports.Peers`."""
         here = self.local_swarm_name
