@@ -124,14 +124,14 @@ async def test_many_messages_among_many_accounts_although_processes_die(stage: S
         while True:
             try:
                 given = (accounts[keys[sender]], drafts[sender], (to,), (), f"m{n}")
-                sent = await host.deliveries.send(*given)
+                sent, _ = await host.deliveries.send(*given)
                 assert [each async for each in host.deliveries.finish(sent.message_id)] == []
                 break
             except Died:
                 deaths += 1
                 host = stage.another(Mortal(stage.rows, dies_at=-1))  # type: ignore[arg-type]
                 if chance.random() < 0.5:
-                    sent = await host.deliveries.send(*given)
+                    sent, _ = await host.deliveries.send(*given)
                     break  # nobody finishes it now
         reached = lists.get(to, [to])
         for name in reached:

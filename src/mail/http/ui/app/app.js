@@ -22,6 +22,7 @@ import { useStore } from "./store.js";
 import { applyTheme } from "./theme.js";
 
 const Admin = lazy(() => import("../admin/admin.js"), "Admin");
+const Mail = lazy(() => import("../mail/mail.js"), "Mail");
 const Shared = lazy(() => import("../shared/shared.js"), "Shared");
 const SwarmView = lazy(() => import("../graph/swarm-view.js"), "SwarmView");
 
@@ -70,14 +71,6 @@ function useSession(id, list, connection) {
   return session;
 }
 
-/** A component of a module that is loaded when it is shown first. */
-function Later({ load, name, ...others }) {
-  const [found, setFound] = useState({});
-  useEffect(() => void load().then(setFound, (failure) => setFound({ failure })), []);
-  if (found.failure) throw found.failure;
-  return found[name] ? html`<${found[name]} ...${others} />` : html`<${Loading} />`;
-}
-
 function Workspace({ connection, caller, swarm, route, navigate, onSignOut }) {
   const list = useMemo(() => new TaskList(), []);
   const waiting = useMemo(() => new Waiting(), []);
@@ -107,7 +100,7 @@ function Workspace({ connection, caller, swarm, route, navigate, onSignOut }) {
   const views = {
     tasks: () => html`<${TasksView} ...${shared} list=${list} route=${route} />`,
     approvals: () => html`<${Needs} waiting=${waiting} swarm=${swarm} />`,
-    mail: () => html`<${Later} load=${() => import("../mail/mail.js")} name="Mail" ...${shared} route=${route} />`,
+    mail: () => html`<${Mail} ...${shared} route=${route} />`,
     swarm: () => html`<${SwarmView} ...${shared} agent=${route.agent} />`,
     admin: () => html`<${Admin} ...${shared} page=${route.page} />`,
   };
