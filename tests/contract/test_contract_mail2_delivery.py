@@ -145,12 +145,7 @@ async def test_many_messages_among_many_accounts_although_processes_die(stage: S
         await host.work(name)
     assert await stage.rows.find(WORK, "") == []
     for name, person in people.items():
-        got = [
-            each
-            async for each in stage.host.boxes.export(
-                accounts[name.partition("@")[0]], stage.server.rig.runtime.pacer
-            )
-        ]
+        got = [each async for each in stage.host.boxes.export(accounts[name.partition("@")[0]])]
         inbox = [each["entry"]["message"]["message_id"] for each in got if each["box"] == "inbox"]
         assert (len(inbox), set(inbox)) == (len(wanted[name]), wanted[name])
         assert all(each["entry"]["delivered_at"] for each in got if each["box"] == "outbox")

@@ -11,4 +11,4 @@ if TYPE_CHECKING:
 
     MAILTask = TaskRecord
 
-__getattr__, __dir__ = lazy_exports(__name__, {"MAILTask": "mail.http.task_json:TaskRecord"})
+__getattr__, __dir__ = lazy_exports(__name__, {"MAILTask": "mail.http.task_records:TaskRecord"})

@@ -1,9 +1,9 @@
-"""A caller's tasks: list, inspect and watch them."""
+"""A caller's tasks: list and inspect them."""
 
 from datetime import UTC
 from typing import Annotated, Any, Literal
 
-from fastapi import Depends, Header, Query, Request
+from fastapi import Depends, Query, Request
 from fastapi.responses import Response
 
 from mail.core.protocol.message import TaskId
@@ -18,8 +18,8 @@ from mail.http.audit import audited
 from mail.http.bodies import JSON, Given, JSONBody
 from mail.http.break_glass import Reason, load_opened
 from mail.http.openapi import ETAG, PAGE_HEADERS, make_router, problems
+from mail.http.routes.streams import MAX_SEQ, Items
 from mail.http.service import service_of
-from mail.http.sse import EVENT_STREAM, stream_events
 from mail.http.submission import etag
 from mail.http.task_json import page_headers, reading
 from mail.http.task_records import (
@@ -37,10 +37,6 @@ from mail.http.task_records import (
 
 MAX_PAGE = 1000
 """Tasks on a page at most, and the default, for clients that don't support paging."""
-
-MAX_SEQ = 2**53
-"""Larger numbers are not exact in every client."""
-
 
 ASK_FOR_LESS = (
     "leave out events with fields=summary, and read those of a task in pages: GET /task?task_id=…&limit=…"
@@ -67,10 +63,6 @@ _body = JSONBody(GetTask, optional=True)
 Fields = Annotated[
     Literal["summary"] | None, Query(description="`summary`: without events and waiting messages.")
 ]
-Items = Annotated[
-    bool, Query(description="Whether to include what the events add to the conversation or change in it.")
-]
-EventId = Annotated[int | None, Query(ge=0, le=MAX_SEQ, description="As `Last-Event-ID`.")]
 
 
 @router.get(
@@ -244,53 +236,3 @@ async def get_task(
     else:
         pieces = task_pieces(service, task, holding, more)
     return await answer(request, pieces, headers, advice=ASK_FOR_LESS)
-
-
-@router.get(
-    "/task/stream",
-    summary="Watch a task",
-    response_class=Response,
-    responses={
-        200: {"description": "The events, to the end of the task.", "content": EVENT_STREAM},
-        204: {"description": "The task has stopped, and the caller has seen every event: don't reconnect."},
-        **problems(400, 404),
-    },
-)
-async def stream_task(
-    request: Request,
-    caller: AdminOrUser,
-    task_id: Annotated[TaskId, Query(description="The task.")],
-    last_event_id: EventId = None,
-    live: Annotated[
-        bool, Query(description="Whether to include live events: what agents do, when they do it.")
-    ] = False,
-    deltas: Annotated[
-        bool,
-        Query(description="Whether to include live events and the text that models write, piece by piece."),
-    ] = False,
-    items: Items = False,
-    last_event_id_header: Annotated[
-        int | None,
-        Header(
-            alias="Last-Event-ID",
-            ge=0,
-            le=MAX_SEQ,
-            description="The last event seen; 0 or none: from the start.",
-        ),
-    ] = None,
-    owner: OtherOwner = None,
-    reason: Reason = None,
-) -> Response:
-    """Stream the task's events after the last one seen, as they happen; `caller` and `reason` are those of `/task`."""
-    service = service_of(request)
-    service.holding(request).open_stream()
-    task = await load_opened(request, caller, task_id, owner, reason)
-    after = last_event_id_header if last_event_id_header is not None else last_event_id or 0
-    if after > task.seq:
-        raise BadRequest(f"the task has no event {after} yet; its last one is {task.seq}")
-    if after == task.seq and not task.is_running:
-        return Response(status_code=204)
-    seconds = service.stream_seconds
-    return stream_events(
-        request, task.key, after=after, live=live, deltas=deltas, items=items, seconds=seconds
-    )
