@@ -135,7 +135,8 @@ def test_what_reviewers_answer_is_not_asked_of_the_owner(tmp_path: Path) -> None
         given = "consult lawyers ask who\nann\n"
         done = forkserver.run([*MAIL, "chat", "--task-id", "mixed"], cwd=tmp_path, env=env, given=given)
         assert "Type your answer." in done.stdout
-        assert "admin must decide on call_id" in done.stderr
+        assert "payer waits for admin to answer consult(question: lawyers)" in done.stdout
+        assert done.stderr == ""
         given = "consult lawyers\n"
         done = forkserver.run([*MAIL, "chat", "--task-id", "theirs"], cwd=tmp_path, env=env, given=given)
         assert "approvals list" in done.stdout

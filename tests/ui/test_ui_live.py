@@ -234,7 +234,7 @@ def test_options_of_a_message(page: "Page", studio: StudioServer) -> None:
 def test_only_admins_have_the_admin_view(page: "Page", studio: StudioServer) -> None:
     sign_in(page, studio, "admin", "#admin")
     views = page.get_by_role("navigation", name="Views").get_by_role("link")
-    expect(views).to_have_text(["Tasks", "Needs you", "Swarm", "Admin"])
+    expect(views).to_have_text(["Tasks", "Needs you", "Mail", "Swarm", "Admin"])
     expect(views.last).to_have_attribute("aria-current", "page")
 
 
