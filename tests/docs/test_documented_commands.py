@@ -69,7 +69,11 @@ MODELS: dict[str, list[Turn]] = {
         reply(call("refund", order="7", amount=200)),
         says("Your 200 euros are on their way."),
     ],
-    "drafts.md": [says("Bees are insects that live in colonies."), says("Insects that buzz."), says("Bees buzz.")],
+    "drafts.md": [
+        says("Bees are insects that live in colonies."),
+        says("Insects that buzz."),
+        says("Bees buzz."),
+    ],
 }
 """What the models of a document say, in order."""
 

@@ -34,7 +34,7 @@ def pair(receiver: Receiver, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     }
     with ExitStack() as stack:
         folder = tmp_path_factory.mktemp("pair")
-        federation = start(stack, folder, None, *SWARMS, settings=settings)
+        federation = start(stack, folder, *SWARMS, settings=settings)
         answer = federation.servers["swarm-alpha"].ask(QUESTION, task_id="watched", subject="swordfish")
         assert "84" in answer
         yield federation

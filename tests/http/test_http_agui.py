@@ -476,7 +476,7 @@ def test_the_turns_of_an_agent_are_its_subagents_in_their_order() -> None:
     assert turns.subagent_of("helper") == "b"
     turns.read(recorded("5.0", 4, "failed"))
     assert turns.subagent_of("helper") == "c"
-    turns.live(live(LiveKind.TURN_STARTED, "late", 4))  # after its record
+    turns.live(live(LiveKind.TURN_STARTED, "late", 5))  # after its record, in the millisecond of its end
     turns.read(recorded("9.0", 6))  # of which there was no live event
     turns.end()
     assert [(each.type.value, each.subagent_run_id) for each in seen] == [

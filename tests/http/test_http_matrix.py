@@ -189,7 +189,7 @@ MAIL_2 = {
     "DELETE /v2/admin/agents/{clerk}": "401 401 401 401 401 200 401",
     "POST /v2/daemon/message-buffer/clear": "401 401 401 401 401 401 200",
     "POST /v2/daemon/deliver/local": "401 401 401 401 401 401 200",
-    "POST /v2/daemon/deliver/remote": "401 401 401 401 401 401 200",
+    "POST /v2/daemon/deliver/remote": "401 401 401 401 403 401 200",
     "GET /v2/swarms": "401 200 200 200 401 200 200",
     "GET /v2/swarms/example": "401 200 200 200 401 200 200",
     "GET /v2/swarms/example/health": "401 200 200 200 401 200 200",

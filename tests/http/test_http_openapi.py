@@ -19,6 +19,7 @@ PUBLIC = {
         ("/sign-in", "post"),
         ("/callbacks/{token}", "post"),
         ("/files/shared/{link}", "get"),
+        ("/task/shared", "get"),
     ),
 }
 

@@ -65,7 +65,7 @@ def test_what_needs_the_caller_is_counted_shown_and_dealt_with(
     shoot("approval-form")
     card.get_by_role("button", name="Approve with these arguments").click()
     expect(card).to_have_count(0)
-    assert bank.paid == ["bob 70"]
+    assert bank.paid[-1] == "bob 70"
 
     failed = entries.filter(has_text="has failed")
     expect(failed).to_contain_text("time")

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.engine.runtime import Runtime
+from mail.core.engine.watch import READ_AT_ONCE
 from mail.core.task.events import Event, EventKind
 from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.ports import Store
@@ -59,8 +60,8 @@ async def test_nothing_comes_after_the_end_of_a_task() -> None:
     assert kinds[-1] is EventKind.TASK_COMPLETE
 
 
-async def test_watchers_of_one_event_read_it_one_after_the_other() -> None:
-    """Each in an iteration of the event loop of its own, so that nothing else waits for all of them."""
+async def test_watchers_of_one_event_read_it_a_few_at_a_time() -> None:
+    """In several iterations of the event loop, so that nothing else waits for all of them."""
     loop, iterations, read = asyncio.get_running_loop(), 0, list[int]()
 
     def count() -> None:
@@ -91,4 +92,4 @@ async def test_watchers_of_one_event_read_it_one_after_the_other() -> None:
         count()
         go.set()
         await asyncio.gather(*watches)
-    assert len(set(read)) == len(watches)
+    assert len(set(read)) >= len(watches) / READ_AT_ONCE

@@ -129,8 +129,8 @@ class MailHost:
         self.agents = Agents(lambda: None if runtime is None else runtime.swarm)
         self.swarms = Swarms(rows, self.accounts, self.agents)
         self.webhooks = Webhooks(rows, clock, stamps, sender, host)
-        parts = (self.accounts, self.lists, self.webhooks, host, self.agents, notices, quota, remotes)
-        self.deliveries = Deliveries(rows, clock, stamps, *parts)
+        told = (self.accounts, self.lists, self.webhooks, host, self.agents, notices, quota, remotes)
+        self.deliveries = Deliveries(rows, clock, stamps, *told)
         self.remotes = remotes
         self.tasks = None if runtime is None else self._make_tasks(runtime, per_hour)
         self._stamps = stamps

@@ -42,7 +42,7 @@ class Turns:
         if event.kind is LiveKind.TURN_STARTED:
             self._end_turn()
             until = self._until.get(event.agent)
-            is_recorded = until is not None and datetime.fromisoformat(event.timestamp) < until
+            is_recorded = until is not None and datetime.fromisoformat(event.timestamp) <= until
             if not is_recorded:
                 self._begin(event.agent, event.turn)
         elif event.extra.get("outcome") in _UNRECORDED and event.turn in self._begun.get(event.agent, ()):

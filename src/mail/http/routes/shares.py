@@ -151,7 +151,7 @@ async def delete_share(
     return JSON({"status": "revoked", "number": number})
 
 
-@router.get("/task/shared", summary="Read a shared task", **answers(SharedTask, 404, 413, 429))
+@router.get("/task/shared", summary="Read a shared task", **answers(SharedTask, 400, 404, 413, 429))
 async def get_shared(
     request: Request,
     after: Annotated[int, Query(ge=0, le=2**53, description="The last event whose items are known.")] = 0,

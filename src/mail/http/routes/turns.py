@@ -21,7 +21,7 @@ from mail.http.audit import audited
 from mail.http.bodies import JSON, Answered
 from mail.http.break_glass import Reason, load_opened
 from mail.http.openapi import PAGE_HEADERS, make_router, problems
-from mail.http.routes.tasks import MAX_SEQ
+from mail.http.routes.streams import MAX_SEQ
 from mail.http.service import service_of
 from mail.http.task_json import load_task, page_headers, reading
 from mail.http.task_records import EVENT_PAGE_BYTES, QueuedMessage, queued_message
