@@ -162,3 +162,15 @@ async def test_the_key_of_a_fork_is_for_one_request(server: HTTPServer) -> None:
     assert (await fork(server, key="k")).json() == made
     assert (await fork(server)).json()["task_id"] != made["task_id"]
     assert (await fork(server, key="")).status_code == 400
+
+
+async def test_a_fork_takes_a_bounded_amount_of_waiting_mail(
+    server: HTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await server.post(body="x" * 2_000, task_id="t")
+    monkeypatch.setattr("mail.core.engine.admission.FORKED_MAIL_BYTES", 1_000)
+    refused = await fork(server, at=1)
+    assert (refused.status_code, "less mail waited" in refused.json()["detail"]) == (413, True)
+    assert list((await server.client.get("/tasks")).json()) == ["t"]
+    last = (await server.task("t"))["seq"]
+    assert (await fork(server, at=last)).status_code == 201

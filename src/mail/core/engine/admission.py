@@ -35,7 +35,7 @@ from mail.core.task.extras import ForkExtra
 from mail.core.task.files import FileRef, files_in, with_files
 from mail.core.task.idempotency import IdempotencyKey, Remembered, find, remember
 from mail.core.task.leases import held
-from mail.core.task.limits import NO_BUDGET, Budget
+from mail.core.task.limits import FORKED_MAIL_BYTES, NO_BUDGET, Budget
 from mail.core.task.ports import wake_ups
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import ForkActions, Share, Task, TaskKey
@@ -45,6 +45,7 @@ from mail.errors import (
     BadRequest,
     Forbidden,
     MAILError,
+    PayloadTooLarge,
     StoreUnavailable,
     SwarmNotFound,
     TaskNotFound,
@@ -386,7 +387,8 @@ class Admission:
         `actions` says whether its actions run, and defaults to what the first task has. The fork stays on a `draft`.
         `new_id` is the id of the fork; if there is such a task, it is the fork that the same request has made before.
         Before waiting mail is read, `hold` is called with an upper limit of its bytes, and may refuse it. Raises
-        TaskNotFound, BadRequest, SnapshotExpired, TooManyTasks; then there is no new task.
+        TaskNotFound, BadRequest, SnapshotExpired, TooManyTasks, or PayloadTooLarge for more than `FORKED_MAIL_BYTES` of
+        waiting mail; then there is no new task.
         """
         wiring = self._wiring
         key = TaskKey(str(caller), task_id)
@@ -401,8 +403,13 @@ class Admission:
         inherited = Inheritance(key, portions, snapshot.task.history_bytes)
         if snapshot.waiting and hold is not None:
             hold(snapshot.task.stored_bytes - snapshot.task.history_bytes)
-        mail = []
+        mail, size = [], 0
         async for entry in read_waiting(wiring.store, snapshot):
+            if (size := size + entry.size) > FORKED_MAIL_BYTES:
+                raise PayloadTooLarge(
+                    f"more than {FORKED_MAIL_BYTES} bytes of mail waited in task {task_id!r} at {snapshot.task.seq}; "
+                    "fork it at an event when less mail waited"
+                )
             mail.append(entry.without_texts())
             await wiring.pacer.pause(entry.size)
         await self._keep_version(swarm)

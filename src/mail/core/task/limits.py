@@ -33,6 +33,9 @@ MAIL_PER_READING = 64
 READING_BYTES = 250_000
 """The total size of their bodies, for the same reason."""
 
+FORKED_MAIL_BYTES = 16 * 1024 * 1024
+"""The total size of the mail that waits in a fork when it begins, as its first commit has all of it."""
+
 LAST_TURN_SECONDS = 120.0
 """How long a task may exceed its time budget, so that its supervisor can finish it."""
 

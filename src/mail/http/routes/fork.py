@@ -8,6 +8,7 @@ from pydantic import Field
 from mail.core.engine.admission import Forked
 from mail.core.protocol.message import TaskId
 from mail.core.protocol.values import fill, is_none
+from mail.core.task.limits import FORKED_MAIL_BYTES
 from mail.core.task.task import ForkActions, TaskKey, TaskStatus
 from mail.http.access import AdminOrUser
 from mail.http.account import WIDE_FACTOR
@@ -91,7 +92,7 @@ async def fork_task(request: Request, caller: AdminOrUser, body: Annotated[PostF
         reading(service, request, original)
 
     def hold(size: int) -> None:  # the mail is copied message by message
-        service.holding(request).hold(min(size, service.max_body_bytes) * WIDE_FACTOR)
+        service.holding(request).hold(min(size, FORKED_MAIL_BYTES) * WIDE_FACTOR)
 
     async with claimed(request, principal, body) as claim:
         new_id = None if claim is None else claim.task_id
