@@ -158,6 +158,15 @@ class TestTime:
         assert await stranger.rest() == ""
         trickling.cancel()
 
+    async def test_an_answer_before_the_body_says_that_it_is_the_last(self, server: Server) -> None:
+        early = await server.connect(server.post(b"", key="unknown", length=2))
+        assert "\r\nconnection: close" in await early.answer()
+        whole = await server.connect(server.post(b"{", length=2))
+        await asyncio.sleep(0.05)
+        await whole.send(b"}")
+        answer = await whole.answer()
+        assert (answer.split()[1], "connection" in answer.lower()) == ("400", False)
+
     async def test_nothing_is_parsed_after_an_answer_without_the_body(self, server: Server) -> None:
         head = b"POST /message HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
         stranger = await server.connect(head)

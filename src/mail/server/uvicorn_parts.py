@@ -114,7 +114,7 @@ class LimitedProtocol(H11Protocol):
         self.phase = Phase.HEAD
         self._deadline = math.inf
         self._tail = self._unread = b""
-        self._is_chunked, self._overhead = False, 0
+        self._is_chunked, self._overhead, self._was_whole = False, 0, True
         self._unsent, self._stalled_since = 0, math.inf
 
     @property
@@ -209,9 +209,13 @@ class LimitedProtocol(H11Protocol):
         return True
 
     def _parse(self) -> None:
-        """Parse what has arrived; make the response to an ambiguous request the last one."""
+        """Parse what has arrived; make the response to an ambiguous request the last one.
+
+        So is one that begins before the body is there: `uvicorn` repeats the header that says so.
+        """
         last = self.cycle
         super().handle_events()
+        is_whole = self.conn.their_state is not h11.SEND_BODY
         if self.cycle is not last:
             self._overhead = 0
             if self._all.is_reserved(self):
@@ -221,6 +225,12 @@ class LimitedProtocol(H11Protocol):
             self._is_chunked = b"transfer-encoding" in names
             if self._is_chunked and b"content-length" in names:
                 self.headers.append(CLOSE_HEADER)
+            if not is_whole:
+                self.headers.append(CLOSE_HEADER)
+        elif is_whole and not self._was_whole:
+            headers: Any = self.cycle.scope["headers"]  # Starlette has replaced the list
+            headers.remove(CLOSE_HEADER)
+        self._was_whole = is_whole
 
     def shutdown(self) -> None:
         """Close the connection after the response under way, to a request that waits, too."""
