@@ -167,3 +167,30 @@ async def test_a_task_has_ten_links_at_most(server: HTTPServer) -> None:
     answer = await ask(server, "POST", "/task/shares", json={"task_id": "t"})
     assert answer.status_code == 400
     assert "revoke one" in answer.json()["detail"]
+
+
+async def test_a_result_that_a_person_gives_is_shown_only_as_the_answer_to_a_question() -> None:
+    def policy(view: View) -> list[Any]:
+        done = len(tool_results(view.history))
+        calls = [call("get_balance", account="ARGUMENT-2")], [call("ask", question="why?")]
+        return calls[done] if done < len(calls) else [complete("fine")]
+
+    async def nobody(_arguments: dict[str, Any]) -> str:
+        return ""
+
+    tools = {name: ActionCore(name, nobody) for name in ("get_balance", "ask")}
+    swarm = build_swarm({"supervisor": policy}, actions=tools, breakpoint_tools=frozenset(tools))
+    async with HTTPServer(swarm) as server:
+        await server.ask(task_id="t")
+        for result in ("RESULT-3", "because"):
+            given = {"breakpoint_tool_call_result": result}
+            await server.ask(body="", task_id="t", resume_from="breakpoint_tool_call", kwargs=given)
+        text = (await read(server, (await share(server))["code"])).text
+        assert [word for word in (*SECRETS, "why?", "because") if word in text] == ["why?", "because"]
+
+
+async def test_the_title_of_a_fork_does_not_say_so(server: HTTPServer) -> None:
+    await server.ask(body="what is it?", subject="Tides", task_id="first")
+    forked = await ask(server, "POST", "/task/fork", json={"task_id": "first", "at": 1})
+    made = await ask(server, "POST", "/task/shares", json={"task_id": forked.json()["task_id"]})
+    assert (await read(server, made.json()["code"])).json()["title"] == "Tides"

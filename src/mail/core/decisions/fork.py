@@ -37,6 +37,9 @@ _ACTIONS = {
     ForkActions.REFUSE: "; actions that are not read-only are refused",
 }
 
+FORK_OF = "Fork of "
+"""Begins the title of a fork."""
+
 
 def fork(
     snapshot: Snapshot,
@@ -127,7 +130,7 @@ def _title(snapshot: Snapshot) -> str | None:
     task = snapshot.task
     if snapshot.first.kind is EventKind.TASK_FORKED:
         return task.title
-    return title_of(DEFAULT_SUBJECT, f"Fork of {task.title or task.task_id}")
+    return title_of(DEFAULT_SUBJECT, f"{FORK_OF}{task.title or task.task_id}")
 
 
 def _without_time(waiting: Breakpoint, clock: Clock) -> Breakpoint:

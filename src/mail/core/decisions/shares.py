@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from mail.core.decisions.fork import FORK_OF
 from mail.core.decisions.items import (
     Action,
     Answer,
@@ -22,6 +23,7 @@ from mail.core.decisions.items import (
 )
 from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import Clock, format_time
+from mail.core.protocol.question_text import QUESTIONS
 from mail.core.task.change import TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
@@ -65,6 +67,11 @@ def revoke(task: Task, swarm: SwarmCore, number: str, by: Principal, clock: Cloc
     return draft.seal()
 
 
+def shown_title(task: Task) -> str | None:
+    """Return the title of a task without what says that it is a fork."""
+    return task.title and task.title.removeprefix(FORK_OF)
+
+
 def shown(items: Iterable[Item]) -> list[Item]:
     """Return what a link shows of items: what people and agents wrote, and what they did and when.
 
@@ -90,7 +97,11 @@ def _hidden(item: Item) -> dict[str, Any]:
         case Question():
             wants = "wants to call" if item.needs_approval else "asks with"
             reply = item.reply and replace(item.reply, arguments=None, by="", reason="")
+            is_in_words = item.asked is not None and item.asked.argument in ("", *QUESTIONS)
+            if reply is not None and not is_in_words:
+                reply = replace(reply, text=None)
             return {
+                "asked": item.asked if is_in_words else None,
                 "arguments": {},
                 "words": f"{item.agent} {wants} {item.name}",
                 "reviewers": (),

@@ -9,7 +9,7 @@ from pydantic import Field
 from mail.auth.keys import find_bearer
 from mail.auth.shares import new_code, read_code
 from mail.core.decisions.items import Item
-from mail.core.decisions.shares import share_with, shown, valid_shares
+from mail.core.decisions.shares import share_with, shown, shown_title, valid_shares
 from mail.core.engine.watch import read_page
 from mail.core.protocol.clock import format_time
 from mail.core.protocol.message import TaskId
@@ -169,7 +169,7 @@ async def get_shared(
     service.conversations.keep(task, reader)
     last = events[-1].seq if events else after
     members: dict[str, Any] = {
-        "title": task.title,
+        "title": shown_title(task),
         "status": task.status,
         "task_owner": task.owner,
         "start_time": task.started,
@@ -183,8 +183,10 @@ async def get_shared(
 
 
 async def _linked(request: Request) -> tuple[Task, Share]:
-    """Return the task and the link whose code a request has. Raises ShareNotFound, RateLimited for many of those."""
+    """Return the task and the link whose code a request has. Raises ShareNotFound, and RateLimited by address."""
     service = service_of(request)
+    if service.rates is not None:
+        service.rates.admit_stranger(address_of(request))
     try:
         key, digest = read_code(find_bearer(request.headers))
         runtime = service.runtime
@@ -193,9 +195,7 @@ async def _linked(request: Request) -> tuple[Task, Share]:
         if task is not None and (share := share_with(task, digest, runtime.clock.now().timestamp())):
             return task, share
         raise ShareNotFound
-    except (ShareNotFound, Unauthenticated):
-        if service.rates is not None:
-            service.rates.admit_stranger(address_of(request))
+    except Unauthenticated:
         raise ShareNotFound from None
 
 
