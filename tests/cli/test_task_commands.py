@@ -57,6 +57,9 @@ def test_list_what_a_search_finds(tasks: ServerProcess, tmp_path: Path) -> None:
 
     eventually(lambda: found("--query", "in ravenna") == {"failed-task"}, "the index is written")
     assert found("-q", "weather Oslo", "--status", "failed", "--since", "2026-01-01") == set()
+    assert found("--since", "7d") >= {"failed-task", "weather-task"}
+    assert found("--until", "7d") == set()
+    assert "--since: 'soon' is not a time" in run_task(tasks, tmp_path, "list", "--since", "soon").stderr
     assert found("--query", "weather", "--until", "2026-01-01", "--min-cost", "0") == set()
 
 

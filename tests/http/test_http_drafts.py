@@ -246,7 +246,7 @@ async def test_the_command_compares_the_answers_of_several_tasks(tmp_path: Path,
         async def mail(*arguments: str) -> Result:
             return await asyncio.to_thread(CliRunner().invoke, app, [*arguments, *options])
 
-        tried = json.loads((await mail("draft", "try", "short", "--json")).output)
+        tried = json.loads((await mail("draft", "try", "short", "--since", "1h", "--json")).output)
         assert {each["task_id"] for each in tried} == {"bees", "wasps"}
         for each in tried:
             assert each["before"]["answer"] == "Be thorough with publish+search"

@@ -57,6 +57,8 @@ async def test_all_of_a_task_is_exported() -> None:
 async def test_its_conversation_is_exported_as_markdown() -> None:
     async with make_server() as server:
         await server.ask(body="What is **2+2**?", subject="Sums", task_id="t")
+        shared = await server.client.post("/task/shares", json={"task_id": "t"})
+        assert shared.status_code == 201
         answer = await server.client.get("/task/export", params={"task_id": "t", "form": "markdown"})
     assert answer.headers["content-type"] == "text/markdown; charset=utf-8"
     parts = (
@@ -67,6 +69,7 @@ async def test_its_conversation_is_exported_as_markdown() -> None:
         "## supervisor answered",
         "done",
     )
+    assert "task shared" not in answer.text
     places = [answer.text.index(part) for part in parts]
     assert places == sorted(places)
 

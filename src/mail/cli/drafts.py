@@ -1,6 +1,7 @@
 """The commands about drafts of the swarm: `mail draft list`, `show`, `save`, `try`, `publish`, `withdraw`, `delete`."""
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -8,6 +9,7 @@ import click
 from mail.cli.command import Command, Namespace, option, positional
 from mail.cli.output import Output, one_line
 from mail.cli.session import Session, Status
+from mail.cli.usage import read_time
 from mail.cli.values import JSON, Agent, Integer, json_text, texts
 
 _STATES = {"": "", "applied": "new tasks use it", "outdated": "published for an earlier version"}
@@ -59,10 +61,11 @@ async def _try(session: Session, given: Namespace) -> None:
     from mail.cli.views.drafts import compare, show_tries
 
     client = session.client
+    since = read_time(given.since, "--since", datetime.now(UTC))
     found = [await session.find_task(task) for task in given.tasks] or [
         task
         for task, summary in (
-            await client.get_tasks(limit=given.limit, status="completed", summary=True, since=given.since)
+            await client.get_tasks(limit=given.limit, status="completed", summary=True, since=since)
         ).items()
         if not (summary["title"] or "").startswith("Fork of ")
     ]
@@ -169,7 +172,9 @@ COMMANDS = (
                 required=False,
             ),
             option(
-                "--since", metavar="TIME", help="Without tasks: only those changed at this time or later."
+                "--since",
+                metavar="TIME",
+                help="Without tasks: only those changed at this time or later: a date, or 7d, 12h, 30m.",
             ),
             option("--limit", type=Integer(1, 50), help="Without tasks: their number, at most.", default=10),
             option(

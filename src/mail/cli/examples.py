@@ -39,7 +39,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "draft try": (
         "mail draft try shorter bees wasps",
-        "mail draft try shorter --since 2026-01-31 --limit 20 --json",
+        "mail draft try shorter --since 7d --limit 20 --json",
     ),
     "draft publish": ("mail draft publish shorter",),
     "draft withdraw": ("mail draft withdraw shorter",),

@@ -1,6 +1,7 @@
 """The commands about tasks: `mail task list`, `show`, `turn`, `watch`, `share`, `cancel`, `fork` and more."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import click
@@ -9,6 +10,7 @@ from mail.cli.command import Command, Namespace, option, positional, switch
 from mail.cli.files import OUTPUT, write_bytes
 from mail.cli.output import Output, one_line
 from mail.cli.session import Session, Status, UsageError
+from mail.cli.usage import read_time
 from mail.cli.values import JSON, Integer, Number, Task, json_object
 from mail.cli.views.events import show_answer, show_stream
 from mail.cli.views.questions import MARK, questions_of
@@ -38,16 +40,17 @@ SHOWN = option(
 
 
 async def list_tasks(session: Session, given: Namespace) -> None:
-    """Print a line per task, and remember the tasks."""
+    """Print a line per task, and remember the tasks. Raises ConfigurationError for an invalid time."""
     from mail.cli.views.tasks import show_tasks
 
+    now = datetime.now(UTC)
     tasks = await session.client.get_tasks(
         limit=given.limit,
         status=given.status,
         summary=True,
         query=given.query,
-        since=given.since,
-        until=given.until,
+        since=read_time(given.since, "--since", now),
+        until=read_time(given.until, "--until", now),
         min_cost=given.min_cost,
     )
     for task_id in reversed(tasks):
@@ -250,8 +253,16 @@ COMMANDS = (
                 metavar="TEXT",
                 help="Only tasks with these words in titles, ids, messages or names of agents.",
             ),
-            option("--since", metavar="TIME", help="Only tasks that have changed at this time or later."),
-            option("--until", metavar="TIME", help="Only tasks that have last changed before this time."),
+            option(
+                "--since",
+                metavar="TIME",
+                help="Only tasks that have changed at this time or later: a date, or 7d, 12h, 30m.",
+            ),
+            option(
+                "--until",
+                metavar="TIME",
+                help="Only tasks that have last changed before this time: a date, or 7d, 12h, 30m.",
+            ),
             option(
                 "--min-cost", metavar="USD", type=float, help="Only tasks that have cost as much at least."
             ),

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { callerOf } from "./ui/admin/all-tasks.js";
 import { formatAgo, formatElapsed, formatSeconds } from "./ui/components/duration.js";
 import { safeUrl } from "./ui/components/markdown.js";
 import { formatCost, formatUsage } from "./ui/components/usage.js";
@@ -18,6 +19,10 @@ test("an unknown price is never 0", () => {
   assert.equal(formatCost({ ...usage, cost: 0.00012, unpriced_calls: 0 }), "$0.00012");
   assert.equal(formatCost({ ...usage, unpriced_calls: 0 }), "$0");
   assert.equal(formatUsage({ calls: 0 }), "");
+});
+
+test("a name without a swarm is a caller, too", () => {
+  assert.deepEqual(["user:ann@b@home", "operator"].map(callerOf), ["user:ann@b", "operator"]);
 });
 
 test("links lead to the web or to mail", () => {

@@ -36,6 +36,9 @@ LONGEST_STEP = 2_000
 MOST_HELD = 1024 * 1024
 """Bytes of events after which an item no longer waits for what may change it."""
 
+_UNSAID = frozenset({EventKind.AWAIT_MESSAGE, EventKind.CONTEXT_CUT, EventKind.TASK_SHARED})
+"""Kinds of notes that are about the task itself, and nothing that anybody said or did in it."""
+
 
 class Transcript:
     """Writes the items of a conversation in their order, each when nothing is expected to change it any more."""
@@ -122,7 +125,7 @@ def _paragraphs(item: Item) -> Iterator[str]:
                 yield f"  {'Error' if item.has_failed else 'Result'}:\n{_indented(_fenced(_short(item.result)))}"
         case Fault():
             yield f"- Error of {_line(item.agent) or 'the system'}:\n{_indented(_quoted(_short(item.text)))}"
-        case Note() if item.name != EventKind.AWAIT_MESSAGE:
+        case Note() if item.name not in _UNSAID:
             about = " ".join(filter(None, (item.agent, item.name.replace("_", " "))))
             yield f"- {_line(about)}:\n{_indented(_quoted(_short(item.text)))}"
         case Failed() | Cancelled():

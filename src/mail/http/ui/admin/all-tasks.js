@@ -32,8 +32,8 @@ const STATES = [
   ...["running", "paused", "completed", "failed", "cancelled"].map((state) => [state, state]),
 ];
 
-/** Return `role:id` of a task's owner, `role:id@swarm`. */
-export const callerOf = (owner) => owner.slice(0, owner.lastIndexOf("@"));
+/** Return `role:id` of a task's owner, `role:id@swarm`; an audit has names without a swarm, too (`operator`). */
+export const callerOf = (owner) => /^(.*)@/s.exec(owner)?.[1] ?? owner;
 
 const keyOf = (task) => `${task.task_owner}#${task.task_id}`;
 

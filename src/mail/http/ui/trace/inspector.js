@@ -2,6 +2,7 @@
 
 import * as api from "../api/api.js";
 import { writtenText } from "../api/messages.js";
+import { formatRoute } from "../app/router.js";
 import { AgentName } from "../components/agent.js";
 import { Chip } from "../components/chip.js";
 import { Elapsed, formatSeconds, formatTook } from "../components/duration.js";
@@ -151,8 +152,21 @@ function Tools({ setup }) {
   `;
 }
 
+/** Why the text of a prompt is missing: the turn is read as the task's owner, also by a person who is an admin, too. */
+function NoPrompt({ setup, agent, caller }) {
+  if (!setup.model || setup.system !== null) return html`<p class="quiet">It has none.</p>`;
+  if (!caller.isAdmin) return html`<p class="quiet">Only admins may see the prompts of agents.</p>`;
+  return html`
+    <p class="quiet">
+      The prompt of this turn isn't shown to you. See${" "}
+      <a href=${`#${formatRoute({ view: "swarm", agent })}`}>the one that ${agent} has now</a>
+      .
+    </p>
+  `;
+}
+
 /** Only admins get the prompt and the options; `onTry` opens the dialog that changes them. */
-function Setup({ setup, caller, onTry }) {
+function Setup({ setup, agent, caller, onTry }) {
   if (!setup) return html`<p class="quiet">The swarm no longer has this agent.</p>`;
   const { version, name, code, options } = setup;
   return html`
@@ -185,11 +199,7 @@ function Setup({ setup, caller, onTry }) {
     ${
       setup.system
         ? html`<${Code} text=${setup.system} />`
-        : html`
-            <p class="quiet">
-              ${!caller.isAdmin && setup.model ? "Only admins may see the prompts of agents." : "It has none."}
-            </p>
-          `
+        : html`<${NoPrompt} setup=${setup} agent=${agent} caller=${caller} />`
     }
     <h3>Tools</h3>
     <${Tools} setup=${setup} />
@@ -256,7 +266,9 @@ function TurnDetails({ session, span, caller, tab, onTab, onTried }) {
       }
       <${Messages} entries=${turn.history} isOfModel=${Boolean(models)} />
     `,
-    setup: () => html`<${Setup} setup=${turn.setup} caller=${caller} onTry=${() => setTrying(true)} />`,
+    setup: () => html`
+      <${Setup} setup=${turn.setup} agent=${span.agent} caller=${caller} onTry=${() => setTrying(true)} />
+    `,
     record: () => html`
       <${Json} value=${{ output: turn.output, events: events.map(({ seq, event, data }) => ({ seq, event, data })) }} />
     `,
