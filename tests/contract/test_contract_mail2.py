@@ -252,6 +252,19 @@ async def test_a_box_has_few_enough_entries(stage: Stage, ann: Person, bob: Pers
     assert await ann.subjects() == ["Tea"]
 
 
+async def test_nothing_is_moved_into_a_full_box(stage: Stage, ann: Person, bob: Person) -> None:
+    stage.host = stage.another(caller_bytes=ENTRY_BYTES)
+    first = (await ann.send(bob.address))["message_id"]
+    assert (await bob.ask("DELETE", f"/inbox/{first}")).status_code == 200
+    second = (await bob.send(bob.address))["message_id"]
+    full = [await bob.post(f"/trash/{first}/restore"), await bob.ask("DELETE", f"/inbox/{second}")]
+    assert [(each.status_code, detail(each)) for each in full] == [
+        (413, f"the {name} of user:bob may have 1 entries; delete some") for name in ("inbox", "trash")
+    ]
+    await bob.post("/trash/clear")
+    assert (await bob.ask("DELETE", f"/inbox/{second}")).status_code == 200
+
+
 async def test_hosts_are_compared_as_text(ann: Person) -> None:
     await ann.send(f"user:ann@{HOST.upper()}")
     assert await ann.subjects() == ["Undelivered: Tea"]

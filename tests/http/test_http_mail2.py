@@ -423,6 +423,33 @@ async def test_a_session_of_a_browser_makes_no_accounts(stage: Stage, root: Pers
     assert (await browser.get("/admin/users")).status_code == 200
 
 
+async def test_a_session_of_a_browser_manages_only_own_lists_and_reads_no_secret(
+    stage: Stage, root: Person, ann: Person
+) -> None:
+    await root.post("/admin/lists", NEW_LIST)
+    await root.post("/admin/lists", {**NEW_LIST, "name": "secret", "policy": {"visibility": "private"}})
+    hook = {"url": "https://x.example/h", "events": ["mail.delivered"], "secret": "S3CRET"}
+    made = (await root.post("/admin/webhooks", hook)).json()["webhook"]["webhook_id"]
+    browser = await in_a_browser(stage, root)
+    member = {"member_address": root.address}
+    for path in ("/admin/lists/tea@team", "/lists/tea@team"):
+        tried = [
+            await browser.get(path),
+            await browser.ask("PATCH", path, json={"policy": {}}),
+            await browser.post(f"{path}/members", {"member_address": f"user:eve@{HOST}"}),
+            await browser.ask("DELETE", f"{path}/members/{ann.address}"),
+            await browser.ask("DELETE", path),
+        ]
+        assert [each.status_code for each in tried] == [200, 403, 403, 403, 403]
+    assert (await browser.post("/lists/secret@team/members", member)).status_code == 404
+    refused = await browser.get(f"/admin/webhooks/{made}")
+    assert (refused.status_code, "S3CRET" in refused.text) == (403, False)
+    assert (await root.get(f"/admin/webhooks/{made}")).json()["webhook"]["secret"] == "S3CRET"
+    owner = await in_a_browser(stage, ann)
+    assert (await owner.post("/lists/tea@team/members", member)).status_code == 200
+    assert (await root.ask("DELETE", "/lists/tea@team")).status_code == 200
+
+
 async def test_a_session_of_a_browser_is_valid_and_no_password(stage: Stage, ann: Person) -> None:
     browser = await in_a_browser(stage, ann)
     session = browser.token

@@ -184,7 +184,12 @@ class Boxes:
         return _shown(name, entry, found[place], found.get((MESSAGES, entry)))
 
     async def move(self, account: Account, entry: str, source: BoxName, target: BoxName) -> dict[str, Any]:
-        """Move an entry from the inbox to the trash or back; return it as `open` does. Raises NotFound."""
+        """Move an entry from the inbox to the trash or back; return it as `open` does.
+
+        Raises NotFound, and StorageFull if the target is full.
+        """
+        if await self._quota.full(box(target, account.box)):
+            raise self._quota.error(account, target)
         for _ in range(TRIES):
             shown = await self.open(account, source, entry)
             row, text = await self._read(account, source, entry, InboxRow)

@@ -250,7 +250,9 @@ class Lists:
 
 def _check_manages(found: MailList, by: By) -> None:
     if not by.manages(found):
-        raise Forbidden("only the owner of a list and admins may do this")
+        raise Forbidden(
+            "only the owner of a list and admins may do this, and admins not with a browser's session"
+        )
 
 
 def _without(addresses: tuple[str, ...], gone: str) -> tuple[str, ...]:

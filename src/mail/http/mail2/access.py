@@ -23,6 +23,9 @@ from mail.mail2.records import Account
 
 ACCOUNT = "mail2.account"
 
+KEY = "mail2.key"
+"""The caller whose API key a request has, in its scope; None for the token of a login."""
+
 HOSTS = "mail2.hosts"
 """The hosts whose mail a request may bring, in its scope; a daemon brings that of any other host."""
 
@@ -139,10 +142,16 @@ async def _admit(request: Request, kinds: tuple[AccountKind, ...]) -> None:
     """Let a request in that an account of these kinds makes. Raises Unauthenticated, Forbidden and RateLimited."""
     account, by = await _find(request)
     caller = (await host_of(request)).caller_of(account)
-    request.scope[CALLER], request.scope[ACCOUNT] = caller, account
+    request.scope[CALLER], request.scope[ACCOUNT], request.scope[KEY] = caller, account, by
     if (rates := service_of(request).rates) is not None:
         rates.admit(caller)
     if account.kind not in kinds:
         raise Unauthenticated(NOT_VALID)
-    if by is not None and kinds == _AdminRoute.kinds and request.method != "GET":
+    if kinds == _AdminRoute.kinds and request.method != "GET":
+        refuse_browser(request)
+
+
+def refuse_browser(request: Request) -> None:
+    """Raise Forbidden if an admitted request comes by a browser's session."""
+    if (by := request.scope[KEY]) is not None:
         refuse_session(by, "mail-admin")

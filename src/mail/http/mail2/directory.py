@@ -11,13 +11,12 @@ from pydantic_core import to_json
 from mail.errors import BadRequest
 from mail.http.answers import answer, array_pieces, each, object_pieces
 from mail.http.bodies import JSON
-from mail.http.mail2.access import Host, Own, make_routers
+from mail.http.mail2.access import KEY, Host, Own, make_routers, refuse_browser
 from mail.http.mail2.accounts import local_key
 from mail.http.service import service_of
 from mail.mail2.addresses import Address, AddressText, Slug, is_slug
 from mail.mail2.host import MailHost
 from mail.mail2.lists import MAX_BYTES, MAX_MEMBERS, READ_AT_ONCE, By, Policy
-from mail.mail2.records import Account
 from mail.mail2.swarms import Swarm
 from mail.mail2.webhooks import Hook
 
@@ -136,37 +135,45 @@ async def _with_room(request: Request, host: Host) -> MailHost:
     return host
 
 
+async def _who(request: Request, host: Host, account: Own) -> By:
+    """Return who asks for something of a list; in a browser's session, an admin is none, except to read."""
+    key = request.scope[KEY]
+    may_change = key is None or not key.is_session or request.method == "GET"
+    return By(f"{account.key}@{host.host}", is_admin=account.kind == "admin" and may_change)
+
+
 Lists = Annotated[MailHost, Depends(_with_room)]
+Who = Annotated[By, Depends(_who)]
 
 
 @own.get("/lists", tags=["lists"])
 @admin.get("/admin/lists", tags=["lists"])
-async def get_lists(request: Request, host: Host, account: Own) -> Response:
+async def get_lists(request: Request, host: Host, by: Who) -> Response:
     """Return all lists, of private ones those that the account owns or is a member of."""
     await service_of(request).holding(request).wait(READ_AT_ONCE * MAX_BYTES)
-    found = array_pieces(to_json(one) async for one in host.lists.all(_by(host, account)))
+    found = array_pieces(to_json(one) async for one in host.lists.all(by))
     pieces = object_pieces(each({"lists": found, "metadata": {}}.items()))
     return await answer(request, pieces, advice="read one list by its address")
 
 
 @own.get("/lists/{address}", tags=["lists"])
 @admin.get("/admin/lists/{address}", tags=["lists"])
-async def get_list(host: Lists, account: Own, address: str) -> JSON:
+async def get_list(host: Lists, by: Who, address: str) -> JSON:
     """Return a list by its local address, or its full one; `pending` has who would become a member, for its owner."""
-    return _answer("mail_list", await host.lists.get(local_key(host, "list", address), _by(host, account)))
+    return _answer("mail_list", await host.lists.get(local_key(host, "list", address), by))
 
 
 @own.post("/lists/{address}/subscribe", tags=["lists"])
-async def subscribe(host: Lists, account: Own, address: str) -> JSON:
+async def subscribe(host: Lists, by: Who, address: str) -> JSON:
     """Become a member of a list, or ask its owner for that."""
-    key, by = local_key(host, "list", address), _by(host, account)
+    key = local_key(host, "list", address)
     return _answer("mail_list", await host.lists.add(key, by.address, by))
 
 
 @own.post("/lists/{address}/unsubscribe", tags=["lists"])
-async def unsubscribe(host: Lists, account: Own, address: str) -> JSON:
+async def unsubscribe(host: Lists, by: Who, address: str) -> JSON:
     """Leave a list."""
-    key, by = local_key(host, "list", address), _by(host, account)
+    key = local_key(host, "list", address)
     return _answer("mail_list", await host.lists.remove(key, by.address, by))
 
 
@@ -181,41 +188,37 @@ async def post_lists(host: Lists, body: NewList) -> JSON:
 
 @own.patch("/lists/{address}", tags=["lists"])
 @admin.patch("/admin/lists/{address}", tags=["lists"])
-async def patch_list(host: Lists, account: Own, address: str, body: ListChanges) -> JSON:
+async def patch_list(host: Lists, by: Who, address: str, body: ListChanges) -> JSON:
     """Change the policy of a list, as its owner or an admin."""
-    key, by = local_key(host, "list", address), _by(host, account)
+    key = local_key(host, "list", address)
     return _answer("mail_list", await host.lists.set_policy(key, body.policy, by))
 
 
 @own.delete("/lists/{address}", tags=["lists"])
 @admin.delete("/admin/lists/{address}", tags=["lists"])
-async def delete_list(host: Lists, account: Own, address: str) -> JSON:
+async def delete_list(host: Lists, by: Who, address: str) -> JSON:
     """Delete a list, as its owner or an admin."""
-    return _answer("mail_list", await host.lists.delete(local_key(host, "list", address), _by(host, account)))
+    return _answer("mail_list", await host.lists.delete(local_key(host, "list", address), by))
 
 
 @own.post("/lists/{address}/members", tags=["lists"])
 @admin.post("/admin/lists/{address}/members", tags=["lists"])
-async def post_member(host: Lists, account: Own, address: str, body: NewMember) -> JSON:
+async def post_member(host: Lists, by: Who, address: str, body: NewMember) -> JSON:
     """Add a member to a list, also one that waits for it, as its owner or an admin."""
-    key, by = local_key(host, "list", address), _by(host, account)
+    key = local_key(host, "list", address)
     return _answer("mail_list", await host.lists.add(key, body.member_address, by))
 
 
 @own.delete("/lists/{address}/members/{member}", tags=["lists"])
 @admin.delete("/admin/lists/{address}/members/{member}", tags=["lists"])
-async def delete_member(host: Lists, account: Own, address: str, member: str) -> JSON:
+async def delete_member(host: Lists, by: Who, address: str, member: str) -> JSON:
     """Remove a member, by its full address, from a list, or who would become one, as its owner or an admin."""
     try:
         Address.parse(member)
     except ValueError as error:
         raise BadRequest(str(error)) from None
-    key, by = local_key(host, "list", address), _by(host, account)
+    key = local_key(host, "list", address)
     return _answer("mail_list", await host.lists.remove(key, member, by))
-
-
-def _by(host: MailHost, account: Account) -> By:
-    return By(f"{account.key}@{host.host}", is_admin=account.kind == "admin")
 
 
 # ---------------------------------------------------------------------------------------------------------- webhooks
@@ -238,8 +241,9 @@ async def post_webhooks(host: Host, body: NewWebhook) -> JSON:
 
 
 @admin.get("/admin/webhooks/{webhook_id}", tags=["webhooks"])
-async def get_webhook(host: Host, webhook_id: str) -> JSON:
-    """Return a webhook."""
+async def get_webhook(request: Request, host: Host, webhook_id: str) -> JSON:
+    """Return a webhook with its secret, but not to a browser's session."""
+    refuse_browser(request)
     return _answer("webhook", await host.webhooks.get(webhook_id))
 
 

@@ -60,7 +60,7 @@ const REFUSED =
   "Your id can't be an address of MAIL 2.0. Ids of 1 to 32 lower-case letters and digits can, with single hyphens " +
   "between them.";
 
-function Opened({ route, box, lists, own, caller, navigate, say }) {
+function Opened({ route, box, lists, own, navigate, say }) {
   const { box: name, entry } = route;
   const done = (text) => {
     say(text);
@@ -75,7 +75,7 @@ function Opened({ route, box, lists, own, caller, navigate, say }) {
   if (name === "lists") {
     const list = lists.lists?.find((each) => mail.addressOf(each) === entry);
     if (!list) return lists.lists ? html`<${Empty} title="This list does not exist" />` : html`<${Loading} />`;
-    return html`<${List} key=${entry} list=${list} own=${own} caller=${caller} onChange=${lists.reload} />`;
+    return html`<${List} key=${entry} list=${list} own=${own} onChange=${lists.reload} />`;
   }
   if (name === "drafts") return html`<${Draft} key=${entry} id=${entry} ...${writing} />`;
   return html`<${Thread} key=${entry} box=${box} id=${entry} own=${own} navigate=${navigate} onSaid=${say} />`;
@@ -141,14 +141,7 @@ export function Mail({ route, caller, navigate }) {
             </p>
           `
         }
-        <${Opened}
-          route=${route}
-          box=${box}
-          lists=${lists}
-          own=${own}
-          caller=${caller}
-          navigate=${navigate}
-          say=${say} />
+        <${Opened} route=${route} box=${box} lists=${lists} own=${own} navigate=${navigate} say=${say} />
       </section>
     </div>
   `;
