@@ -1,8 +1,10 @@
 """MAIL 2.0: what is not valid, who may do what, and answers that no store makes different."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from unittest.mock import ANY
+from uuid import uuid4
 
 import pytest
 from support.engines.adapters import SQLiteAdapter
@@ -10,10 +12,14 @@ from support.mail2 import HOST, NEW_LIST, Person, Stage
 
 from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.core.task.documents import IN_MEMORY
+from mail.core.task.rows import Write
+from mail.errors import BadRequest
 from mail.http.account import Holding
 from mail.http.rates import RateLimiter
-from mail.mail2.boxes import ENTRY_BYTES, PAGE
+from mail.mail2 import WORK
+from mail.mail2.boxes import ENTRY_BYTES, PAGE, TRIES
 from mail.mail2.lists import READ_AT_ONCE
+from mail.mail2.records import DraftRow, Message, Undelivered
 
 
 @pytest.fixture
@@ -461,3 +467,77 @@ async def test_a_session_of_a_browser_is_valid_and_no_password(stage: Stage, ann
     assert (
         await browser.post("/auth/password/reset", {**change, "current_password": ann.token})
     ).status_code == 200
+
+
+# -------------------------------------------------------------------------------------------------------- other hosts
+
+
+class Beta:
+    """The only peer, which has the host `beta`: answers as it is told, and notes what it gets."""
+
+    def __init__(self, *refused: dict[str, str]) -> None:
+        self.refused = refused
+        self.got: list[Any] = []
+
+    async def known(self) -> Sequence[str]:
+        return ["swarm-beta"]
+
+    async def caller_ids(self, _swarm: str) -> Sequence[str]:
+        return []
+
+    async def metadata_of(self, _swarm: str) -> Mapping[str, Any]:
+        return {"mail_host": "beta"}
+
+    async def call(self, _swarm: str, _path: str, body: Any) -> Any:
+        (message,) = body["messages"]
+        self.got.append(message)
+        assert len(self.got) < 50, "it never ends"
+        return {"undelivered": self.refused}
+
+
+ZED = "user:zed@beta"
+
+
+def from_beta(*recipients: str, message_id: str | None = None) -> Message:
+    """A message that the peer brings."""
+    given = {"message_id": message_id or str(uuid4()), "sender": ZED, "recipients": recipients}
+    return Message(**given, subject="Tea", body="At four?", sent_at="2026-01-01T00:00:00Z")
+
+
+async def test_no_host_brings_what_would_be_taken_for_mail_of_this_one(stage: Stage, ann: Person) -> None:
+    await ann.send(f"user:nobody@{HOST}")
+    (notice,) = await ann.box("inbox")
+    stage.host.deliveries.check_foreign(from_beta(ann.address), {"beta"})
+    foreign = from_beta(ann.address, message_id=f"{notice['message_id'][:-1]}0")
+    with pytest.raises(BadRequest, match="only this host"):
+        stage.host.deliveries.check_foreign(foreign, {"beta"})
+
+
+async def test_a_delivery_that_can_not_continue_is_left_for_later(stage: Stage, ann: Person) -> None:
+    peer = Beta({"recipient": ZED, "reason": "no"})
+    stage.host = stage.another(peers=peer)
+    deliveries = stage.host.deliveries
+    sent, _ = await deliveries.send(
+        await stage.host.accounts.get("user:ann"), DraftRow("Tea", "At four?", "", ""), (ZED,), (), None
+    )
+    notice = deliveries._notify(sent, "", [Undelivered(ZED, "no")])[0]
+    await stage.rows.write([Write(notice.key, notice.text)])
+    assert [each async for each in deliveries.finish(sent.message_id)] == []
+    assert len(peer.got) == TRIES
+    assert await stage.rows.find(WORK, "")
+    await stage.rows.write([Write(notice.key, None)])
+    await stage.host.work(sent.message_id)
+    assert await stage.rows.find(WORK, "") == []
+    assert await ann.subjects() == ["Undelivered: Tea"]
+
+
+async def test_a_host_that_asks_again_gets_the_same_answer(stage: Stage, ann: Person) -> None:
+    late, deliveries = f"user:late@{HOST}", stage.host.deliveries
+    message = from_beta(ann.address, late)
+    refused = await deliveries.receive(message)
+    assert [each.recipient for each in refused] == [late]
+    await stage.person("late")
+    assert await deliveries.receive(message) == refused
+    other = replace(message, sender="user:eve@gamma", recipients=(ann.address,))
+    assert [each.recipient for each in await deliveries.receive(other)] == [ann.address]
+    assert await ann.subjects() == ["Tea"]

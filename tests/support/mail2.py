@@ -16,6 +16,7 @@ from mail.core.task.task import TaskKey
 from mail.core.task.webhooks import Reply, Webhook
 from mail.errors import BadRequest
 from mail.mail2.host import MailHost
+from mail.mail2.remotes import Peers, Remotes
 from mail.mail2.tasks import Tasks
 from mail.net.secrets import EnvironmentTokens
 from mail.net.webhooks import HTTPWebhooks
@@ -109,13 +110,15 @@ class Stage:
         in_background: bool = False,
         retention: float | None = None,
         caller_bytes: int | None = None,
+        peers: Peers | None = None,
     ) -> MailHost:
         """The host in another process, which has its work done before it answers."""
         server, clock = self.server, self.server.rig.clock
         runtime = None if self._swarm is None else server.rig.runtime
         given = (rows or self.rows, server.records, clock, self.receiver, HOST)
+        remotes = None if peers is None else Remotes(peers)
         options = {"retention": retention, "caller_bytes": caller_bytes}
-        return MailHost(*given, runtime=runtime, in_background=in_background, **options)
+        return MailHost(*given, runtime=runtime, in_background=in_background, remotes=remotes, **options)
 
     async def person(self, name: str, role: CallerRole = "user") -> "Person":
         """Somebody with an API key, whose account exists."""

@@ -24,7 +24,7 @@ from mail.mail2 import WORK
 from mail.mail2.accounts import Accounts
 from mail.mail2.addresses import Address
 from mail.mail2.agents import Agents
-from mail.mail2.boxes import Quota, arrivals, release
+from mail.mail2.boxes import TRIES, Quota, arrivals, release
 from mail.mail2.lists import MAX_MEMBERS, By, Lists
 from mail.mail2.notices import Notices
 from mail.mail2.records import (
@@ -32,6 +32,7 @@ from mail.mail2.records import (
     LEASE_SECONDS,
     MESSAGES,
     REFERENCES,
+    REFUSED,
     Account,
     BoxName,
     Delivery,
@@ -39,11 +40,13 @@ from mail.mail2.records import (
     Held,
     Message,
     OutboxRow,
+    Refused,
     Stamps,
     Threaded,
     Undelivered,
     box,
     held_of,
+    own_ids,
 )
 from mail.mail2.webhooks import Webhooks
 
@@ -56,6 +59,7 @@ OTHER_HOST = "mail to other hosts can't be sent from here"
 NOBODY = "it reaches nobody but agents of this swarm"
 NO_ACCOUNT = "this account does not exist"
 FULL = "its inbox is full"
+TAKEN = "another message has its id"
 NESTED = "a list that is a member of a list gets no mail"
 
 UNREACHED = "it does not reach all of its members"
@@ -193,20 +197,38 @@ class Deliveries:
         return message, is_open
 
     def check_foreign(self, message: Message, hosts: Set[str] | None) -> None:
-        """Raise BadRequest for a message whose sender is of this host, or of none of these, unless they are None."""
+        """Raise BadRequest for a message whose sender is of this host, or of none of these, unless they are None.
+
+        Raises it also for one with an id of those that this host derives, which would be taken for its own mail.
+        """
         host = Address.parse(message.sender).host
         if host == self._host:
             raise BadRequest(f"{message.sender} is of this host, and sends its mail with its own session")
+        if message.message_id.startswith(own_ids(self._host)):
+            raise BadRequest(f"only this host writes messages with ids like {message.message_id}")
         if hosts is not None and host not in hosts:
             raise BadRequest(f"{message.sender} is not of the host that you are registered with")
 
     async def receive(self, message: Message) -> tuple[Undelivered, ...]:
-        """File a message of another host, once; return the recipients here that it does not reach."""
+        """File a message of another host, once; return the recipients here that it does not reach, each time the same.
+
+        If another message has its id, it reaches none.
+        """
         local = tuple(each for each in message.recipients if Address.parse(each).host == self._host)
         to = await self._resolve(message, local)
+        message_id = message.message_id
+        row = (REFUSED, message_id)
+        notes = [Write(row, Refused(to.undelivered).text, PutIf.ABSENT)] if to.undelivered else []
         if to.boxes or to.tasks:
-            await self._file(message, "", to, self._stamps.now())
-        return to.undelivered
+            is_new, _ = await self._file(message, "", to, self._stamps.now(), notes=notes)
+            if is_new:
+                return to.undelivered
+        found = await self._rows.read(row, text := (MESSAGES, message_id), count := (REFERENCES, message_id))
+        if text in found and Message.read(found[text]).sender != message.sender:
+            return tuple(Undelivered(each, TAKEN) for each in local)
+        if row in found:
+            return Refused.read(found[row]).undelivered
+        return () if count in found else to.undelivered
 
     async def post(self, message: Message, notes: Sequence[Write]) -> tuple[Undelivered, ...]:
         """File mail of an agent of this host, once, in one write with notes; return whom it does not reach.
@@ -243,10 +265,14 @@ class Deliveries:
         """
         row = (WORK, message_id)
         failed: dict[str, MAILError] = {}
+        before, tries = "", 0
         while True:
             found = await self._rows.read(row, (MESSAGES, message_id))
             if row not in found:
                 return
+            before, tries = found[row], tries + 1 if found[row] == before else 0
+            if tries == TRIES + len(failed):
+                break  # the row is due again later
             if (MESSAGES, message_id) not in found:  # all have deleted it
                 await self._rows.write([Write(row, None)])
                 return

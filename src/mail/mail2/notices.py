@@ -1,11 +1,9 @@
 """Notices: mail of the host itself, by which it says what has happened. They are never answered."""
 
-from uuid import NAMESPACE_URL, uuid5
-
 from mail.core.task.documents import PutIf
 from mail.core.task.rows import Write
 from mail.mail2.boxes import arrivals
-from mail.mail2.records import MESSAGES, REFERENCES, Message, Stamps
+from mail.mail2.records import MESSAGES, REFERENCES, Message, Stamps, own_id
 
 POSTMASTER = "daemon:mail"
 """The sender of notices. It has no account."""
@@ -20,12 +18,13 @@ class Notices:
 
     def __init__(self, stamps: Stamps, host: str) -> None:
         self._stamps = stamps
+        self._host = host
         self.sender = f"{POSTMASTER}@{host}"
 
     def make(self, name: str, to: str, subject: str, body: str, answers: str | None = None) -> Message:
         """Return a notice, whose id derives from `name`."""
         return Message(
-            message_id=str(uuid5(NAMESPACE_URL, name)),
+            message_id=own_id(self._host, name),
             sender=self.sender,
             recipients=(to,),
             subject=subject[:256],

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from datetime import UTC, datetime
 from functools import cache
+from hashlib import sha256
 from typing import Annotated, Any, Literal, Self, cast
 from uuid import NAMESPACE_URL, UUID, uuid5
 
@@ -24,6 +25,9 @@ REFERENCES = "mail2:references"
 
 The row stays, so that a message that is filed again isn't delivered again.
 """
+
+REFUSED = "mail2:refused"
+"""The recipients here that each message of another host does not reach, if there are any: its host may ask again."""
 
 THREADS, TASKS = "mail2:threads", "mail2:tasks"
 """The thread of each message to or from an agent, as long as its text; the mail of each task that began by mail."""
@@ -146,6 +150,18 @@ class Message(Row):
     mail_version: Literal["2.0"] = "2.0"
 
 
+def own_ids(host: str) -> str:
+    """Return the beginning of the ids that a host derives: no other host may bring a message with one of them."""
+    text = sha256(host.encode()).hexdigest()
+    return f"{text[:8]}-{text[8:12]}"
+
+
+def own_id(host: str, name: str) -> str:
+    """Return the id of a message that a host writes itself, which derives from `name`."""
+    beginning = own_ids(host)
+    return f"{beginning}{str(uuid5(NAMESPACE_URL, name))[len(beginning) :]}"
+
+
 @value
 class Threaded(Row):
     """What entries of inbox, outbox and trash say of their thread."""
@@ -184,6 +200,13 @@ class Undelivered(Row):
 
     recipient: str
     reason: str
+
+
+@value
+class Refused(Row):
+    """The recipients here that a message of another host does not reach."""
+
+    undelivered: tuple[Undelivered, ...]
 
 
 @value

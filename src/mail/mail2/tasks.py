@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote, unquote
-from uuid import NAMESPACE_URL, UUID, uuid5
+from uuid import UUID, uuid5
 
 from pydantic_core import from_json
 
@@ -52,6 +52,7 @@ from mail.mail2.records import (
     Row,
     format_utc,
     held_of,
+    own_id,
 )
 
 SCHEME = "mail2"
@@ -382,7 +383,7 @@ class Tasks:
             await self._withdraw(key, payload.own_id)
             return
         agent = self._agents.address(payload.sender.address)
-        message_id = _id_of(key, payload.own_id if asks else message.id)
+        message_id = self._id_of(key, payload.own_id if asks else message.id)
         thread = Thread(message_id, key.instance, key.task_id, agent, member, payload.own_id)
         notes = [Write((THREADS, message_id), thread.text)]
         if asks:
@@ -396,7 +397,7 @@ class Tasks:
 
     async def _withdraw(self, key: TaskKey, request_id: str) -> None:
         """Tell a member that a request needs no answer any more, if it was sent."""
-        asked = _id_of(key, request_id)
+        asked = self._id_of(key, request_id)
         found = await self._rows.read((MESSAGES, asked), (THREADS, asked))
         if len(found) < 2:
             return
@@ -404,7 +405,7 @@ class Tasks:
         [address] = request.recipients
         notes = [
             Write((asked_of(thread.agent, address), asked), None),
-            Write((THREADS, message_id := _id_of(key, f"withdrawn:{request_id}")), thread.text),
+            Write((THREADS, message_id := self._id_of(key, f"withdrawn:{request_id}")), thread.text),
         ]
         now, subject = self._runtime.clock.now(), f"Withdrawn: {request.subject}"
         text = "No answer is needed any more: the task in which you were asked has ended."
@@ -415,7 +416,7 @@ class Tasks:
         event = from_json(body)
         data, task_id = event["data"], event["task_id"]
         sender, agent = map(unquote, url.rpartition(f"{SCHEME}://")[2].split("/")[1:])
-        row, message_id = (TASKS, task_id), str(uuid5(NAMESPACE_URL, f"{SCHEME}:{event_id}"))
+        row, message_id = (TASKS, task_id), own_id(self._host, f"{SCHEME}:{event_id}")
         text = (await self._rows.read(row)).get(row)
         if text is None:
             return Reply(GONE, "the thread of this task is no longer stored")
@@ -521,6 +522,10 @@ class Tasks:
             raise PeerRefused("; ".join(f"{each.recipient}: {each.reason}" for each in undelivered))
         await self._begin(message_id)
 
+    def _id_of(self, key: TaskKey, text: str) -> str:
+        """Return the id of the mail that a task sends for one of its messages."""
+        return own_id(self._host, f"{SCHEME}:{key.instance}#{key.task_id}:{text}")
+
     async def _put(self, row: tuple[str, str], value: Row) -> None:
         await self._rows.write([Write(row, value.text)])
 
@@ -531,11 +536,6 @@ class Tasks:
 def _task_id(thread: str, agent: str, sender: str) -> str:
     """Return the id of the task of a thread, an agent and a sender."""
     return str(uuid5(UUID(thread), f"{agent} {sender}"))
-
-
-def _id_of(key: TaskKey, text: str) -> str:
-    """Return the id of the mail that a task sends for one of its messages."""
-    return str(uuid5(NAMESPACE_URL, f"{SCHEME}:{key.instance}#{key.task_id}:{text}"))
 
 
 def _noted(key: TaskKey, message: Message, agent: str) -> Write:
