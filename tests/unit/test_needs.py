@@ -1,14 +1,17 @@
 """What a task needs its owner for."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mail.core.decisions.needs import Need, need_of
 from mail.core.decisions.submit import Submission
-from mail.core.engine.needs import MOST
+from mail.core.engine.needs import MOST, tasks_in_need
 from mail.core.task.approvals import Approval
+from mail.core.task.ports import TaskPage
+from mail.core.task.search import Search
 from mail.core.task.swarm import ActionCore
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Breakpoint, PausedCall
@@ -75,3 +78,20 @@ async def test_a_question_behind_many_other_tasks_is_found() -> None:
         ("t-1", Need.QUESTION),
         ("t-0", Need.QUESTION),
     ]
+
+
+async def test_what_lies_behind_a_page_without_tasks_is_not_read() -> None:
+    """DynamoDB filters by itself, so that such a page stands for many tasks that were read."""
+    asked: list[TaskStatus | None] = []
+
+    class Filtering:
+        async def search(self, _instance: str, search: Search, **_rest: Any) -> TaskPage:
+            asked.append(search.status)
+            return TaskPage([], "more")
+
+        async def list_dead(self, *_: object, **_rest: Any) -> TaskPage:
+            return TaskPage([], None)
+
+    wiring: Any = SimpleNamespace(store=Filtering(), clock=FakeClock())
+    assert await tasks_in_need(wiring, ANN) == []
+    assert asked == [TaskStatus.PAUSED, TaskStatus.FAILED, TaskStatus.RUNNING]

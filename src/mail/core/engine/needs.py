@@ -14,8 +14,8 @@ from mail.errors import BadRequest, StoreUnavailable
 MOST = 20
 """Tasks of each kind, the last changed."""
 
-MOST_READ = 500
-"""Tasks in a state that are read in search of those."""
+PAGES = 20
+"""Pages of as many tasks in a state that are read in search of those."""
 
 MOST_REASON = 1_000
 """Characters of the reason of a failure; its task has the rest."""
@@ -56,20 +56,24 @@ async def tasks_in_need(wiring: Wiring, instance: str) -> list[TaskNeed]:
 
 
 async def _find(store: Store, instance: str, search: Search, need: Need) -> list[Task]:
-    """Return the tasks of a search, the last changed first, until enough of them have a need: many have none.
+    """Return the first tasks of a search that have a need, the last changed first: many have none.
 
-    If it fails, return those of the last tasks that have begun.
+    Ends at a page without tasks, behind which a store that filters by itself may read all others. If the search fails,
+    return those of the last tasks that have begun.
     """
-    found: list[Task] = []
-    cursor, limit, left = None, MOST, MOST
-    while True:
+    found, counts = list[Task](), Counter[Need]()
+    cursor = None
+    for _ in range(PAGES):
         try:
-            page = await store.search(instance, search, limit=limit, cursor=cursor)
+            page = await store.search(instance, search, limit=MOST, cursor=cursor)
         except (StoreUnavailable, BadRequest):  # the index can't be read, or not in time
             begun = await store.list_tasks(instance, status=search.status, limit=MOST)
             return [*found, *(task for task in begun.tasks if search.admits(task))]
-        found += page.tasks
-        left -= sum(need_of(task) is need for task in page.tasks)
-        cursor, limit = page.cursor, MOST_READ - len(found)
-        if cursor is None or left <= 0 or limit <= 0:
-            return found
+        for task in page.tasks:
+            if (its := need_of(task)) is not None and counts[its] < MOST:
+                counts[its] += 1
+                found.append(task)
+        cursor = page.cursor
+        if cursor is None or not page.tasks or counts[need] >= MOST:
+            break
+    return found

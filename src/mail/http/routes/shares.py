@@ -195,7 +195,7 @@ async def _linked(request: Request) -> tuple[Task, Share]:
         if task is not None and (share := share_with(task, digest, runtime.clock.now().timestamp())):
             return task, share
         raise ShareNotFound
-    except Unauthenticated:
+    except (BadRequest, Unauthenticated):
         raise ShareNotFound from None
 
 
