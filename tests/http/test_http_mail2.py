@@ -1,7 +1,9 @@
 """MAIL 2.0: what is not valid, who may do what, and answers that no store makes different."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from unittest.mock import ANY
 from uuid import uuid4
@@ -13,13 +15,15 @@ from support.mail2 import HOST, NEW_LIST, Person, Stage
 from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.rows import Write
-from mail.errors import BadRequest
+from mail.errors import BadRequest, PeerUnavailable
 from mail.http.account import Holding
 from mail.http.rates import RateLimiter
 from mail.mail2 import WORK
 from mail.mail2.boxes import ENTRY_BYTES, PAGE, TRIES
+from mail.mail2.delivery import MAX_NAMED
 from mail.mail2.lists import READ_AT_ONCE
-from mail.mail2.records import DraftRow, Message, Undelivered
+from mail.mail2.records import Delivery, DraftRow, Message, Undelivered, Work
+from mail.mail2.remotes import REASON_LENGTH
 
 
 @pytest.fixture
@@ -541,3 +545,55 @@ async def test_a_host_that_asks_again_gets_the_same_answer(stage: Stage, ann: Pe
     other = replace(message, sender="user:eve@gamma", recipients=(ann.address,))
     assert [each.recipient for each in await deliveries.receive(other)] == [ann.address]
     assert await ann.subjects() == ["Tea"]
+
+
+async def test_a_host_that_is_down_keeps_no_other_waiting_and_is_no_failure_of_the_work(
+    stage: Stage, ann: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer, both, met = Beta(), asyncio.Barrier(2), list[int]()
+    stage.host = stage.another(peers=peer)
+
+    async def call(*_arguments: Any) -> Any:
+        met.append(await asyncio.wait_for(both.wait(), 5))
+        raise PeerUnavailable("swarm-beta is down")
+
+    for _ in range(2):
+        with monkeypatch.context() as patched:
+            patched.setattr(peer, "call", partial(refuse, PeerUnavailable("swarm-beta is down")))
+            sent = await ann.send(ZED)
+            await stage.host.work(sent["message_id"])
+    monkeypatch.setattr(peer, "call", call)
+    for name, text in await stage.rows.find(WORK, ""):
+        await stage.rows.write([Write((WORK, name), replace(Delivery.read(text), due=0.0).text)])
+    await stage.host.resume()
+    assert sorted(met) == [0, 1]
+    assert [Work.read(text).tries for _, text in await stage.rows.find(WORK, "")] == [1, 1]
+
+
+async def refuse(error: Exception, *_arguments: Any) -> Any:
+    raise error
+
+
+async def test_what_a_host_answers_is_stored_as_far_as_it_is_about_the_message(
+    stage: Stage, ann: Person
+) -> None:
+    others = [{"recipient": f"user:p{n}@beta", "reason": "no"} for n in range(MAX_NAMED + 9)]
+    long = {"recipient": ZED, "reason": "no" * 9_000}
+    stage.host = stage.another(peers=Beta(long, *others, long))
+    await ann.send(ZED)
+    await ann.send(ZED, "list:tea@team@beta")
+    of_list, alone = (each["undelivered"] for each in await ann.box("outbox"))
+    assert alone == [{"recipient": ZED, "reason": ("no" * 9_000)[:REASON_LENGTH]}]
+    assert len(of_list) == 1 + MAX_NAMED
+
+
+async def test_all_hosts_that_nobody_knows_are_in_one_notice(stage: Stage, ann: Person) -> None:
+    peer = Beta()
+    stage.host = stage.another(peers=peer)
+    unknown = [f"user:{name}@host{n}" for n in range(20) for name in ("eve", "dan")]
+    await ann.send(ZED, *unknown)
+    (sent,) = await ann.box("outbox")
+    assert {each["recipient"] for each in sent["undelivered"]} == set(unknown)
+    assert sent["undelivered"][0]["reason"] == "no peer of this server has the host host0"
+    assert await ann.subjects() == ["Undelivered: Tea"]
+    assert len(peer.got) == 1

@@ -237,9 +237,6 @@ class Deliveries:
         made now.
         """
         to = await self._resolve(message, is_limited=False)
-        for each in filter(_is_host, to.tasks):
-            if self._remotes is None or not await self._remotes.knows(each[1:]):
-                return tuple(Undelivered(each, OTHER_HOST) for each in message.recipients)
         if not to.boxes and not any(map(_is_host, to.tasks)):
             return to.undelivered or tuple(Undelivered(each, NOBODY) for each in message.recipients)
         is_new, _ = await self._file(message, "", to, self._stamps.now(), notes=notes)
@@ -261,7 +258,8 @@ class Deliveries:
         """File what is left of a delivery; yield the names of the calls of webhooks that have to be made then.
 
         `take` gives a message to an agent of the swarm; agents of other swarms are left to their servers. An agent or
-        a host that can't take it now keeps it from nobody else: its error is raised in the end.
+        a host that can't take it now keeps it from nobody else: the error of an agent is raised in the end, and a host
+        is tried again when the row is due.
         """
         row = (WORK, message_id)
         failed: dict[str, MAILError] = {}
@@ -314,8 +312,10 @@ class Deliveries:
                 entry = self._delivered(OutboxRow.read(sent), self._stamps.now())
                 writes.append(Write(place, entry.text, sent))
             await self._rows.write(writes)  # if another process was faster, the row says what is left
-        for failure in failed.values():
-            raise failure
+        for to, failure in failed.items():
+            if not isinstance(failure, PeerUnavailable):
+                raise failure
+            logger.warning("the message %s has to wait for %s: %s", message_id, to, failure)
 
     async def known(self, message_ids: Sequence[str]) -> list[dict[str, Any]]:
         """Return the summaries of those messages that exist."""
@@ -491,15 +491,19 @@ class Deliveries:
         by_list: dict[str, str] = {}
         lists: dict[str, str] = {}
         unseen: dict[str, str] = {}
-        hosts: dict[str, str] = {}
+        hosts: dict[str, list[str]] = {}
         for text in dict.fromkeys(message.recipients if recipients is None else recipients):
             address = Address.parse(text)
             if address.host != self._host and self._remotes is not None:
-                hosts[f"@{address.host}"] = text
+                hosts.setdefault(address.host, []).append(text)
             elif address.host != self._host:
                 unreached.add(text, OTHER_HOST)
             else:
                 (lists if address.kind == "list" else owners)[address.key] = text
+        if self._remotes is not None and hosts:
+            for host, reason in (await self._remotes.unknown(hosts)).items():
+                for text in hosts.pop(host):
+                    unreached.add(text, reason)
         room = MAX_REACHED
         async for key, known in self._lists.each(lists):
             text = lists[key]
@@ -538,7 +542,7 @@ class Deliveries:
         return _Recipients(
             tuple(account.box for account in found),
             tuple((each.key, by_list.get(each.key, "")) for each in found),
-            (*(key for key in owners if key in names), *hosts),
+            (*(key for key in owners if key in names), *(f"@{host}" for host in hosts)),
             tuple((key, unseen[of]) for key, of in by_list.items() if key in names and of in unseen),
             tuple(unreached.found.values()),
             outbox in full,

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import timedelta
+from itertools import batched
 from typing import TYPE_CHECKING, Any
 
 from mail.auth.keys import Caller
@@ -59,6 +60,9 @@ SOON_SECONDS = 60.0
 
 SWEPT = 500
 """Pieces of work that a sweep looks at; the next one continues."""
+
+AT_ONCE = 8
+"""Pieces of work that a sweep has done at once, so that a host which doesn't answer holds up few others."""
 
 TIDY_SECONDS = 86_400.0
 """Seconds between two searches for old mail, and for mail of tasks that are gone."""
@@ -235,15 +239,26 @@ class MailHost:
         await self._note_tidying(now)
         found = await self._rows.find(WORK, "", after=self._after, limit=SWEPT)
         self._after = found[-1][0] if len(found) == SWEPT else ""
-        for name, text in found:
-            work = Work.read(text)
-            if work.due > now or (
-                work.work == "deliver" and not self.deliveries.can_finish(Delivery.read(text))
-            ):
-                continue
-            taken = Write((WORK, name), claimed(text, now), text)
-            if work.work == "call" or await self._rows.write([taken]):  # calls have attempts of their own
-                await self._try(name)
+        due = [(name, text) for name, text in found if self._is_due(text, now)]
+        for portion in batched(due, AT_ONCE):
+            tried = await asyncio.gather(
+                *(self._take_up(*each, now) for each in portion), return_exceptions=True
+            )
+            for error in filter(None, tried):
+                raise error
+
+    def _is_due(self, text: str, now: float) -> bool:
+        """Return whether this process may take up a piece of work now."""
+        work = Work.read(text)
+        is_ours = work.work != "deliver" or self.deliveries.can_finish(Delivery.read(text))
+        return work.due <= now and is_ours
+
+    async def _take_up(self, name: str, text: str, now: float) -> None:
+        """Have a piece of work done, unless another process has taken it up."""
+        taken = Write((WORK, name), claimed(text, now), text)
+        is_call = Work.read(text).work == "call"  # which has attempts of its own
+        if is_call or await self._rows.write([taken]):
+            await self._try(name)
 
     async def _note_tidying(self, now: float) -> None:
         """Note once a day that this host has to be tidied."""
