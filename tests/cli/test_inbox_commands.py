@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from support.processes.server import ServerProcess, run_mail
 from support.processes.terminal import Terminal
@@ -70,6 +71,26 @@ def environment(server: ServerProcess) -> dict[str, str]:
 
 def test_what_the_server_refuses(mail: Any) -> None:
     mail("open", "none", fails="there is no 'none' in this box")
+
+
+def test_addresses_without_a_host_are_those_of_the_server(mail: Any) -> None:
+    """What is none leaves no draft, nor does a message that the server refuses."""
+    content = ("--subject", "Short", "--body", "x")
+    given = ("user", "admin:admin", "user@localhost", "team@x", "list:a@b", "eve@x@beta")
+    sent = json.loads(mail("compose", *given, *content, "--json"))
+    full = ["admin:admin@localhost", "eve@x@beta", "list:a@b@localhost", "team@x@localhost", ME]
+    assert sorted(set(sent["recipients"])) == full
+
+
+def test_what_is_refused_leaves_no_draft(mail: Any, server: ServerProcess, tmp_path: Path) -> None:
+    env = environment(server)
+    content = ("--subject", "Short", "--body", "x")
+    wrong = run_mail("inbox", "compose", "Ann Lee", *content, cwd=tmp_path, env=env)
+    assert (wrong.returncode, "lower-case letters" in wrong.stderr) == (2, True)
+    many = [f"user:u{number}@localhost" for number in range(1001)]
+    assert run_mail("inbox", "compose", *many, *content, cwd=tmp_path, env=env).returncode == 1
+    headers = {"Authorization": f"Bearer {server.tokens['user']}"}
+    assert httpx2.get(f"{server.url}/v2/drafts", headers=headers).json()["entries"] == []
 
 
 def test_who_is_on_hold_can_write(mail: Any, server: ServerProcess, tmp_path: Path) -> None:

@@ -119,6 +119,10 @@ class TestRegistering:
             ({"base_url": "file:///x"}, "base_url"),
             ({"caller_id": "a:b"}, "name of a swarm"),
             ({"metadata": {"x": "y" * 20_000}}, "metadata has more than"),
+            (
+                {"auth": "aws_iam", "metadata": {"region": "eu-west-1", "mail_host": "b"}},
+                "leave out mail_host",
+            ),
             ({"auth_token": "${HOME}"}, "begin with SWARM_AUTH_TOKEN_"),
             ({"auth_token": "${HOME}", "volatile": True}, "begin with SWARM_AUTH_TOKEN_"),
         ],

@@ -129,6 +129,18 @@ def test_an_answer_shows_its_task_and_an_approval_what_needs_its_reader(
     expect(needs.get_by_role("group", name="pay needs your approval")).to_be_visible()
 
 
+def test_what_is_no_address_is_explained_and_leaves_no_draft(page: "Page", bank: Bank, user: Mail) -> None:
+    before = user.ask("GET", "/drafts")["entries"]
+    enter(page, bank, "user", "mail")
+    pane(page).get_by_role("link", name="Write").click()
+    for given, meant in (("ann", "user:ann@localhost"), ("payer@bank", "payer@bank@localhost")):
+        write(page, f"{USER}, {given}", "Tea", "At four?")
+        expect(page.get_by_role("form", name="New message")).to_contain_text(
+            f"“{given}” is no address; write {meant}"
+        )
+    assert user.ask("GET", "/drafts")["entries"] == before
+
+
 def test_people_write_to_each_other_by_keyboard(page: "Page", bank: Bank, user: Mail, admin: Mail) -> None:
     first = admin.send(USER, "Tea", "At four?")
     enter(page, bank, "user", "mail")
@@ -155,7 +167,7 @@ def test_a_refusal_keeps_the_text_and_a_draft_is_written_on(
     page: "Page", bank: Bank, user: Mail, admin: Mail
 ) -> None:
     enter(page, bank, "user", "mail=new")
-    write(page, "nobody", "Draft", "Hello")
+    write(page, "user:Nobody@localhost", "Draft", "Hello")
     form = page.get_by_role("form", name="New message")
     expect(form.get_by_role("alert")).to_contain_text("recipients")
     page.wrong[:] = [text for text in page.wrong if "422" not in text]  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
 """The commands about mail of MAIL 2.0: `mail inbox list`, `open`, `reply`, `compose`, `trash`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
@@ -9,8 +9,9 @@ import click
 
 from mail.cli.command import Command, Namespace, option, positional
 from mail.cli.output import Output, one_line
-from mail.cli.session import Session
+from mail.cli.session import Session, UsageError
 from mail.cli.values import Integer
+from mail.errors import MAILError
 
 MESSAGE = positional("message_id", "The message, as the list shows it.", metavar="ID")
 TAG = option("--tag", "tags", metavar="TAG", multiple=True, help="A tag, such as approve; may be repeated.")
@@ -80,7 +81,7 @@ async def reply(session: Session, given: Namespace) -> None:
 
 async def compose(session: Session, given: Namespace) -> None:
     """Send a new message."""
-    await _send(session, list(given.recipients), given, given.subject)
+    await _send(session, await _addresses(session, given.recipients), given, given.subject)
 
 
 async def trash(session: Session, given: Namespace) -> None:
@@ -90,19 +91,38 @@ async def trash(session: Session, given: Namespace) -> None:
     session.output.result(answer["entry"], lambda: session.output.text(told))
 
 
-async def _send(session: Session, to: list[str], given: Namespace, subject: str, **fields: str) -> None:
-    """Send a message by a draft, and delete that; print the message's id."""
-    from mail.client.errors import BadAnswer
+async def _addresses(session: Session, given: Sequence[str]) -> list[str]:
+    """Return addresses; one without a host gets the server's, and a bare name is that of a user. Raises UsageError."""
+    from mail.mail2.addresses import Address
 
+    found, host = list[str](), ""
+    for text in given:
+        with suppress(ValueError):
+            found.append(str(Address.parse(text)))
+            continue
+        if not host:
+            own = (await session.client.ask_mail("GET", "/auth/whoami"))["user_agent"]["user_agent"]
+            host = own["host"]
+        local = text.removesuffix(f"@{host}")
+        local = local if ":" in local or "@" in local else f"user:{local}"
+        try:
+            found.append(str(Address.parse_local(local, host)))
+        except ValueError as error:
+            raise UsageError(f"inbox compose: {error}") from None
+    return found
+
+
+async def _send(session: Session, to: list[str], given: Namespace, subject: str, **fields: str) -> None:
+    """Send a message by a draft, and delete that, also if the message is refused; print the message's id."""
     client, content = session.client, {"subject": subject, "body": given.body, "tags": list(given.tags)}
     draft = (await client.ask_mail("POST", "/drafts", body={**content, **fields}))["entry"]["draft"][
         "draft_id"
     ]
-    sent = (await client.ask_mail("POST", f"/drafts/{draft}/send", body={"recipients": to}))["message"]
-    with suppress(
-        BadAnswer
-    ):  # the message is sent, even if the draft has to stay, as while its owner is on hold
-        await client.ask_mail("DELETE", f"/drafts/{draft}")
+    try:
+        sent = (await client.ask_mail("POST", f"/drafts/{draft}/send", body={"recipients": to}))["message"]
+    finally:
+        with suppress(MAILError):  # the draft has to stay while its owner is on hold
+            await client.ask_mail("DELETE", f"/drafts/{draft}")
     session.output.result(sent, lambda: session.output.text(sent["message_id"]))
 
 
@@ -139,6 +159,7 @@ COMMANDS = (
         name="inbox-compose",
         shell_name="inbox compose",
         summary="Send a message to addresses of MAIL 2.0. Prints its id.",
+        details="Without @HOST, an address is one of this server; ann alone is user:ann.",
         handler=compose,
         arguments=(
             positional("recipients", "The addresses.", metavar="ADDRESS...", nargs=-1, required=True),

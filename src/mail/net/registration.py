@@ -111,6 +111,11 @@ def new_entry(
     """Return a checked entry. Raises BadRequest."""
     if metadata and len(to_json(metadata)) > MAX_METADATA_BYTES:
         raise BadRequest(f"metadata has more than {MAX_METADATA_BYTES} bytes")
+    if auth == "aws_iam" and "mail_host" in (metadata or {}):
+        raise BadRequest(
+            "a URL with auth 'aws_iam' takes no mail of MAIL 2.0: leave out mail_host in metadata, or register "
+            "the swarm at the URL of its HTTP API, without auth, with a token"
+        )
     peer = PeerRecord(
         name=check_name(name),
         base_url=check_url(base_url),

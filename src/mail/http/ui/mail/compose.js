@@ -14,6 +14,18 @@ const blank = { id: null, to: "", subject: "", body: "" };
 
 const split = (text) => text.split(/[\s,;]+/).filter(Boolean);
 
+const ADDRESS = /^((user|admin|daemon):[^@:]+|(list:)?[^@:]+@[^@:]+)@[^@]+$/;
+
+/** Throw an error, which says what to write, for the first text that is no address. */
+function check(recipients, own) {
+  const wrong = recipients.find((text) => !ADDRESS.test(text));
+  if (!wrong) return;
+  const host = own.slice(own.lastIndexOf("@"));
+  const local = wrong.endsWith(host) ? wrong.slice(0, -host.length) : wrong;
+  const meant = `${/[:@]/.test(local) ? "" : "user:"}${local}${host}`;
+  throw new Error(`“${wrong}” is no address; write ${ADDRESS.test(meant) ? meant : `user:ann${host}`}`);
+}
+
 /** Addresses to choose from, each adds itself to the recipients. */
 function Known({ own, onChoose }) {
   const [found, setFound] = useState(null);
@@ -65,6 +77,7 @@ export function Compose({ own, place, start = {}, isReply = false, onSent, onSav
   const send = () =>
     perform(async () => {
       const recipients = split(draft.to);
+      check(recipients, own);
       const saved = await store();
       const { body, subject } = draft;
       const message = await mail.send(saved, recipients, keys.current.of({ saved, recipients, body, subject }));
