@@ -477,7 +477,7 @@ async def test_a_session_of_a_browser_is_valid_and_no_password(stage: Stage, ann
 
 
 class Beta:
-    """The only peer, which has the host `beta`: answers as it is told, and notes what it gets."""
+    """The only peer, which has the host `beta`: gives the answer that it was given, and notes what it gets."""
 
     def __init__(self, *refused: dict[str, str]) -> None:
         self.refused = refused
