@@ -9,6 +9,7 @@ from mail.core.decisions.breakpoints import ANSWERED
 from mail.core.decisions.submit import ResumeFrom
 from mail.core.protocol.mail_tools import SendRequest, SendResponse
 from mail.core.protocol.message import MAILRequest, MAILResponse
+from mail.core.task.approvals import Approval
 from mail.core.task.events import EventKind
 from mail.core.task.swarm import ActionCore, Form, FormContext, FormResult, UserQuestion
 from mail.core.task.task import TaskStatus
@@ -272,6 +273,24 @@ async def test_another_message_abandons_the_appeal(subject: str) -> None:
         history = await rig.history("chief", outcome.key)
     assert outcome.answer == f"{subject}: forget it"
     assert tool_results(history)[0].startswith("ERROR: the user sent a new message")
+
+
+async def test_a_message_that_drops_another_question_does_not_drop_the_answer() -> None:
+    def chief(view: View) -> Sequence[Call]:
+        if view.mail.subject == "New Message":
+            return [call("plead", body="May I?"), call("pay")]
+        return [complete()] if view.mail.subject == "Other" else [wait()]
+
+    pay = ActionCore("pay", never, needs_approval=True, reviewers=Approval(by=("user:rev",)))
+    async with Rig(build_swarm({"chief": chief}, actions={"plead": PLEA, "pay": pay})) as rig:
+        paused = await rig.ask()
+        await rig.ask("You may.", subject="GRACE", task_id=paused.key.task_id)
+        outcome = await rig.ask("forget it", subject="Other", task_id=paused.key.task_id, drop_question=True)
+        history = await rig.history("chief", outcome.key)
+    assert "You may." in [message.message.body for message in outcome.sent_to("chief")]
+    results = tool_results(history)
+    assert results[0] == ANSWERED
+    assert results[1].startswith("ERROR: it was not run")
 
 
 @pytest.mark.parametrize("words", ["", " \n"])

@@ -16,9 +16,12 @@ from mail.core.engine.watch import Submitted
 from mail.core.protocol.address import Principal
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.task.approvals import Approval
+from mail.core.task.client_tools import ClientTool, ClientTools
 from mail.core.task.events import EventKind
+from mail.core.task.size import MAX_HELD, decision_size
 from mail.core.task.swarm import ActionCore
 from mail.core.task.task import TaskStatus
+from mail.core.task.turn_state import Decision
 from mail.errors import (
     AlreadyDecided,
     ArgumentsDiffer,
@@ -277,6 +280,53 @@ async def test_the_owner_answers_while_reviewers_have_not_decided(decision: Any,
     assert done.answer.startswith(f"blue | {result}")
 
 
+async def test_the_task_keeps_what_its_owner_asked_for_until_reviewers_have_decided() -> None:
+    tools = ClientTools(tools=(ClientTool(name="choose"),), required=("choose",))
+    rig, _bank = paying(call("choose"), call("pay", to="b"), reviewers=Approval(by=("user:rev",)))
+    reviewer = Principal(role="user", id="rev", swarm=rig.swarm.name)
+    async with rig:
+        paused = await rig.ask(client_tools=tools, output_schema={"type": "string"}, steps=9)
+        half = await decide(rig, paused, breakpoint_tool_call_result="blue")
+        assert (half.task.generation.output_schema, half.task.limits.steps) == ({"type": "string"}, 9)
+        with pytest.raises(BadApproval, match="user:rev must decide"):
+            await decide(rig, paused, steps=7)
+        [(_, [asked])] = [each async for each in rig.runtime.reviews.waiting(reviewer, limit=2)]
+        approval = asked.paused_at.approval_id(asked.call)
+        await rig.runtime.reviews.decide(reviewer, approval, GivenApproval(decision="approve"))
+        decided = await rig.task(paused.key)
+    assert decided.generation.output_schema == {"type": "string"}
+    assert decided.generation.client_tools == ClientTools(tools=tools.tools)
+
+
+async def test_an_owner_sets_options_with_an_early_answer() -> None:
+    rig, _bank = paying(call("ask", what="x"), call("pay", to="b"), reviewers=Approval(by=("user:rev",)))
+    async with rig:
+        paused = await rig.ask()
+        schema, tools = {"type": "integer"}, ClientTools(tools=(ClientTool(name="choose"),))
+        half = await decide(
+            rig, paused, breakpoint_tool_call_result="blue", steps=7, output_schema=schema, client_tools=tools
+        )
+    kept = half.task.generation
+    assert (kept.output_schema, kept.client_tools, half.task.limits.steps) == (schema, tools, 7)
+
+
+async def test_answers_that_wait_together_have_a_limit() -> None:
+    script = call("ask", what="x"), call("ask", what="y"), call("pay", to="b")
+    rig, bank = paying(*script, reviewers=Approval(by=("user",)))
+    async with rig:
+        paused = await rig.ask()
+        first, second, _pay = ids(paused)
+        room = MAX_HELD - 2 * decision_size(Decision(is_approved=False))
+        long = [{"call_id": first, "content": (room - 1) * "x"}, {"call_id": second, "content": "yy"}]
+        with pytest.raises(BadApproval, match=f"may have {MAX_HELD} bytes together"):
+            await decide(rig, paused, breakpoint_tool_call_result=long)
+        long[1]["content"] = "y"
+        await decide(rig, paused, breakpoint_tool_call_result=long)
+        done = await decide(rig, paused, {"decision": "approve"})
+    assert done.answer.endswith("x | y | SUCCESS: paid b")
+    assert bank.paid == [{"to": "b"}]
+
+
 async def test_the_agent_reads_text_sent_with_the_decision_together_with_the_result() -> None:
     rig, bank = paying(call("pay", to="bob"))
     async with rig:
@@ -325,6 +375,16 @@ async def test_an_ordinary_message_drops_the_call() -> None:
     assert done.answer == (
         "ERROR: it was not run: the user sent a new message instead of a decision on this call"
     )
+
+
+async def test_an_ordinary_message_drops_no_answer_that_has_come() -> None:
+    rig, bank = paying(call("ask", what="x"), call("pay", to="b"), reviewers=Approval(by=("user:rev",)))
+    async with rig:
+        paused = await rig.ask()
+        await decide(rig, paused, breakpoint_tool_call_result="blue")
+        done = await rig.ask("hurry", task_id=paused.key.task_id, drop_question=True)
+    assert bank.paid == []
+    assert done.answer.startswith("blue | ERROR: it was not run: the user sent a new message")
 
 
 async def test_after_the_timeout_the_call_counts_as_rejected() -> None:

@@ -19,7 +19,14 @@ from typing import Any
 
 from pydantic import Field
 
-from mail.core.decisions.breakpoints import ANSWERED, add_results, announce_results, pause_at, send_answers
+from mail.core.decisions.breakpoints import (
+    add_results,
+    announce_results,
+    pause_at,
+    send_answers,
+    unrun_result,
+    unrun_results,
+)
 from mail.core.decisions.callbacks import close, let_wait
 from mail.core.decisions.cancel import MAX_REASON, discard, is_discarded
 from mail.core.decisions.guards import decided, in_words, refused
@@ -36,7 +43,7 @@ from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.extras import ActionExtra, DecisionExtra, PauseExtra
 from mail.core.task.files import NO_FILES
-from mail.core.task.size import MAX_HELD, decision_size
+from mail.core.task.size import MAX_HELD, decision_size, decisions_size
 from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import Task, Transition
 from mail.core.task.turn_state import Breakpoint, Checkpoint, Decision, PausedCall, Receipt
@@ -134,7 +141,7 @@ def decide(
             if call.call_id in approvals:
                 raise BadApproval(f"call_id {call.call_id!r} has two decisions")
             approvals[call.call_id] = _approval(draft.swarm, caller, waiting.agent, each, call)
-    return _with_approvals(draft, waiting, approvals)
+    return _with_approvals(draft, waiting, _checked(waiting, approvals))
 
 
 def _approval(
@@ -157,23 +164,27 @@ def _approval(
         raise BadApproval(f"the call {call.call_id!r} will not run; leave out its arguments")
     elif problem := _find_problem(swarm, agent, call.name, given.arguments):
         raise BadApproval(f"{call.name} does not take these arguments: {problem}")
-    decision = Decision(
+    return Decision(
         is_approved=is_approved,
         by=str(caller),
         reason=given.reason,
         arguments=given.arguments,
         answer=given.answer,
     )
-    return _checked(decision)
 
 
-def _checked(decision: Decision) -> Decision:
-    """Return a decision that the task can keep until it resumes. Raises BadApproval for a longer one."""
-    if (size := decision_size(decision)) > MAX_HELD:
+def _checked(waiting: Breakpoint, given: Mapping[str, Decision]) -> Mapping[str, Decision]:
+    """Return decisions that the task can keep, with those before, until it resumes. Raises BadApproval for longer ones.
+
+    Those without a text of their own always have room.
+    """
+    size = sum(decision_size(each) for each in given.values() if each.answer or each.arguments is not None)
+    if size and (size := size + decisions_size(waiting)) > MAX_HELD:
         raise BadApproval(
-            f"the answer or the arguments of a decision may have {MAX_HELD} bytes, not {size}; shorten them"
+            f"the answers and the arguments of a turn's decisions may have {MAX_HELD} bytes together, not {size}; "
+            "shorten them"
         )
-    return decision
+    return given
 
 
 def _find_problem(swarm: SwarmCore, agent: str, name: str, arguments: Mapping[str, Any]) -> str:
@@ -237,10 +248,10 @@ def keep_results(
     if not all(content.strip() for content in results.values()):
         raise BadBreakpointResult("while other calls wait for decisions, a result must have a text")
     kept = {
-        call_id: _checked(Decision(is_approved=False, by=str(caller), answer=content))
+        call_id: Decision(is_approved=False, by=str(caller), answer=content)
         for call_id, content in results.items()
     }
-    return _with_approvals(draft, waiting, kept)
+    return _with_approvals(draft, waiting, _checked(waiting, kept))
 
 
 def keep_waiting(draft: Draft, waiting: Breakpoint, *, has_more: bool) -> None:
@@ -255,9 +266,7 @@ def keep_waiting(draft: Draft, waiting: Breakpoint, *, has_more: bool) -> None:
         if undecided:
             raise BadApproval(f"{who_decides(undecided)} first; send the rest then")
         raise BadBreakpointResult("kwargs.breakpoint_tool_call_result is missing")
-    before = draft.generation
-    draft.move(Transition.RESUME)
-    draft.generation = before.next(continues=True, client_tools=before.client_tools, notes=before.notes)
+    _resume(draft)
     for call in waiting.calls:
         if call.approval is None:
             draft.emit(
@@ -270,24 +279,16 @@ def keep_waiting(draft: Draft, waiting: Breakpoint, *, has_more: bool) -> None:
     pause_at(draft, waiting)
 
 
-def unrun_results(waiting: Breakpoint) -> dict[str, str]:
-    """Return the results of the rejected and answered calls, by id."""
-    return {
-        call.call_id: _unrun_result(call, call.approval)
-        for call in waiting.calls
-        if call.approval is not None and not call.approval.is_approved
-    }
-
-
-def _unrun_result(call: PausedCall, approval: Decision) -> str:
-    """Return what the agent reads of a call that does not run: the answer to its question, or why it has none."""
-    if approval.answer:
-        return approval.answer if call.asks is None else ANSWERED
-    did = "run" if call.needs_approval else "answered"
-    if not approval.by:
-        return f"ERROR: it was not {did}: {approval.reason}"
-    reason = f": {approval.reason}" if approval.reason else ""
-    return f"ERROR: a person has rejected this call, and it was not {did}{reason}"
+def _resume(draft: Draft) -> None:
+    """Resume a task with what its owner has asked for."""
+    draft.move(Transition.RESUME)
+    before = draft.generation
+    draft.generation = before.next(
+        continues=True,
+        client_tools=before.client_tools and before.client_tools.optional(),
+        notes=before.notes,
+        output_schema=before.output_schema,
+    )
 
 
 def has_approved(waiting: Breakpoint) -> bool:
@@ -384,8 +385,7 @@ def _carry_on(draft: Draft, waiting: Breakpoint) -> None:
     if any(call.approval is None for call in waiting.calls):
         keep_waiting(draft, waiting, has_more=False)
         return
-    draft.move(Transition.RESUME)
-    draft.generation = draft.generation.next(continues=True, notes=draft.generation.notes)
+    _resume(draft)
     draft.limits = draft.limits.without_time()
     send_answers(draft, draft.owner_address, waiting)
     if has_approved(waiting):
@@ -450,7 +450,7 @@ def settle_approved(
         elif call.approval.is_approved:
             result = _report(draft, turn, call, receipts.get(call.call_id), failure)
         else:
-            result = _unrun_result(call, call.approval)
+            result = unrun_result(call, call.approval)
         history.append(tool_result(waiting.tool_format, call.call_id, result))
     draft.approved_calls = tuple(each for each in task.approved_calls if each is not waiting)
     versions = draft.generation.versions_with(swarm.digest)

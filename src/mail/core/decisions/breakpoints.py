@@ -22,7 +22,7 @@ from mail.core.task.extras import Extra
 from mail.core.task.mailboxes import agent_of
 from mail.core.task.swarm import ActionCore, History, UserQuestion
 from mail.core.task.task import Task, TaskStatus, Transition
-from mail.core.task.turn_state import Breakpoint, OpenUserQuestion, PausedCall
+from mail.core.task.turn_state import Breakpoint, Decision, OpenUserQuestion, PausedCall
 from mail.errors import BadBreakpointResult, NotPaused, QuestionOpen, Subject
 
 NO_ITEMS: Mapping[str, str] = MappingProxyType({})
@@ -212,6 +212,26 @@ def send_answers(
             draft.send(answer, [waiting.agent])
 
 
+def unrun_results(waiting: Breakpoint) -> dict[str, str]:
+    """Return the results of the rejected and answered calls, by id."""
+    return {
+        call.call_id: unrun_result(call, call.approval)
+        for call in waiting.calls
+        if call.approval is not None and not call.approval.is_approved
+    }
+
+
+def unrun_result(call: PausedCall, approval: Decision) -> str:
+    """Return what the agent reads of a call that does not run: the answer to its question, or why it has none."""
+    if approval.answer:
+        return approval.answer if call.asks is None else ANSWERED
+    did = "run" if call.needs_approval else "answered"
+    if not approval.by:
+        return f"ERROR: it was not {did}: {approval.reason}"
+    reason = f": {approval.reason}" if approval.reason else ""
+    return f"ERROR: a person has rejected this call, and it was not {did}{reason}"
+
+
 def announce_results(draft: Draft, waiting: Breakpoint, results: Mapping[str, str]) -> None:
     """Wake the waiting agent with the results of its tools, unless all its calls were questions."""
     lines = [f"{call.name}: {results[call.call_id]}" for call in waiting.calls if call.asks is None]
@@ -256,19 +276,19 @@ def _describe_question(call: PausedCall) -> str:
 
 
 def abandon_breakpoint(draft: Draft) -> None:
-    """Give unanswered breakpoint calls an error as result, as providers require one for each call."""
+    """Give the waiting calls the answers that they have, or an error: providers require a result for each."""
     waiting = draft.before.generation.breakpoint
     if waiting is None:
         return
     note = "ERROR: the user sent a new message instead of this tool's result"
     not_run = "ERROR: it was not run: the user sent a new message instead of a decision on this call"
+    results = {call.call_id: not_run if call.needs_approval else note for call in waiting.calls}
+    results |= unrun_results(waiting)
     draft.remember(
         waiting.agent,
-        [
-            tool_result(waiting.tool_format, call.call_id, not_run if call.needs_approval else note)
-            for call in waiting.calls
-        ],
+        [tool_result(waiting.tool_format, call_id, result) for call_id, result in results.items()],
     )
+    send_answers(draft, draft.owner_address, waiting)
 
 
 def read_results(given: Any, waiting: tuple[PausedCall, ...]) -> dict[str, str]:

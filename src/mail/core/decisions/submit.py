@@ -26,7 +26,6 @@ from mail.core.decisions.approvals import (
     keep_results,
     keep_waiting,
     run_approved,
-    unrun_results,
 )
 from mail.core.decisions.breakpoints import (
     abandon_breakpoint,
@@ -36,6 +35,7 @@ from mail.core.decisions.breakpoints import (
     read_results,
     require_no_question,
     send_answers,
+    unrun_results,
     waiting_breakpoint,
 )
 from mail.core.protocol.address import (
@@ -494,6 +494,19 @@ def _resume(draft: Draft, submission: Submission) -> None:
     draft.limits = _limits(draft.swarm, submission, draft.clock)
 
 
+def _keep_options(draft: Draft, submission: Submission) -> None:
+    """Set the options of a submission after which the task still waits, for when others let it continue."""
+    before = draft.generation
+    draft.generation = replace(
+        before,
+        client_tools=submission.client_tools or before.client_tools,
+        notes=submission.notes or before.notes,
+        output_schema=_output_schema(submission, before.output_schema),
+    )
+    draft.entrypoint = submission.entrypoint or draft.entrypoint
+    draft.limits = _adjusted_limits(draft.limits, submission, draft.clock)
+
+
 def _output_schema(submission: Submission, given: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return the submission's schema, or the `given` one; other swarms, which answer its targets, know none."""
     return given if submission.output_schema is None and not submission.targets else submission.output_schema
@@ -603,6 +616,7 @@ def _resume_at_breakpoint(draft: Draft, caller: Principal, submission: Submissio
         results = read_results(given, waiting.calls)
     if any(call.approval is None and call.call_id not in results for call in waiting.calls):
         waiting = keep_results(draft, caller, waiting, results)
+        _keep_options(draft, submission)
         keep_waiting(draft, waiting, has_more=bool(submission.body))
         return
     is_run = has_approved(waiting)

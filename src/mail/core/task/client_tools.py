@@ -64,6 +64,10 @@ class ClientTools(Value):
             return TurnTools(self.tools)
         return TurnTools(tuple(tool for tool in self.tools if tool.name in self.required), is_required=True)
 
+    def optional(self) -> "ClientTools":
+        """Return them without a requirement, for a run that has had its first turn."""
+        return ClientTools(tools=self.tools, parallel=self.parallel)
+
     def check(self, taken: Collection[str]) -> None:
         """Raise BadClientTools for duplicate names, and for names of MAIL tools or those `taken` by the swarm."""
         names = [tool.name for tool in self.tools]

@@ -54,8 +54,12 @@ def paused_size(reached: Breakpoint | None) -> int:
     """Return the size of the calls at which a task is paused, with decisions: they may be most of it in memory."""
     if reached is None:
         return 0
-    decisions = (call.approval for call in reached.calls if call.approval is not None)
-    return sum(json_size(call.arguments) for call in reached.calls) + sum(map(decision_size, decisions))
+    return sum(json_size(call.arguments) for call in reached.calls) + decisions_size(reached)
+
+
+def decisions_size(reached: Breakpoint) -> int:
+    """Return the size of the decisions on the calls at which a task is paused."""
+    return sum(decision_size(call.approval) for call in reached.calls if call.approval is not None)
 
 
 def decision_size(decision: Decision) -> int:
