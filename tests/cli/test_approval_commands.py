@@ -112,15 +112,17 @@ def test_a_reviewer_lists_shows_and_decides(bank: Bank) -> None:
 
     (seen,) = json.loads(approvals("admin", "list", "--json").stdout)["approvals"]
     listed = approvals("user", "list").stdout
-    assert seen["id"] in listed
-    assert "admin, user:eve" in listed
+    assert f"{seen['id']}\tadmin, user:eve\t" in listed
+    assert "payer wants to run wire(to: bob, amount: 500)" in listed
+    assert "wired" not in approvals("admin", "list").stdout
     refused = approvals("user", "approve", seen["id"])
     assert refused.returncode == 1
     assert "may decide on it" in refused.stderr
     env = {"MAIL_API_KEY": bank.tokens["admin"]}
     at_prompt = run_mail("client", bank.url, "-c", "approvals", cwd=bank.folder, env=env)
     assert seen["id"] in at_prompt.stdout
-    shown = approvals("admin", "show", seen["id"]).stdout
+    shown = approvals("admin", "show", seen["id"][:12]).stdout
+    assert approvals("admin", "reject", seen["id"][:11]).returncode == 1
     assert '{"to": "bob", "amount": 500}' in shown
     assert seen["arguments_sha256"] in shown
     assert "wired" not in shown

@@ -27,7 +27,7 @@ async def mail(server: HTTPServer, *arguments: str) -> Result:
 
 async def test_a_link_is_made_listed_and_revoked(server: HTTPServer) -> None:
     await server.ask(body="hello", task_id="t")
-    shared = json.loads((await mail(server, "task", "share", "t", "--days", "1", "--json")).output)
+    shared = json.loads((await mail(server, "task", "share", "t", "--days", "1", "--json")).stdout)
     assert shared["url"] == f"{server.uvicorn.url}/ui#shared={shared['code']}"
     listed = await mail(server, "task", "shares", "t")
     assert listed.output.splitlines()[1] == "\t".join(
@@ -41,4 +41,5 @@ async def test_a_link_is_made_listed_and_revoked(server: HTTPServer) -> None:
         with pytest.raises(BadAnswer, match="revoked"):
             await anybody.get_shared_task(shared["code"])
     shown = await mail(server, "task", "share", "t")
-    assert shown.output.startswith(f"{server.uvicorn.url}/ui#shared=mail_share_")
+    assert shown.stdout.startswith(f"{server.uvicorn.url}/ui#shared=mail_share_")
+    assert shown.stderr.startswith("note: only this machine can open the link")

@@ -18,7 +18,9 @@ from mail.auth.tokens import issue_token
 from mail.bootstrap import local
 from mail.bootstrap.system import LocalSystem
 from mail.cli.app import app
+from mail.client.errors import TooManyRequests
 from mail.config import ServerConfig
+from mail.core.decisions.caller_limits import CallerLimits
 from mail.core.task.documents import CallerRole
 from mail.core.task.task import TaskKey
 from mail.server.process import serving
@@ -224,7 +226,7 @@ async def test_who_may(tmp_path: Path, model: LLMStub) -> None:
         await client.ask("POST", "/message", {"body": "hello", "task_id": "own"}, role="user")
         fork = {"task_id": "own", "at": 1, "draft": "short"}
         answer = await client.ask("POST", "/task/fork", fork, role="user", status=403)
-        assert answer["detail"] == "only admins and the testers of a draft can try it; leave out `draft`"
+        assert answer["detail"].endswith("an admin names you: mail draft save NAME AGENT --tester user:user")
         unknown = await client.ask("POST", "/task/fork", {**fork, "draft": "none"}, role="user", status=403)
         assert unknown == answer
         let = {"agents": {"lead": {"system": "Be brief."}}, "testers": ["user:user"]}
@@ -235,7 +237,9 @@ async def test_who_may(tmp_path: Path, model: LLMStub) -> None:
         await client.save("No spaces", system="x", status=400)
 
 
-async def test_the_command_compares_the_answers_of_several_tasks(tmp_path: Path, model: LLMStub) -> None:
+async def test_the_command_compares_the_answers_of_several_tasks(
+    tmp_path: Path, model: LLMStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with desk(tmp_path / "mail.db") as client:
         for name in ("bees", "wasps"):
             await client.say(f"What about {name}?", name)
@@ -259,3 +263,13 @@ async def test_the_command_compares_the_answers_of_several_tasks(tmp_path: Path,
         assert "What about wasps? (fork " in text
         assert "characters: Be brief with publish+search" in text
         assert text.splitlines()[-1].startswith("All 1: 1 calls")
+        monkeypatch.setattr("mail.client.connection.RETRY_SECONDS", ())
+        client.system.runtime.caller_limits = CallerLimits(running_tasks=1)
+        model.otherwise = lambda _: reply(call("task_complete", finish_message="Slow."), delay=1.0)
+        some = await mail("draft", "try", "short", "bees", "wasps")
+        assert some.output.count("  short   refused: ") == 1, some.output
+        assert some.output.count("5 characters: Slow.") == 1
+        assert some.output.splitlines()[-1].startswith("The other 1: ")
+        client.system.runtime.caller_limits = CallerLimits(running_tasks=0)
+        none = await mail("draft", "try", "short", "bees", "wasps")
+        assert isinstance(none.exception, TooManyRequests)

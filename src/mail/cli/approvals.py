@@ -1,12 +1,14 @@
 """The commands about calls that wait for a decision: `mail approvals list`, `show`, `approve`, `answer`, `reject`."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from mail.cli.command import Command, Handler, Namespace, option, positional
 from mail.cli.output import Output, one_line
-from mail.cli.session import Session
-from mail.cli.values import JSON, json_object
+from mail.cli.session import SHORTEST_APPROVAL, Session
+from mail.cli.values import JSON, Approval, json_object
+from mail.cli.views.questions import Question
 
 
 async def list_needs(session: Session, _: Namespace) -> None:
@@ -35,20 +37,32 @@ def show_needs(needs: Mapping[str, Any], output: Output) -> None:
 
 
 def show_approvals(answer: list[Mapping[str, Any]], output: Output) -> None:
-    """Print a line for each call that waits."""
+    """Print a line for each call that waits; on a terminal with the beginning of its id, if no other has the same."""
+    begin = Counter(each["id"][:SHORTEST_APPROVAL] for each in answer)
     rows = [
         (
-            each["id"],
-            each["name"],
-            each["agent"],
-            each["requested_by"],
-            each["decide_by"] or "",
+            _shown_id(each["id"], begin, output),
             "you" if each["can_decide"] else ", ".join(each["reviewers"]),
+            output.time(each["decide_by"] or ""),
+            str(
+                Question(
+                    each["id"],
+                    each["name"],
+                    each["arguments"],
+                    needs_approval=each["needs_approval"],
+                    agent=each["agent"],
+                )
+            ),
         )
         for each in answer
     ]
-    columns = ("id", "action", "agent", "requested by", "decide by", "who decides")
+    columns = ("id", "who decides", "decide by", "what")
     output.table(columns, rows, none="nothing waits for a decision")
+
+
+def _shown_id(approval_id: str, begin: Mapping[str, int], output: Output) -> str:
+    short = approval_id[:SHORTEST_APPROVAL]
+    return short if output.is_terminal and begin[short] == 1 else approval_id
 
 
 def show_approval(answer: Mapping[str, Any], output: Output) -> None:
@@ -91,7 +105,12 @@ _NEEDS = {
     "others": "waits for others",
 }
 
-_ID = positional("approval_id", "The id of the approval.", metavar="ID")
+_ID = positional(
+    "approval_id",
+    "The id of the approval, or its first 12 characters or more.",
+    metavar="ID",
+    type=Approval(),
+)
 _SHA256 = option(
     "--sha256", help="The SHA-256 of the arguments that you have seen; for others, nothing is decided."
 )

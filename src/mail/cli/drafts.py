@@ -54,11 +54,15 @@ async def _save(session: Session, given: Namespace) -> None:
     session.output.result(answer, lambda: show_draft(answer, session.output))
 
 
-async def _try(session: Session, given: Namespace) -> None:
-    """Run the last message of tasks again on a draft, all at once, and compare the answers."""
+async def _try(session: Session, given: Namespace) -> int:
+    """Run the last message of tasks again on a draft, all at once, and compare the answers. Raises MAILError.
+
+    If the server refuses some of them, the others are compared, and it returns 1.
+    """
     import asyncio
 
-    from mail.cli.views.drafts import compare, show_tries
+    from mail.cli.views.drafts import compare, refused, show_tries
+    from mail.client.errors import BadAnswer
 
     client = session.client
     since = read_time(given.since, "--since", datetime.now(UTC))
@@ -70,17 +74,29 @@ async def _try(session: Session, given: Namespace) -> None:
         if not (summary["title"] or "").startswith("Fork of ")
     ]
     tasks = [await client.get_task(task, items=True) for task in found]
+    refusals: list[BadAnswer] = []
 
     async def run(task: Mapping[str, Any]) -> dict[str, Any]:
         asked = [item for item in task["items"] if item["kind"] == "message"]
         at = asked[-1]["seq"] if asked else 1
-        fork = await client.fork_task(task["task_id"], at, run=True, actions=given.actions, draft=given.name)
-        while (await client.get_task(fork["task_id"], summary=True))["status"] == Status.RUNNING:  # noqa: ASYNC110
-            await asyncio.sleep(POLL_SECONDS)
-        return compare(task, await client.get_task(fork["task_id"], items=True))
+        fork_id = None
+        try:
+            fork = await client.fork_task(
+                task["task_id"], at, run=True, actions=given.actions, draft=given.name
+            )
+            fork_id = fork["task_id"]
+            while (await client.get_task(fork_id, summary=True))["status"] == Status.RUNNING:  # noqa: ASYNC110
+                await asyncio.sleep(POLL_SECONDS)
+            return compare(task, await client.get_task(fork_id, items=True))
+        except BadAnswer as refusal:
+            refusals.append(refusal)
+            return refused(task, fork_id, refusal)
 
     tried = await asyncio.gather(*map(run, tasks))
+    if refusals and len(refusals) == len(tasks):
+        raise refusals[0]
     session.output.result(tried, lambda: show_tries(given.name, tried, session.output))
+    return int(bool(refusals))
 
 
 POLL_SECONDS = 0.5

@@ -27,8 +27,14 @@ LAST_TASK = frozenset({"last", "-"})
 
 UUID_PREFIX = re.compile(r"[0-9a-f]{4,8}|[0-9a-f]{8}-[0-9a-f-]*")
 
+RECENT = 50
+"""The newest tasks of a caller: the last one is that of them which has changed last."""
+
 SHORTEST_PREFIX = 4
 """Characters of an id that name its task; fewer are too easily a mistake."""
+
+SHORTEST_APPROVAL = 12
+"""Characters of an id that name its approval: its time to the millisecond, so that none that comes later fits."""
 
 MANY_MATCHES = 10
 """Ids that an error lists, if several begin with the same characters."""
@@ -104,7 +110,7 @@ class Session:
     async def find_task(self, name: str, *, may_be_new: bool = False) -> str:
         """Return the id of the task that a name stands for: its id, the beginning of it, or `last` or `-`.
 
-        The last task is the one that was used last at the prompt, or the caller's newest. A name that `may_be_new`,
+        The last task is the one that was used last at the prompt, or has changed last. A name that `may_be_new`,
         of a task that the command begins, stands for an existing one only if that has a generated id (a UUID), which
         nobody types. A name that fits no task is returned as it is. Raises UsageError if several ids begin with it.
         """
@@ -119,23 +125,29 @@ class Session:
             if refusal.status != NOT_FOUND:
                 raise
         if name in LAST_TASK:
-            return self.require_task() if self.memory.tasks else await self._newest_task()
+            return self.require_task() if self.memory.tasks else await self._last_task()
         if len(name) < SHORTEST_PREFIX:
             return name
         found = [each for each in await self.client.get_tasks(summary=True) if each.startswith(name)]
         if may_be_new:
             found = [each for each in found if UUID.fullmatch(each)]
-        if len(found) > 1:
-            shown = "".join(f"\n  {each}" for each in found[:MANY_MATCHES])
-            more = f"\n  and {len(found) - MANY_MATCHES} more" if len(found) > MANY_MATCHES else ""
-            raise UsageError(f"{len(found)} tasks begin with {name!r}; type more of the id:{shown}{more}")
-        return found[0] if found else name
+        return _only(found, name, "tasks")
 
-    async def _newest_task(self) -> str:
-        newest = next(iter(await self.client.get_tasks(limit=1, summary=True)), None)
-        if newest is None:
+    async def find_approval(self, name: str) -> str:
+        """Return the id of the approval that a name stands for: its id, or the beginning of it with the whole time.
+
+        A name that fits none is returned as it is. Raises UsageError if several ids begin with it.
+        """
+        if "." in name or len(name) < SHORTEST_APPROVAL:
+            return name
+        waiting = (str(each["id"]) for each in await self.client.get_approvals())
+        return _only([each for each in waiting if each.startswith(name)], name, "approvals")
+
+    async def _last_task(self) -> str:
+        tasks = await self.client.get_tasks(limit=RECENT, summary=True)
+        if not tasks:
             raise UsageError("you have no task yet")
-        return newest
+        return max(tasks, key=lambda task_id: str(tasks[task_id]["updated"]))
 
     @contextmanager
     def sending(self, options: "MessageOptions") -> Iterator["MessageOptions"]:
@@ -247,6 +259,15 @@ class Session:
         is_found = url == (os.environ.get(SERVER_VARIABLE) or configured_server()).rstrip("/")
         server = () if is_found else ("--server", shlex.quote(url))
         return " ".join((program(), name, *words, *server))
+
+
+def _only(found: Sequence[str], name: str, what: str) -> str:
+    """Return the only id that begins with a name, or the name if none does. Raises UsageError for several."""
+    if len(found) > 1:
+        shown = "".join(f"\n  {each}" for each in found[:MANY_MATCHES])
+        more = f"\n  and {len(found) - MANY_MATCHES} more" if len(found) > MANY_MATCHES else ""
+        raise UsageError(f"{len(found)} {what} begin with {name!r}; type more of the id:{shown}{more}")
+    return found[0] if found else name
 
 
 def how_to_reply(questions: Sequence[Question]) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import click
 
@@ -192,11 +193,20 @@ def show_deleted(answer: Mapping[str, Any], output: Output) -> None:
 
 
 async def _share(session: Session, given: Namespace) -> None:
-    """Make a link to a task, and print its address, which can't be shown again."""
+    """Make a link to a task, and print its address, which can't be shown again.
+
+    It begins with the address of the server that the command was given.
+    """
     share = await session.client.share_task(given.task_id, days=given.days)
     url = f"{session.client.base_url}/ui#shared={share['code']}"
     text = f"{url}\nIt is link {share['number']}, and expires {share['expires']}."
     session.output.result({**share, "url": url}, lambda: session.output.text(text))
+    host = urlsplit(url).hostname or ""
+    if host in ("localhost", "::1") or host.startswith("127."):
+        note = (
+            "only this machine can open the link; for others, give --server with the address that they reach"
+        )
+        click.echo(f"note: {note}", err=True)
 
 
 def show_shares(answer: Mapping[str, Any], output: Output) -> None:

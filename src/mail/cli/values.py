@@ -71,6 +71,14 @@ class Task(Reference):
         return completion.ask_server(ctx, completion.newest_tasks, incomplete)
 
 
+class Approval(Reference):
+    """A call that waits for a decision."""
+
+    async def resolve(self, value: str, session: Session) -> str:
+        """Return the id of an approval. Raises MAILError."""
+        return await session.find_approval(value)
+
+
 class Agent(Reference):
     """An agent, which stands for itself."""
 

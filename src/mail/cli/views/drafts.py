@@ -15,6 +15,19 @@ def compare(task: Mapping[str, Any], fork: Mapping[str, Any]) -> dict[str, Any]:
         "fork_id": fork["task_id"],
         "before": _facts(task),
         "draft": _facts(fork),
+        "refused": "",
+    }
+
+
+def refused(task: Mapping[str, Any], fork_id: str | None, refusal: Exception) -> dict[str, Any]:
+    """Return what `compare` returns, of a task that the server has not run on the draft."""
+    return {
+        "task_id": task["task_id"],
+        "title": task["title"],
+        "fork_id": fork_id,
+        "before": _facts(task),
+        "draft": None,
+        "refused": str(refusal),
     }
 
 
@@ -43,11 +56,15 @@ def show_tries(name: str, tried: Sequence[Mapping[str, Any]], output: Output) ->
         return
     width = max(len(name), len("before"))
     for each in tried:
-        output.text(one_line(f"{each['title'] or each['task_id']} (fork {each['fork_id']})"), style="bold")
+        fork = f" (fork {each['fork_id']})" if each["fork_id"] else ""
+        output.text(one_line(f"{each['title'] or each['task_id']}{fork}"), style="bold")
         for title, facts in (("before", each["before"]), (name, each["draft"])):
-            output.text(one_line(f"  {title:<{width}}  {_in_words(facts)}"))
-    sums = [_sum([each[side] for each in tried]) for side in ("before", "draft")]
-    output.text(f"All {len(tried)}: {sums[0]} before, {sums[1]} with {name}")
+            words = _in_words(facts) if facts else f"refused: {each['refused']}"
+            output.text(f"  {title:<{width}}  {one_line(words)}")
+    compared = [each for each in tried if not each["refused"]]
+    sums = [_sum([each[side] for each in compared]) for side in ("before", "draft")]
+    whole = "All" if len(compared) == len(tried) else "The other"
+    output.text(f"{whole} {len(compared)}: {sums[0]} before, {sums[1]} with {name}")
 
 
 def _in_words(facts: Mapping[str, Any]) -> str:

@@ -104,10 +104,16 @@ def show_tasks(tasks: Iterable[Mapping[str, Any]], output: Output) -> None:
     """Print a line per task."""
     views = map(read_task, tasks)
     rows = [
-        (output.id(view.task_id), view.state, output.time(view.start_time), view.title or "")
+        (
+            output.id(view.task_id),
+            view.state,
+            output.time(view.start_time),
+            price(total) if (total := view.usage.get("total")) and total["calls"] else "",
+            view.title or "",
+        )
         for view in views
     ]
-    output.table(("task", "status", "started", "title"), rows, none="no tasks")
+    output.table(("task", "status", "started", "cost", "title"), rows, none="no tasks")
 
 
 def show_task(view: TaskView, output: Output, *, events: bool = False) -> None:

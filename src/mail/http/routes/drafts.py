@@ -186,7 +186,10 @@ async def draft_to_try(request: Request, caller: Caller, name: str) -> SwarmCore
             raise
         may_try = False
     if not may_try:
-        raise Forbidden("only admins and the testers of a draft can try it; leave out `draft`")
+        raise Forbidden(
+            "only admins and the testers of a draft can try it; an admin names you: "
+            f"mail draft save NAME AGENT --tester {caller.role}:{caller.id}"
+        )
     if latest.base != swarm.unchanged.digest:
         raise DraftOutdated(
             f"draft {name!r} was saved for version {latest.base}, and {swarm.unchanged.digest} runs; look at its "
