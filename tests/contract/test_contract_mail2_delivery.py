@@ -5,6 +5,7 @@ import hmac
 import json
 import os
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from random import Random
 from typing import Any
@@ -16,8 +17,22 @@ from support.mail2 import HOST, NEW_LIST, Person, Stage
 
 from mail.core.task.rows import Rows, Write
 from mail.mail2 import WORK
+from mail.mail2.delivery import MAX_REACHED, _Recipients
 from mail.mail2.host import MailHost
-from mail.mail2.records import LEASE_SECONDS, MESSAGES, Call, Purge, Work, box, claimed
+from mail.mail2.records import (
+    LEASE_SECONDS,
+    MESSAGES,
+    MORE,
+    Call,
+    Delivery,
+    Message,
+    More,
+    Purge,
+    Undelivered,
+    Work,
+    box,
+    claimed,
+)
 
 MEMBERS = 7
 
@@ -88,6 +103,64 @@ async def test_a_message_reaches_all_members_once_although_processes_die(
     (entry,) = await people[0].box("outbox")
     assert entry["delivered_at"] >= sent.sent_at
     assert await stage.rows.find(WORK, "") == []
+
+
+@pytest.mark.soak(on=("moto", "postgres"))
+@pytest.mark.parametrize("point", range(1, 34, 2))
+async def test_a_delivery_in_several_rows_reaches_all_once_although_processes_die(
+    stage: Stage, people: list[Person], point: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mail.mail2.delivery.MOST_BOXES", 2)
+    monkeypatch.setattr("mail.mail2.delivery.MOST_CALLED", 3)
+    root = await stage.person("root", "admin")
+    await root.post("/admin/webhooks", {**HOOK, "people": True})
+    draft = await people[0].draft()
+    account = (await stage.host.accounts.find("user:p0"))["user:p0"]
+    row = await stage.host.boxes.draft(account, draft)
+    dying = stage.another(Narrow(stage.rows, dies_at=point))  # type: ignore[arg-type]
+    given = (account, row, (f"list:tea@team@{HOST}",), (), "key")
+    with suppress(Died):
+        sent, _ = await dying.deliveries.send(*given)
+        async for _ in dying.deliveries.finish(sent.message_id):
+            pass
+    again = stage.another(Narrow(stage.rows))  # type: ignore[arg-type]
+    sent, _ = await again.deliveries.send(*given)
+    await again.begin(sent.message_id)
+    for name, _ in await stage.rows.find(WORK, "evt_"):
+        await again.work(name)
+    assert [await person.subjects() for person in people] == [["Tea"]] * MEMBERS
+    assert len(stage.receiver.got) == MEMBERS
+    assert (await people[0].box("outbox"))[0]["delivered_at"] >= sent.sent_at
+    assert (await stage.rows.find(WORK, ""), await stage.rows.find(MORE, "")) == ([], [])
+
+
+async def test_what_lists_of_the_largest_size_leave_fits_into_rows(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boxes = tuple(uuid4().hex for _ in range(MAX_REACHED))
+    owners = tuple((f"{n:032}@{'a' * 32}", f"list:{'l' * 32}@{'a' * 32}") for n in range(MAX_REACHED))
+    unreached = (Undelivered(f"user:nobody@{HOST}", "no"),)
+    given = {"sender": f"user:ann@{HOST}", "recipients": (f"user:nobody@{HOST}",), "body": "x" * 65_535}
+    sent_at = "2026-01-01T00:00:00Z"
+    message = Message(message_id=str(uuid4()), subject="Tea", sent_at=sent_at, **given)
+
+    async def all_of_them(*_owners: object) -> object:
+        return owners
+
+    deliveries = stage.host.deliveries
+    monkeypatch.setattr(deliveries._webhooks, "called_for", all_of_them)
+    to = _Recipients(boxes, owners, (), (), unreached, is_sender_full=False)
+    assert await deliveries._file(message, uuid4().hex, to, sent_at) == (True, True)
+    others = [More.read(text) for _, text in await stage.rows.find(MORE, "")]
+    work = Delivery.read((await stage.rows.find(WORK, ""))[0][1])
+    rows = [work, *others]
+    left = {each for row in rows for each in row.left}
+    assert left < set(boxes)
+    assert len(left) + stage.rows.write_limit - 2 == MAX_REACHED
+    assert {each for row in rows for each in row.agents} == set(owners)
+    await stage.rows.write([Write((MESSAGES, message.message_id), None)])  # as if all had deleted it
+    await stage.host.work(message.message_id)
+    assert (await stage.rows.find(WORK, ""), await stage.rows.find(MORE, "")) == ([], [])
 
 
 class Mortal(Narrow):

@@ -8,7 +8,8 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence, Set
 from dataclasses import asdict, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from itertools import batched
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID, uuid4, uuid5
 
 from pydantic_core import to_json
@@ -31,6 +32,7 @@ from mail.mail2.records import (
     HELD,
     LEASE_SECONDS,
     MESSAGES,
+    MORE,
     REFERENCES,
     REFUSED,
     Account,
@@ -39,6 +41,7 @@ from mail.mail2.records import (
     DraftRow,
     Held,
     Message,
+    More,
     OutboxRow,
     Refused,
     Stamps,
@@ -69,6 +72,9 @@ MAX_NAMED = 100
 
 MAX_REACHED = 4 * MAX_MEMBERS
 """The members of lists that a message reaches at most."""
+
+MOST_BOXES, MOST_CALLED = 2_500, 1_600
+"""The boxes and the agents that a row names at most, so that it and the number of rows fit into a write anywhere."""
 
 TOO_MANY = (
     f"with this list, the lists that the message is sent to have more than {MAX_REACHED:,} members together"
@@ -248,7 +254,8 @@ class Deliveries:
 
     def can_finish(self, work: Delivery) -> bool:
         """Return whether this server has to do with what is left of a delivery, and not only those of other swarms."""
-        return bool(work.left or work.agents) or any(map(self._serves, work.tasks))
+        others = replace(work, tasks=()).rest
+        return others is not None or any(map(self._serves, work.tasks))
 
     def _serves(self, destination: str) -> bool:
         """Return whether this server can give messages to an agent, or to another host."""
@@ -271,16 +278,23 @@ class Deliveries:
             before, tries = found[row], tries + 1 if found[row] == before else 0
             if tries == TRIES + len(failed):
                 break  # the row is due again later
-            if (MESSAGES, message_id) not in found:  # all have deleted it
-                await self._rows.write([Write(row, None)])
-                return
             await self._lists.pacer.pause(len(found[row]))
             work = Delivery.read(found[row])
+            if (MESSAGES, message_id) not in found:  # all have deleted it
+                more = [
+                    *_more(message_id, "boxes", work.more_boxes),
+                    *_more(message_id, "agents", work.more_agents),
+                ]
+                await self._rows.write([Write(each, None) for each in (row, *more)])
+                return
             message = Message.read(found[MESSAGES, message_id])
+            if not work.left and (work.more_boxes or (work.more_agents and not work.agents)):
+                await self._take_more(work, row, found[row])
+                continue
             if not work.left and work.agents:
                 (agent, by_list), *agents = work.agents
                 calls = await self._webhooks.calls(message_id, agent, by_list)
-                rest = replace(work, agents=tuple(agents)).text if agents or work.tasks else None
+                rest = replace(work, agents=tuple(agents)).rest
                 if await self._rows.write([*calls, Write(row, rest, found[row])]):
                     for each in calls:
                         yield each.key[1]
@@ -299,13 +313,13 @@ class Deliveries:
                     failed[ours[0]] = error
                 continue
             chunk, left = self._split(work.left)
-            rest = replace(work, left=left).text if left or work.agents or work.tasks else None
+            rest = replace(work, left=left).rest
             entries = arrivals(message, self._stamps.now(), self._notices.sender, chunk, work.thread)
             writes = [*entries, Write(row, rest, found[row])]
             place = (box("outbox", work.outbox), message_id)
             sent = (
                 (await self._rows.read(place)).get(place)
-                if work.outbox and not (left or work.tasks)
+                if work.outbox and not (left or work.more_boxes or work.tasks)
                 else None
             )
             if sent is not None:
@@ -316,6 +330,19 @@ class Deliveries:
             if not isinstance(failure, PeerUnavailable):
                 raise failure
             logger.warning("the message %s has to wait for %s: %s", message_id, to, failure)
+
+    async def _take_more(self, work: Delivery, row: tuple[str, str], text: str) -> None:
+        """Take boxes or else agents of a row of `MORE` into the row of `WORK`."""
+        count = work.more_boxes or work.more_agents
+        key = _more(row[1], "boxes" if work.more_boxes else "agents", count)[-1]
+        if (found := (await self._rows.read(key)).get(key)) is None:
+            return  # another process was faster
+        more = More.read(found)
+        if work.more_boxes:
+            work = replace(work, left=more.left, more_boxes=count - 1)
+        else:
+            work = replace(work, agents=more.agents, more_agents=count - 1)
+        await self._rows.write([Write(row, work.text, text), Write(key, None)])
 
     async def known(self, message_ids: Sequence[str]) -> list[dict[str, Any]]:
         """Return the summaries of those messages that exist."""
@@ -364,7 +391,7 @@ class Deliveries:
         """Note that a message was given to an agent or a host, or whom it does not reach there."""
         left = tuple(each for each in work.tasks if each != to)
         row, place = (WORK, message.message_id), (box("outbox", work.outbox), message.message_id)
-        writes = [Write(row, replace(work, tasks=left).text if left else None, text), *notes]
+        writes = [Write(row, replace(work, tasks=left).rest, text), *notes]
         sent = (await self._rows.read(place)).get(place) if work.outbox else None
         if sent is not None:
             entry = OutboxRow.read(sent)
@@ -438,8 +465,15 @@ class Deliveries:
         agents = await self._webhooks.called_for(to.owners)
         if is_open := bool(left or agents or to.tasks):
             due = self._clock.now().timestamp() + LEASE_SECONDS
-            work = Delivery(due, outbox, received, left, agents, to.tasks, thread, to.unseen)
+            boxes = [More(left=each) for each in batched(left[MOST_BOXES:], MOST_BOXES)]
+            called = [More(agents=each) for each in batched(agents[MOST_CALLED:], MOST_CALLED)]
+            counts = len(boxes), len(called)
+            parts = left[:MOST_BOXES], agents[:MOST_CALLED], to.tasks, thread, to.unseen
+            work = Delivery(due, outbox, received, *parts, *counts)
             writes.append(Write((WORK, message_id), work.text, PutIf.ABSENT))
+            keys = (*_more(message_id, "boxes", counts[0]), *_more(message_id, "agents", counts[1]))
+            more = zip(keys, (*boxes, *called), strict=True)
+            writes += [Write(key, each.text, PutIf.ABSENT) for key, each in more]
         entries = arrivals(message, received, self._notices.sender, chunk, thread)
         return await self._rows.write([*writes, *entries]), is_open
 
@@ -547,6 +581,11 @@ class Deliveries:
             tuple(unreached.found.values()),
             outbox in full,
         )
+
+
+def _more(message_id: str, of: Literal["boxes", "agents"], count: int) -> list[tuple[str, str]]:
+    """Return the rows of `MORE` of a delivery; the last one is taken first."""
+    return [(MORE, f"{message_id} {of} {number}") for number in range(count)]
 
 
 def _what_failed(message: Message, undelivered: Sequence[Undelivered]) -> tuple[str, str, str]:

@@ -29,6 +29,9 @@ The row stays, so that a message that is filed again isn't delivered again.
 REFUSED = "mail2:refused"
 """The recipients here that each message of another host does not reach, if there are any: its host may ask again."""
 
+MORE = "mail2:more"
+"""What doesn't fit into the row of `WORK` of a delivery: boxes and agents, some in each row."""
+
 THREADS, TASKS = "mail2:threads", "mail2:tasks"
 """The thread of each message to or from an agent, as long as its text; the mail of each task that began by mail."""
 
@@ -291,6 +294,7 @@ class Delivery(Row):
             hosts, each as `@HOST`.
         unseen: those of them that its sender doesn't know, as they are members of a list which the sender doesn't
             see, with the address of that.
+        more_boxes, more_agents: the numbers of rows of `MORE` from which others come to `left` and `agents`.
     """
 
     due: float
@@ -301,7 +305,23 @@ class Delivery(Row):
     tasks: tuple[str, ...] = ()
     thread: str = ""
     unseen: tuple[tuple[str, str], ...] = ()
+    more_boxes: int = 0
+    more_agents: int = 0
     work: Literal["deliver"] = "deliver"
+
+    @property
+    def rest(self) -> str | None:
+        """The text of the row, or None if nothing is left."""
+        files = self.left or self.more_boxes
+        return self.text if files or self.agents or self.more_agents or self.tasks else None
+
+
+@value
+class More(Row):
+    """A part of the boxes, or of the agents, of a delivery."""
+
+    left: tuple[str, ...] = ()
+    agents: tuple[tuple[str, str], ...] = ()
 
 
 @value
