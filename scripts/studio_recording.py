@@ -377,7 +377,8 @@ async def take_pictures(browser: Browser, folder: Path) -> None:
     """Write the pictures of the conversation, of an approval, and of a graph at work."""
     async with studio(browser, travel_swarm(), (1280, 800)) as page:
         await ask(page, QUESTION)
-        await page.get_by_role("button", name="Edit").click()
+        card = page.get_by_role("group", name="book_train needs your approval")
+        await card.get_by_role("button", name="Edit").click()
         await page.emulate_media(color_scheme="dark")
         await page.screenshot(path=folder / "studio-approval.png", caret="hide")
         await page.emulate_media(color_scheme="light")
