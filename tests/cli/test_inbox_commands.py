@@ -82,6 +82,25 @@ def test_addresses_without_a_host_are_those_of_the_server(mail: Any) -> None:
     assert sorted(set(sent["recipients"])) == full
 
 
+@pytest.mark.parametrize("way", ["mail token create", "POST /tokens"])
+def test_mail_reaches_who_has_a_token_and_has_not_used_it(
+    mail: Any, server: ServerProcess, tmp_path: Path, way: str
+) -> None:
+    if way == "POST /tokens":
+        admin = {"Authorization": f"Bearer {server.tokens['admin']}"}
+        made = httpx2.post(f"{server.url}/tokens", headers=admin, json={"role": "user", "id": "bob"})
+        name, token = "bob", made.json()["token"]
+    else:
+        name, token = (
+            "ann",
+            run_mail(*["token", "create", "--role", "user", "--id", "ann"], cwd=server.folder).stdout.strip(),
+        )
+    sent = mail("compose", name, "--subject", "Welcome", "--body", "x", who="admin").strip()
+    env = {"MAIL_SERVER": server.url, "MAIL_API_KEY": token}
+    listed = run_mail("inbox", "list", cwd=tmp_path, env=env)
+    assert rows(listed.stdout) == [[sent, "unread", "admin:admin@localhost", "-", "Welcome"]]
+
+
 def test_what_is_refused_leaves_no_draft(mail: Any, server: ServerProcess, tmp_path: Path) -> None:
     env = environment(server)
     content = ("--subject", "Short", "--body", "x")

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import parse_qsl, unquote
 
 from mail.adapters.local.queue import LocalQueue
@@ -12,11 +12,14 @@ from mail.adapters.shared.backend import Backend, Database, WorkQueue
 from mail.config import StorageConfig
 from mail.config.database import AUTO, SCHEMES, SQLITE
 from mail.core.engine.documents import ServerDocuments
-from mail.core.protocol.clock import Clock
+from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.protocol.error_text import missing_package
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.rows import Rows
 from mail.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from mail.mail2.accounts import Accounts
 
 
 def _sqlite() -> type[Database]:
@@ -94,6 +97,20 @@ async def open_documents(storage: StorageConfig) -> AsyncIterator[ServerDocument
     """Open the documents in the configured database, also while a server runs on it. Raises ConfigurationError."""
     async with _database(storage).open_documents() as documents:
         yield ServerDocuments(documents)
+
+
+@asynccontextmanager
+async def open_accounts(storage: StorageConfig) -> AsyncIterator["Accounts"]:
+    """Open the accounts of MAIL 2.0 in the configured database as `open_documents` does. Raises ConfigurationError."""
+    from mail.mail2.accounts import Accounts
+    from mail.mail2.records import Stamps
+
+    async with open_documents(storage) as documents:
+        rows = await _database(storage).open_rows({})
+        try:
+            yield Accounts(rows, documents, SYSTEM_CLOCK, Stamps(SYSTEM_CLOCK), "")
+        finally:
+            await rows.close()
 
 
 async def open_rows(url: str) -> tuple[Rows, str]:

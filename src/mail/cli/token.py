@@ -1,7 +1,7 @@
 """`mail token`: API tokens of servers without an authentication service."""
 
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,7 +12,7 @@ from mail.cli.examples import epilog
 from mail.cli.options import as_json, load_storage, on_database
 from mail.cli.output import Output
 from mail.cli.values import Integer
-from mail.errors import BadRequest, ConfigurationError
+from mail.errors import BadRequest, ConfigurationError, Unauthenticated
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
@@ -55,7 +55,7 @@ def create(
         caller = Caller(role, caller_id)
     except BadRequest as error:
         raise click.BadParameter(error.detail, param_hint="--id") from None
-    text = run(issue(token_storage(**storage), caller, days))
+    text = run(_create(token_storage(**storage), caller, days))
     output = Output(sys.stdout, as_json)
     output.result({"token": text, "role": role, "id": caller_id}, lambda: output.write(text))
 
@@ -103,6 +103,16 @@ def token_storage(config: "Path | None", database: str | None, swarm_name: str |
     if storage.database == IN_MEMORY:
         raise ConfigurationError("the configured database is in memory; name a file with --database")
     return storage
+
+
+async def _create(storage: "StorageConfig", caller: "Caller", days: int | None) -> str:
+    """Create a token and return it; make its bearer's account of MAIL 2.0, so that mail to it arrives from now on."""
+    from mail.bootstrap.backends import open_accounts
+
+    async with open_accounts(storage) as accounts:
+        with suppress(Unauthenticated):  # an agent has none, nor has an id that can't be in an address
+            await accounts.ensure(caller)
+    return await issue(storage, caller, days)
 
 
 async def _list(storage: "StorageConfig") -> list[dict[str, Any]]:

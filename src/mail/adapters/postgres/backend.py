@@ -1,6 +1,6 @@
 """PostgreSQL: any number of servers share a database."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
@@ -19,6 +19,7 @@ from mail.adapters.shared.documents import SQLDocuments
 from mail.adapters.shared.files import SQLFiles
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.task.ports import Documents
+from mail.core.task.rows import Rows
 
 
 class PostgresDocuments(SQLDocuments):
@@ -95,6 +96,11 @@ class PostgreSQL(Database):
     async def open_documents(self) -> AsyncIterator[Documents]:
         async with self._connected() as postgres:
             yield PostgresDocuments(postgres)
+
+    async def open_rows(self, options: Mapping[str, str]) -> Rows:
+        prepare(self.place)
+        postgres = Postgres(self.place)
+        return PostgresRows(postgres, Notifier(postgres))
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[Postgres]:

@@ -150,6 +150,6 @@ class Database(ABC):
     def open_documents(self) -> AbstractAsyncContextManager[Documents]:
         """Open the documents only, also while a server runs on the database. Raises ConfigurationError."""
 
+    @abstractmethod
     async def open_rows(self, options: Mapping[str, str]) -> "Rows":
-        """Open the rows of exchanges. Raises ConfigurationError."""
-        raise NotImplementedError
+        """Open the rows only, also while a server runs on the database. Raises ConfigurationError."""

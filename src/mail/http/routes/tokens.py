@@ -1,5 +1,6 @@
 """API tokens that the server has issued: list, create and revoke them."""
 
+from contextlib import suppress
 from typing import Annotated, Literal
 
 from fastapi import Depends, Path, Request
@@ -9,7 +10,7 @@ from mail.auth import tokens
 from mail.auth.keys import Caller, digest, find_bearer
 from mail.core.task.audit import Act
 from mail.core.task.documents import CallerRole
-from mail.errors import TokensElsewhere
+from mail.errors import TokensElsewhere, Unauthenticated
 from mail.http.access import Admin
 from mail.http.audit import audited, refuse_session
 from mail.http.bodies import JSON, Answered, Given, JSONBody
@@ -94,8 +95,12 @@ async def post_token(request: Request, caller: Admin, body: Annotated[PostTokens
         if not caller.is_local:
             await tokens.check_token(service.documents, find_bearer(request.headers), clock)
         expires = None if body.expires_in is None else clock.now().timestamp() + body.expires_in
-        issued = await tokens.issue(service.documents, Caller(body.role, body.id), clock, expires=expires)
+        bearer = Caller(body.role, body.id)
+        issued = await tokens.issue(service.documents, bearer, clock, expires=expires)
         entry.on += f" {tokens.number_of(issued.stored)}"
+    if service.mail_host is not None:
+        with suppress(Unauthenticated):  # an agent has no account, nor has an id that can't be in an address
+            await (await service.mail_host(request)).accounts.ensure(bearer)
     shown = {**tokens.describe(issued.stored), "current": False, "token": issued.text}
     return JSON(shown, status_code=201, headers=NO_STORE)
 
