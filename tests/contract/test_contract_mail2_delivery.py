@@ -153,7 +153,7 @@ async def test_what_lists_of_the_largest_size_leave_fits_into_rows(
     assert await deliveries._file(message, uuid4().hex, to, sent_at) == (True, True)
     others = [More.read(text) for _, text in await stage.rows.find(MORE, "")]
     work = Delivery.read((await stage.rows.find(WORK, ""))[0][1])
-    rows = [work, *others]
+    rows: list[Delivery | More] = [work, *others]
     left = {each for row in rows for each in row.left}
     assert left < set(boxes)
     assert len(left) + stage.rows.write_limit - 2 == MAX_REACHED

@@ -468,8 +468,8 @@ class Deliveries:
             boxes = [More(left=each) for each in batched(left[MOST_BOXES:], MOST_BOXES)]
             called = [More(agents=each) for each in batched(agents[MOST_CALLED:], MOST_CALLED)]
             counts = len(boxes), len(called)
-            parts = left[:MOST_BOXES], agents[:MOST_CALLED], to.tasks, thread, to.unseen
-            work = Delivery(due, outbox, received, *parts, *counts)
+            first = left[:MOST_BOXES], agents[:MOST_CALLED], to.tasks, thread, to.unseen
+            work = Delivery(due, outbox, received, *first, *counts)
             writes.append(Write((WORK, message_id), work.text, PutIf.ABSENT))
             keys = (*_more(message_id, "boxes", counts[0]), *_more(message_id, "agents", counts[1]))
             more = zip(keys, (*boxes, *called), strict=True)
