@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.processes.approval_swarm import Bank
 from support.processes.server import run_mail
+from support.processes.terminal import Terminal
 
 
 @pytest.fixture(scope="module")
@@ -113,8 +114,13 @@ def test_a_reviewer_lists_shows_and_decides(bank: Bank) -> None:
     (seen,) = json.loads(approvals("admin", "list", "--json").stdout)["approvals"]
     listed = approvals("user", "list").stdout
     assert f"{seen['id']}\tadmin, user:eve\t" in listed
-    assert "payer wants to run wire(to: bob, amount: 500)" in listed
+    assert "payer: wire(to: bob, amount: 500)" in listed
     assert "wired" not in approvals("admin", "list").stdout
+    for_admin = {"MAIL_SERVER": bank.url, "MAIL_API_KEY": bank.tokens["admin"], "COLUMNS": "80"}
+    with Terminal("approvals", "list", cwd=bank.folder, env=for_admin) as terminal:
+        assert terminal.end() == 0
+    assert f"{seen['id'][:12]}  you  " in terminal.shown
+    assert terminal.shown.splitlines()[1].endswith("  payer: wire(to: bob, amount: 500)")
     refused = approvals("user", "approve", seen["id"])
     assert refused.returncode == 1
     assert "may decide on it" in refused.stderr

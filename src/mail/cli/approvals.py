@@ -8,7 +8,6 @@ from mail.cli.command import Command, Handler, Namespace, option, positional
 from mail.cli.output import Output, one_line
 from mail.cli.session import SHORTEST_APPROVAL, Session
 from mail.cli.values import JSON, Approval, json_object
-from mail.cli.views.questions import Question
 
 
 async def list_needs(session: Session, _: Namespace) -> None:
@@ -44,25 +43,25 @@ def show_approvals(answer: list[Mapping[str, Any]], output: Output) -> None:
             _shown_id(each["id"], begin, output),
             "you" if each["can_decide"] else ", ".join(each["reviewers"]),
             output.time(each["decide_by"] or ""),
-            str(
-                Question(
-                    each["id"],
-                    each["name"],
-                    each["arguments"],
-                    needs_approval=each["needs_approval"],
-                    agent=each["agent"],
-                )
-            ),
+            _in_words(each),
         )
         for each in answer
     ]
-    columns = ("id", "who decides", "decide by", "what")
+    columns = ("id", "decides", "decide by", "what")
     output.table(columns, rows, none="nothing waits for a decision")
 
 
 def _shown_id(approval_id: str, begin: Mapping[str, int], output: Output) -> str:
     short = approval_id[:SHORTEST_APPROVAL]
     return short if output.is_terminal and begin[short] == 1 else approval_id
+
+
+def _in_words(call: Mapping[str, Any]) -> str:
+    from mail.core.protocol.question_text import describe_call, describe_question
+
+    who, name, arguments = call["agent"], call["name"], call["arguments"]
+    describe = describe_call if call["needs_approval"] else describe_question
+    return one_line(describe(who, name, arguments))
 
 
 def show_approval(answer: Mapping[str, Any], output: Output) -> None:

@@ -35,18 +35,31 @@ def describe_question(
     """
     who = agent or "the swarm"
     question = question_argument(arguments)
+    if reviewers:
+        does = "approve" if needs_approval else "answer"
+        words = f"{who} waits for {' or '.join(reviewers)} to {does} {_call(name, arguments)}"
+    elif needs_approval:
+        words = f"{who} wants to run {_call(name, arguments)}"
+    elif question is not None:
+        words = f"{who} asks: {arguments[question][:MAX_READ]}"
+    else:
+        words = f"{who} waits for the result of {_call(name, arguments)}"
+    return _in_a_line(words)
+
+
+def describe_call(agent: str, name: str, arguments: Mapping[str, Any]) -> str:
+    """Return a call of an agent in one line, as a list shows it."""
+    return _in_a_line(f"{agent}: {_call(name, arguments)}")
+
+
+def _call(name: str, arguments: Mapping[str, Any]) -> str:
     values = (
         f"{key}: {value[:MAX_READ] if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
         for key, value in arguments.items()
     )
-    if reviewers:
-        does = "approve" if needs_approval else "answer"
-        words = f"{who} waits for {' or '.join(reviewers)} to {does} {name}({', '.join(values)})"
-    elif needs_approval:
-        words = f"{who} wants to run {name}({', '.join(values)})"
-    elif question is not None:
-        words = f"{who} asks: {arguments[question][:MAX_READ]}"
-    else:
-        words = f"{who} waits for the result of {name}({', '.join(values)})"
+    return f"{name}({', '.join(values)})"
+
+
+def _in_a_line(words: str) -> str:
     line = " ".join(words.split())
     return line if len(line) <= MAX_QUESTION else f"{line[: MAX_QUESTION - 1]}…"
