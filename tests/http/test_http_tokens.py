@@ -7,6 +7,8 @@ from support.processes.http_server import HTTPServer
 
 from mail.auth.keys import digest
 from mail.auth.tokens import revoke_token
+from mail.errors import NotFound
+from mail.mail2.host import MailHost
 from mail.testing.agents import Call, View, build_swarm, complete
 
 
@@ -38,6 +40,17 @@ async def test_a_new_token_works_until_it_is_revoked(server: HTTPServer) -> None
     again = await server.client.delete(f"/tokens/{number}", headers=admin)
     assert again.status_code == 404
     assert number in again.json()["detail"]
+
+
+async def test_a_token_is_created_while_mail_has_no_host() -> None:
+    async def find(_: object) -> MailHost:
+        raise NotFound("MAIL 2.0 has no name for this host yet")
+
+    async with HTTPServer(build_swarm({"supervisor": lambda _: [complete("")]}), mail_host=find) as server:
+        made = await server.client.post(
+            "/tokens", json={"role": "user", "id": "eve"}, headers=server.headers("admin")
+        )
+    assert made.status_code == 201
 
 
 @pytest.mark.parametrize("is_elsewhere", [False, True])

@@ -10,7 +10,7 @@ from mail.auth import tokens
 from mail.auth.keys import Caller, digest, find_bearer
 from mail.core.task.audit import Act
 from mail.core.task.documents import CallerRole
-from mail.errors import TokensElsewhere, Unauthenticated
+from mail.errors import NotFound, TokensElsewhere, Unauthenticated
 from mail.http.access import Admin
 from mail.http.audit import audited, refuse_session
 from mail.http.bodies import JSON, Answered, Given, JSONBody
@@ -99,7 +99,8 @@ async def post_token(request: Request, caller: Admin, body: Annotated[PostTokens
         issued = await tokens.issue(service.documents, bearer, clock, expires=expires)
         entry.on += f" {tokens.number_of(issued.stored)}"
     if service.mail_host is not None:
-        with suppress(Unauthenticated):  # an agent has no account, nor has an id that can't be in an address
+        # An agent has no account, nor has an id that can't be in an address; and on AWS, the host may have no name yet.
+        with suppress(Unauthenticated, NotFound):
             await (await service.mail_host(request)).accounts.ensure(bearer)
     shown = {**tokens.describe(issued.stored), "current": False, "token": issued.text}
     return JSON(shown, status_code=201, headers=NO_STORE)
