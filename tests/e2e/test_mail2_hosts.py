@@ -127,6 +127,9 @@ def test_a_peer_brings_mail_of_its_own_host_alone(hosts: tuple[Host, Host]) -> N
             )
             assert answer.status_code == status, answer.text
         assert client.post("/v2/daemon/deliver/remote", json={"messages": []}).status_code == 401
+        common = {"Authorization": f"Bearer {beta.tokens['agent']}"}
+        refused = client.post("/v2/daemon/deliver/remote", json={"messages": []}, headers=common)
+        assert refused.status_code == 403
         as_peer = {"Authorization": f"Bearer {key}"}
         assert client.get("/v2/inbox", headers=as_peer).status_code == 401
         assert client.post("/v2/daemon/message-buffer/clear", headers=as_peer).status_code == 401

@@ -88,14 +88,17 @@ class Remotes:
         return {host: _no_peer(host) for host in hosts if host not in known}
 
     async def hosts_of(self, caller: Caller) -> set[str]:
-        """Return the hosts of those peers that a caller is. Raises StoreUnavailable."""
+        """Return the hosts of those peers that a caller is. Raises StoreUnavailable.
+
+        A key that several peers may have in common (`agent`) is none of them.
+        """
         if caller.role != "agent":
             return set()
         known = await self._peers.known()
         return {
             host
             for swarm in known
-            if caller.id in await self._peers.caller_ids(swarm) and (host := await self._host_of(swarm))
+            if caller.id in (await self._peers.caller_ids(swarm))[:1] and (host := await self._host_of(swarm))
         }
 
     async def _post(self, message: Message, host: str) -> tuple[_Refused, ...]:
