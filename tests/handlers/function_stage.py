@@ -51,6 +51,9 @@ QUEUES = ("turn", "outbound", "dead_letter")
 FUNCTIONS = (*HTTP, *QUEUES, "sweeper", "peer_health")
 """The handlers that Lambda calls; `stream` is a server behind the Web Adapter."""
 
+SERVE_MAIL2 = ("root", "mail2", "stream")
+"""The functions that the template has serve MAIL 2.0."""
+
 NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 
 
@@ -87,7 +90,6 @@ class Stage:
             "MAIL_TURN_QUEUES": ",".join(self.queues.urls),
             "MAIL_DELIVERY_QUEUE": self.queues.outbound_url,
             "MAIL_RETENTION_DAYS": "90",
-            "MAIL_SERVES_MAIL2": "true",
             "MAIL_CONFIG_PATH": "mail.toml",
             "MAIL_WEBHOOKS_ALLOW_PRIVATE": "true",
             "POWERTOOLS_SERVICE_NAME": "mail",
@@ -112,7 +114,8 @@ class Stage:
     def variables(self, name: str) -> dict[str, str]:
         """The environment of a function, with the credentials of its role."""
         role = f"{name.title().replace('_', '')}Role"
-        return {**self.environment, **self.gateway.environment(role)}
+        serves = {"MAIL_SERVES_MAIL2": "true"} if name in SERVE_MAIL2 else {}
+        return {**self.environment, **serves, **self.gateway.environment(role)}
 
     def start(self, name: str, variables: Mapping[str, str] = NO_VARIABLES, **changes: Any) -> LambdaRuntime:
         """An execution environment of a function, with further variables, that is the caller's to stop."""
