@@ -5,10 +5,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from support.processes.commands import mail
 from support.processes.http_server import HTTPServer, eventually
 
-from mail.cli.app import app
 from mail.client.errors import BadAnswer
 from mail.core.task.callbacks import LATER, Later
 from mail.core.task.swarm import ActionCore
@@ -36,11 +35,6 @@ async def server() -> AsyncIterator[HTTPServer]:
     )
     async with HTTPServer(swarm) as server:
         yield server
-
-
-async def mail(server: HTTPServer, *arguments: str) -> Result:
-    options = ("--server", server.uvicorn.url, "--api-key", server.keys["user"])
-    return await asyncio.to_thread(CliRunner().invoke, app, [*arguments, *options])
 
 
 async def test_a_call_is_reported_on_shown_and_finished(server: HTTPServer) -> None:

@@ -3,14 +3,16 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from support.processes.commands import mail as mail_as
 from support.processes.http_server import HTTPServer
 
-from mail.cli.app import app
 from mail.testing.agents import build_swarm, complete, turns
+
+mail = partial(mail_as, role="admin")
 
 
 @pytest.fixture
@@ -18,11 +20,6 @@ async def server() -> AsyncIterator[HTTPServer]:
     async with HTTPServer(build_swarm({"supervisor": turns([complete("done")])})) as server:
         await server.ask(body="hello", task_id="t")
         yield server
-
-
-async def mail(server: HTTPServer, *arguments: str, role: str = "admin") -> Result:
-    options = ("--server", server.uvicorn.url, "--api-key", server.keys[role])
-    return await asyncio.to_thread(CliRunner().invoke, app, [*arguments, *options])
 
 
 async def test_a_caller_is_held_released_and_deleted(server: HTTPServer) -> None:

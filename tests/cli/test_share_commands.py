@@ -1,14 +1,12 @@
 """`mail task share`, `shares` and `revoke-share`, against a server."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 
 import pytest
-from click.testing import CliRunner, Result
+from support.processes.commands import mail
 from support.processes.http_server import HTTPServer
 
-from mail.cli.app import app
 from mail.client import MAILClient
 from mail.client.errors import BadAnswer
 from mail.testing.agents import build_swarm, complete
@@ -18,11 +16,6 @@ from mail.testing.agents import build_swarm, complete
 async def server() -> AsyncIterator[HTTPServer]:
     async with HTTPServer(build_swarm({"chief": lambda view: [complete(view.mail.body)]})) as server:
         yield server
-
-
-async def mail(server: HTTPServer, *arguments: str) -> Result:
-    options = ("--server", server.uvicorn.url, "--api-key", server.keys["user"])
-    return await asyncio.to_thread(CliRunner().invoke, app, [*arguments, *options])
 
 
 async def test_a_link_is_made_listed_and_revoked(server: HTTPServer) -> None:

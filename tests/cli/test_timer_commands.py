@@ -1,13 +1,11 @@
 """`mail send --in` and `--at`, and `mail task cancel-timer`, against a server."""
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from click.testing import CliRunner, Result
+from support.processes.commands import mail
 from support.processes.http_server import HTTPServer
 
-from mail.cli.app import app
 from mail.client.errors import BadAnswer
 from mail.testing.agents import build_swarm, complete
 
@@ -16,11 +14,6 @@ from mail.testing.agents import build_swarm, complete
 async def server() -> AsyncIterator[HTTPServer]:
     async with HTTPServer(build_swarm({"chief": lambda view: [complete(view.mail.body)]})) as server:
         yield server
-
-
-async def mail(server: HTTPServer, *arguments: str) -> Result:
-    options = ("--server", server.uvicorn.url, "--api-key", server.keys["user"])
-    return await asyncio.to_thread(CliRunner().invoke, app, [*arguments, *options])
 
 
 async def test_a_message_is_posted_later_shown_and_taken_back(server: HTTPServer) -> None:

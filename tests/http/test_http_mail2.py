@@ -20,8 +20,7 @@ from mail.http.account import Holding
 from mail.http.rates import RateLimiter
 from mail.mail2 import WORK
 from mail.mail2.boxes import ENTRY_BYTES, PAGE, TRIES
-from mail.mail2.delivery import MAX_NAMED
-from mail.mail2.lists import READ_AT_ONCE
+from mail.mail2.lists import MAX_NAMED, READ_AT_ONCE
 from mail.mail2.records import Delivery, DraftRow, Message, Undelivered, Work
 from mail.mail2.remotes import REASON_LENGTH
 

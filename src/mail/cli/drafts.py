@@ -63,6 +63,7 @@ async def _try(session: Session, given: Namespace) -> int:
 
     from mail.cli.views.drafts import compare, refused, show_tries
     from mail.client.errors import BadAnswer
+    from mail.core.decisions.fork import FORK_OF
 
     client = session.client
     since = read_time(given.since, "--since", datetime.now(UTC))
@@ -71,7 +72,7 @@ async def _try(session: Session, given: Namespace) -> int:
         for task, summary in (
             await client.get_tasks(limit=given.limit, status="completed", summary=True, since=since)
         ).items()
-        if not (summary["title"] or "").startswith("Fork of ")
+        if not (summary["title"] or "").startswith(FORK_OF)
     ]
     tasks = [await client.get_task(task, items=True) for task in found]
     refusals: list[BadAnswer] = []

@@ -63,17 +63,13 @@ async def list_mail(session: Session, given: Namespace) -> None:
 
 async def open_mail(session: Session, given: Namespace) -> None:
     """Print a message, which is read from now on."""
-    message = (await session.client.ask_mail("GET", f"/inbox/{quote(given.message_id, safe='')}"))["entry"][
-        "message"
-    ]
+    message = (await session.client.ask_mail("GET", _path_of(given)))["entry"]["message"]
     session.output.result(message, lambda: show_message(message, session.output))
 
 
 async def reply(session: Session, given: Namespace) -> None:
     """Answer the sender of a message."""
-    message = (await session.client.ask_mail("GET", f"/inbox/{quote(given.message_id, safe='')}"))["entry"][
-        "message"
-    ]
+    message = (await session.client.ask_mail("GET", _path_of(given)))["entry"]["message"]
     subject = message["subject"]
     subject = subject if subject.lower().startswith("re:") else f"Re: {subject}"[:256]
     await _send(session, [message["sender"]], given, subject, reply_to=message["message_id"])
@@ -86,9 +82,13 @@ async def compose(session: Session, given: Namespace) -> None:
 
 async def trash(session: Session, given: Namespace) -> None:
     """Move a message to the trash."""
-    answer = await session.client.ask_mail("DELETE", f"/inbox/{quote(given.message_id, safe='')}")
+    answer = await session.client.ask_mail("DELETE", _path_of(given))
     told = f"{given.message_id} is in the trash"
     session.output.result(answer["entry"], lambda: session.output.text(told))
+
+
+def _path_of(given: Namespace) -> str:
+    return f"/inbox/{quote(given.message_id, safe='')}"
 
 
 async def _addresses(session: Session, given: Sequence[str]) -> list[str]:

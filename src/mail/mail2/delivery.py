@@ -26,7 +26,7 @@ from mail.mail2.accounts import Accounts
 from mail.mail2.addresses import Address
 from mail.mail2.agents import Agents
 from mail.mail2.boxes import TRIES, Quota, arrivals, release
-from mail.mail2.lists import MAX_MEMBERS, By, Lists
+from mail.mail2.lists import MAX_MEMBERS, MAX_NAMED, By, Lists
 from mail.mail2.notices import Notices
 from mail.mail2.records import (
     HELD,
@@ -66,9 +66,6 @@ TAKEN = "another message has its id"
 NESTED = "a list that is a member of a list gets no mail"
 
 UNREACHED = "it does not reach all of its members"
-
-MAX_NAMED = 100
-"""The members of lists that are named among those whom a message does not reach."""
 
 MAX_REACHED = 4 * MAX_MEMBERS
 """The members of lists that a message reaches at most."""

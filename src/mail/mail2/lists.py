@@ -21,6 +21,9 @@ from mail.mail2.records import LISTS, REFERENCES, Row, Stamps
 
 MAX_MEMBERS = 5_000
 
+MAX_NAMED = 100
+"""The members of lists that are named among those whom a message does not reach."""
+
 MAX_BYTES = 300_000
 """The bytes of all addresses of a list, as it is one row: 60 for each of the most members."""
 

@@ -13,7 +13,7 @@ from mail.auth.keys import Caller
 from mail.core.protocol.values import value
 from mail.errors import PeerRefused, PeerUnavailable, StoreUnavailable
 from mail.mail2.addresses import Address, AddressText
-from mail.mail2.delivery import MAX_NAMED
+from mail.mail2.lists import MAX_NAMED
 from mail.mail2.records import Message, Undelivered
 
 PATH = "/v2/daemon/deliver/remote"
