@@ -130,7 +130,7 @@ class TestRedriving:
     async def test_a_failed_task_goes_on_with_it(self) -> None:
         agent = Failing(answer)
         async with Rig(build_swarm({"supervisor": agent})) as rig:
-            outcome = await rig.ask("hello", subject="Greeting")
+            outcome = await rig.ask("hello", subject="Greeting", notes={"order": 7})
             assert outcome.task.status is TaskStatus.FAILED
             agent.is_broken = False
             (redriven,) = await rig.runtime.dead_letters.redrive(
@@ -143,6 +143,7 @@ class TestRedriving:
             events = await rig.store.read_events(outcome.key)
         assert task.status is TaskStatus.COMPLETED
         assert task.dead_letters == ()
+        assert task.generation.notes == {"order": 7}
         assert agent.heard == ["hello"]
         (told,) = [event for event in events if event.kind is EventKind.DEAD_LETTER_REDRIVEN]
         assert told.extra.as_json() == {"dead_letter": outcome.task.dead_letters[0], "by": str(ADMIN)}

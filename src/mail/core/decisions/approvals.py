@@ -266,7 +266,7 @@ def keep_waiting(draft: Draft, waiting: Breakpoint, *, has_more: bool) -> None:
         if undecided:
             raise BadApproval(f"{who_decides(undecided)} first; send the rest then")
         raise BadBreakpointResult("kwargs.breakpoint_tool_call_result is missing")
-    _resume(draft)
+    continue_run(draft)
     for call in waiting.calls:
         if call.approval is None:
             draft.emit(
@@ -279,8 +279,8 @@ def keep_waiting(draft: Draft, waiting: Breakpoint, *, has_more: bool) -> None:
     pause_at(draft, waiting)
 
 
-def _resume(draft: Draft) -> None:
-    """Resume a task with what its owner has asked for."""
+def continue_run(draft: Draft) -> None:
+    """Resume a task's run with the tools, notes and output schema that its owner gave it."""
     draft.move(Transition.RESUME)
     before = draft.generation
     draft.generation = before.next(
@@ -385,7 +385,7 @@ def _carry_on(draft: Draft, waiting: Breakpoint) -> None:
     if any(call.approval is None for call in waiting.calls):
         keep_waiting(draft, waiting, has_more=False)
         return
-    _resume(draft)
+    continue_run(draft)
     draft.limits = draft.limits.without_time()
     send_answers(draft, draft.owner_address, waiting)
     if has_approved(waiting):

@@ -21,6 +21,7 @@ from pydantic import Field
 
 from mail.core.decisions.approvals import (
     GivenApproval,
+    continue_run,
     decide,
     has_approved,
     keep_results,
@@ -376,8 +377,7 @@ def _check_targets(swarm: SwarmCore, submission: Submission) -> None:
 def resume(draft: Draft) -> None:
     """Resume a stopped task without a new message; its breakpoint and its deadline are dropped."""
     abandon_breakpoint(draft)
-    draft.move(Transition.RESUME)
-    draft.generation = draft.generation.next(continues=True)
+    continue_run(draft)
     draft.limits = draft.limits.without_time()
 
 
