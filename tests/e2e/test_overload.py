@@ -30,6 +30,7 @@ from support.processes.projects import entry, supervisor, write_project
 from support.processes.server import ServerProcess, run_mail
 
 from mail.core.task.audit import MAX_TEXT, Act, AuditEntry
+from mail.core.task.documents import Kind
 from mail.core.task.files import MAX_FILE_BYTES
 from mail.core.task.rows import Times
 from mail.core.task.size import MAX_HELD
@@ -288,9 +289,10 @@ class Server:
         """Leave many acts with the longest texts."""
         texts = dict.fromkeys(("by", "on", "owner", "address", "reason"), "x" * MAX_TEXT)
         record = to_json({"act": Act.CANCEL_TASK, "time": "2026-01-01T00:00:00+00:00", **texts}).decode()
+        fields = to_json({"record": record, "outcome": "done"}).decode()
         begun = datetime(2026, 1, 1, tzinfo=UTC)
-        rows = ((AuditEntry.moment(begun + timedelta(seconds=n)), record) for n in range(10_000))
-        self.store("INSERT OR IGNORE INTO audit (id, record, outcome) VALUES (?, ?, 'done')", rows)
+        rows = ((Kind.AUDIT, AuditEntry.moment(begun + timedelta(seconds=n)), fields) for n in range(10_000))
+        self.store("INSERT OR IGNORE INTO documents (kind, owner, name, fields) VALUES (?, '', ?, ?)", rows)
 
     @property
     def memory(self) -> float:

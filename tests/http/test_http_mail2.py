@@ -109,7 +109,7 @@ async def test_a_page_of_an_inbox_costs_three_statements(
     draft = await ann.draft()
     monkeypatch.setattr(SQLiteDatabase, "execute", note)
     assert (await ann.post(f"/drafts/{draft}/send", {"recipients": [bob.address]})).status_code == 200
-    assert len([each for each in statements if "FROM rows" in each or "FROM tokens" in each]) == 5
+    assert len([each for each in statements if "FROM rows" in each or "FROM documents" in each]) == 5
     statements.clear()
     assert await bob.subjects() == ["Tea"]
     assert len(statements) == 3, statements

@@ -18,6 +18,7 @@ from mail.auth.tokens import (
     issue_operator_link,
     valid_tokens,
 )
+from mail.core.task.documents import Kind
 from mail.core.task.swarm import SwarmCore
 from mail.errors import RateLimited
 from mail.http.rates import RateLimiter
@@ -321,8 +322,10 @@ async def test_expired_links_and_sessions_are_deleted(timed: HTTPServer, clock: 
     clock.advance(SESSION_SECONDS)
     await exchange(timed, await link(timed))
     counts = [
-        timed.rig.database.connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-        for table in ("sign_in_links", "tokens")
+        timed.rig.database.connection.execute(
+            f"SELECT count(*) FROM documents WHERE kind = '{kind}'"
+        ).fetchone()[0]
+        for kind in (Kind.SIGN_IN_LINK, Kind.TOKEN)
     ]
     assert counts == [0, 4], "three keys and a session"
 

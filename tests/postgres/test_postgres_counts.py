@@ -27,7 +27,7 @@ from mail.testing.agents import View, build_swarm, complete, request, respond
 STATEMENTS = 12
 """Of a request of three turns (docs/architecture.md, Budgets)."""
 
-PER_REQUEST = {"count(*)": 1, "mail.webhooks": 1, "INSERT INTO mail.tasks": 1}
+PER_REQUEST = {"count(*)": 1, "mail.documents": 1, "INSERT INTO mail.tasks": 1}
 PER_TURN = {"FOR NO KEY UPDATE": 1, "UPDATE mail.tasks": 1}
 """The statements, by what is in them."""
 

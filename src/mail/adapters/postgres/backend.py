@@ -26,7 +26,7 @@ class PostgresDocuments(SQLDocuments):
     """`mail.core.task.ports.Documents` on a `Postgres` whose tables are there."""
 
     def __init__(self, postgres: Postgres) -> None:
-        super().__init__(postgres.fetch, schema="mail.", parameter="%({})s")
+        super().__init__(postgres.fetch, schema="mail.", parameter="%({})s", merge="{} || {}", json="jsonb")
 
 
 class PostgresFiles(SQLFiles):

@@ -25,9 +25,11 @@ class SQLiteDocuments(SQLDocuments):
 
     def __init__(self, database: SQLiteDatabase) -> None:
         self._database = database
-        super().__init__(self._run, schema="", parameter=":{}")
+        super().__init__(
+            self._execute_or_wait, schema="", parameter=":{}", merge="json_patch({}, {})", json="TEXT"
+        )
 
-    async def _run(self, statement: str, values: dict[str, object]) -> list[tuple[Any, ...]]:
+    async def _execute_or_wait(self, statement: str, values: dict[str, object]) -> list[tuple[Any, ...]]:
         if statement.startswith("SELECT"):  # another process's lock is for writing only
             return self._database.execute(statement, values)
         return await self._database.write(lambda: self._database.execute(statement, values))

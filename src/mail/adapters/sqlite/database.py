@@ -87,91 +87,19 @@ CREATE TABLE contents (
     content TEXT NOT NULL,
     PRIMARY KEY (task, ref)
 );
-CREATE TABLE tokens (
-    digest TEXT PRIMARY KEY,
-    role TEXT NOT NULL,
-    id TEXT NOT NULL,
-    created TEXT NOT NULL,
-    expires REAL,
-    session_of TEXT
-);
-CREATE TABLE sign_in_links (
-    digest TEXT PRIMARY KEY,
-    role TEXT NOT NULL,
-    id TEXT NOT NULL,
-    made_with TEXT NOT NULL,
-    expires REAL NOT NULL
-);
 CREATE TABLE settings (
     name TEXT PRIMARY KEY,
     value TEXT NOT NULL
 );
-CREATE TABLE peers (
-    name TEXT PRIMARY KEY,
-    record TEXT NOT NULL,
-    health TEXT
+CREATE TABLE documents (
+    kind TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    name TEXT NOT NULL,
+    fields TEXT NOT NULL,
+    expires REAL,
+    PRIMARY KEY (kind, owner, name)
 );
-CREATE TABLE found_peers (
-    name TEXT PRIMARY KEY,
-    record TEXT NOT NULL,
-    health TEXT
-);
-CREATE TABLE idempotency_keys (
-    caller TEXT NOT NULL,
-    key TEXT NOT NULL,
-    digest TEXT NOT NULL,
-    task_id TEXT NOT NULL,
-    until REAL NOT NULL,
-    PRIMARY KEY (caller, key)
-);
-CREATE INDEX forgotten_keys ON idempotency_keys (until);
-CREATE TABLE caller_tokens (
-    caller TEXT PRIMARY KEY,
-    sealed TEXT NOT NULL,
-    expires REAL NOT NULL
-);
-CREATE TABLE audit (
-    id TEXT PRIMARY KEY,
-    record TEXT NOT NULL,
-    outcome TEXT NOT NULL,
-    expires REAL
-);
-CREATE INDEX old_acts ON audit (expires);
-CREATE TABLE permits (
-    name TEXT PRIMARY KEY,
-    record TEXT NOT NULL,
-    version TEXT NOT NULL
-);
-CREATE TABLE swarm_versions (
-    digest TEXT PRIMARY KEY,
-    specification TEXT NOT NULL,
-    used TEXT
-);
-CREATE TABLE swarm_drafts (
-    name TEXT PRIMARY KEY,
-    record TEXT NOT NULL
-);
-CREATE TABLE holds (
-    name TEXT PRIMARY KEY,
-    record TEXT NOT NULL
-);
-CREATE TABLE caller_deletions (
-    caller TEXT PRIMARY KEY,
-    record TEXT NOT NULL,
-    until REAL
-);
-CREATE TABLE deleted_tasks (
-    name TEXT PRIMARY KEY,
-    deleted TEXT NOT NULL,
-    until REAL NOT NULL
-);
-CREATE INDEX forgotten_tasks ON deleted_tasks (until);
-CREATE TABLE webhooks (
-    caller TEXT NOT NULL,
-    id TEXT NOT NULL,
-    record TEXT NOT NULL,
-    PRIMARY KEY (caller, id)
-);
+CREATE INDEX expired_documents ON documents (kind, expires) WHERE expires IS NOT NULL;
 CREATE TABLE files (
     instance TEXT NOT NULL,
     id TEXT NOT NULL,
