@@ -367,7 +367,7 @@ async def test_long_waits_count_as_streams_where_processes_share_them(
     async with Rig(swarm) as shared:
         documents = SQLiteDocuments(shared.database)
         permits = ModelPermits(documents, SYSTEM_CLOCK, {})
-        async with HTTPServer(swarm, account=Account(streams=1), stream_permits=permits) as server:
+        async with HTTPServer(swarm, account=Account(streams=1, permits=permits)) as server:
 
             async def is_open(count: int) -> bool:
                 document = await documents.get(Kind.PERMITS, "streams/user:ann")
@@ -406,7 +406,7 @@ async def test_streams_of_a_caller_in_all_processes() -> None:
 
         async def start() -> HTTPServer:
             permits = ModelPermits(documents, SYSTEM_CLOCK, {})
-            server = HTTPServer(swarm, account=Account(streams=2), stream_permits=permits)
+            server = HTTPServer(swarm, account=Account(streams=2, permits=permits))
             return await resources.enter_async_context(server)
 
         async def is_open(count: int) -> bool:
@@ -451,10 +451,10 @@ async def test_callers_may_read_fewer_streams_where_functions_count_them_togethe
     config = ServerConfig.model_validate({"storage": {"database": IN_MEMORY}, "limits": limits})
     system = bootstrap.local(config)
     service = make_service(system, config)
-    assert (service.account.streams, service.stream_permits) == (of_a_server, None)
+    assert (service.account.streams, service.account.permits) == (of_a_server, None)
     await system.stop()
     functions = bootstrap.aws(AwsConfig(server=config, table="mail", stream_seconds=90.0))
     service = make_service(functions, config, stream_seconds=functions.stream_seconds)
     assert service.account.streams == of_functions
-    assert service.stream_permits is (functions.permits if of_functions else None)
+    assert service.account.permits is (functions.permits if of_functions else None)
     await functions.stop()

@@ -56,10 +56,17 @@ HELD = "mail.held"
 
 
 class Account:
-    """The memory and streams that the requests of a process hold; 0 for no limit of `memory` or `streams`."""
+    """The memory and streams that the requests of a process hold; 0 for no limit of `memory` or `streams`.
 
-    def __init__(self, memory: int = MEMORY_BYTES, streams: int = STREAMS) -> None:
+    Attributes:
+        permits: counts the streams and long waits in all processes, where each knows a few only.
+    """
+
+    def __init__(
+        self, memory: int = MEMORY_BYTES, streams: int = STREAMS, permits: ModelPermits | None = None
+    ) -> None:
         self.memory, self.share, self.streams = memory, memory // SHARE, streams
+        self.permits = permits
         self._bytes: Counter[Caller | None] = Counter()
         self._pieces: Counter[Caller | None] = Counter()
         self._streams: Counter[Caller | None] = Counter()
@@ -152,8 +159,13 @@ class Holding:
         self._streams += 1
         self._account.count(self._caller, 0, 0, 1)
 
-    async def share_stream(self, permits: ModelPermits) -> None:
-        """Count the stream in all processes until `close_stream`, or for ten minutes. Raises RateLimited."""
+    async def share_stream(self) -> None:
+        """Count the stream in all processes that share permits, for ten minutes or until `close_stream`.
+
+        Raises RateLimited.
+        """
+        if (permits := self._account.permits) is None:
+            return
         assert self._caller is not None
         name, limit = f"{self._caller.role}:{self._caller.id}", self._account.streams
         gate = permits.streams(name, limit)

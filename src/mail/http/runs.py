@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from fastapi import Request
 
-from mail.auth.keys import find_bearer
 from mail.core.decisions.approvals import GivenApproval
 from mail.core.decisions.conversation import Conversation
 from mail.core.decisions.items import Cancelled, Failed, Item, Question, Work
@@ -335,52 +334,27 @@ class Runs:
         return progress
 
     async def follow(
-        self, key: TaskKey, progress: Progress, *, upto: int = 0, seconds: float | None = None
-    ) -> AsyncGenerator[Step | None]:
+        self,
+        key: TaskKey,
+        progress: Progress,
+        *,
+        upto: int = 0,
+        live: bool = False,
+        deltas: bool = False,
+        seconds: float | None = None,
+    ) -> AsyncGenerator[Step | LiveEvent | None]:
         """Yield None once a run is reached, and the events up to `upto` are read, some perhaps before; then each event.
 
-        It ends when the run waits for its caller or has ended; early after `seconds`, if the request's time is up, its
-        key is refused or the server stops.
+        With `live`, live events are among them then; with `deltas`, text, too. It ends when the run waits for its
+        caller or has ended; early after `seconds`, if the request's time is up, its key is refused or the server stops.
         """
-
-        def watch(after: int) -> AsyncGenerator[list[Event] | list[LiveEvent]]:
-            return self.runtime.watch(key, after=after, heartbeat=self.service.heartbeat)
-
-        async with aclosing(self._follow(progress, watch, upto, seconds)) as steps:
-            async for step in steps:
-                if not isinstance(step, LiveEvent):
-                    yield step
-
-    async def follow_live(
-        self, key: TaskKey, progress: Progress, *, upto: int, deltas: bool
-    ) -> AsyncGenerator[Step | LiveEvent | None]:
-        """Yield what `follow` does and, once the run is reached, live events; with `deltas`, text among them."""
-
-        def watch(after: int) -> AsyncGenerator[list[Event] | list[LiveEvent]]:
-            events = self.runtime.watch(key, after=after, heartbeat=self.service.heartbeat)
-            return self.runtime.with_live(key, events, deltas=deltas)
-
-        async with aclosing(self._follow(progress, watch, upto, None)) as steps:
-            async for step in steps:
-                yield step
-
-    async def _follow(
-        self,
-        progress: Progress,
-        watch: Callable[[int], AsyncGenerator[list[Event] | list[LiveEvent]]],
-        upto: int,
-        seconds: float | None,
-    ) -> AsyncGenerator[Step | LiveEvent | None]:
         has_begun, early = progress.is_reached and progress.after >= upto, list[LiveEvent]()
         if has_begun:
             yield None
             if progress.is_settled or not progress.is_last:
                 return
-        bearer, service = find_bearer(self.request.headers), self.service
-        async with (
-            service.open_streams.watched(service.authenticator, bearer) as refused,
-            aclosing(read_batches(self.request, refused, watch, progress.after, seconds)) as batches,
-        ):
+        batches = read_batches(self.request, key, progress.after, live=live, deltas=deltas, seconds=seconds)
+        async with aclosing(batches):
             async for batch in batches:
                 last = None
                 for event in batch:
@@ -396,8 +370,8 @@ class Runs:
                 if not has_begun and last is not None and progress.is_reached and last >= upto:
                     has_begun = True
                     yield None
-                    for live in early:
-                        yield live
+                    for each in early:
+                        yield each
                 if has_begun and (progress.is_settled or not progress.is_last):
                     return
 
@@ -409,7 +383,7 @@ class Runs:
         of: int | None = None,
         waits: bool = True,
         seconds: float | None = None,
-        on_step: Callable[[Step | None], Awaitable[None]] | None = None,
+        on_step: Callable[[Step | LiveEvent | None], Awaitable[None]] | None = None,
     ) -> tuple[Task, Progress, TaskStatus]:
         """Return a task, and a run of it with its status: when `follow` ends or, without `waits`, as it is now.
 

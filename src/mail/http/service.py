@@ -14,7 +14,6 @@ from fastapi import Request
 
 from mail.auth.keys import Authenticator
 from mail.core.engine.documents import ServerDocuments
-from mail.core.engine.permits import ModelPermits
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.core.protocol.values import Value, value
@@ -213,7 +212,6 @@ class Service:
         page_bytes: the size of tasks after which a page of them ends.
         max_answer_bytes: the largest answer that can be sent, where answers are buffered; None for any size.
         account: what requests hold.
-        stream_permits: counts the streams and long waits in all processes, where each knows a few only.
         conversations: the readers of conversations.
         rates: the limiter of request rates, if they are limited.
         mail_host: returns the host of MAIL 2.0 for a request; None for a process that doesn't serve it.
@@ -247,7 +245,6 @@ class Service:
     page_bytes: int = PAGE_BYTES
     max_answer_bytes: int | None = None
     account: Account = field(default_factory=Account)
-    stream_permits: ModelPermits | None = None
     conversations: Conversations = field(default_factory=Conversations)
     rates: RateLimiter | None = None
     mail_host: "Callable[[Request], Awaitable[MailHost]] | None" = None
@@ -292,12 +289,15 @@ class Service:
         """
         with suppress(TimeoutError, RateLimited):
             async with self.stopping.cuts_short():
-                permits, holding = self.stream_permits, self.holding(request)
-                if permits is None or (seconds is not None and seconds <= UNCOUNTED_SECONDS):
+                holding, is_short = (
+                    self.holding(request),
+                    seconds is not None and seconds <= UNCOUNTED_SECONDS,
+                )
+                if is_short or self.account.permits is None:
                     return await wait(seconds)
                 if (answer := await wait(UNCOUNTED_SECONDS)) is not None:
                     return answer
-                await holding.share_stream(permits)
+                await holding.share_stream()
                 try:
                     return await wait(None if seconds is None else seconds - UNCOUNTED_SECONDS)
                 finally:

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from fastapi import Request
@@ -20,7 +20,7 @@ from mail.errors import StoreUnavailable
 from mail.http.account import SMALL_BYTES, Holding
 from mail.http.bodies import SCHEMAS, Answered, chunks
 from mail.http.conversations import read_items
-from mail.http.service import StopSignal, service_of
+from mail.http.service import service_of
 
 logger = logging.getLogger(__name__)
 
@@ -84,31 +84,65 @@ def stream_events(
     `seconds`, or if the request's time runs out, the stream ends early, between two events: the client resumes with
     `Last-Event-ID`. It also ends if the request's key is refused meanwhile.
     """
+    service = service_of(request)
+    runtime, pacer = service.runtime, service.runtime.pacer
+
+    async def frames() -> AsyncGenerator[bytes]:
+        reader: Conversation | None = None
+        batches = read_batches(
+            request,
+            key,
+            after,
+            answer_to=until_answer_to,
+            live=live or deltas,
+            deltas=deltas,
+            seconds=seconds,
+        )
+        async with aclosing(batches):
+            async for events in batches:
+                if items and reader is None and events:
+                    task = await load_task(runtime.store, key)
+                    reader = await service.conversations.reader(runtime.store, task, after, pacer)
+                if reader is not None:
+                    # before the events, so that a client that resumes after one of them has got its items
+                    stored = (event for event in events if isinstance(event, Event))
+                    for item in await read_items(reader, stored, pacer):
+                        yield encode(ITEM, item)
+                parts, size = list[bytes](), 0  # sent together, as sending one takes longer than making it
+                for event in events:
+                    if isinstance(event, LiveEvent):
+                        parts.append(encode(event.kind.value, event.data(key.task_id)))
+                    else:
+                        await pacer.pause(event_size(event))
+                        parts.append(encode(event.kind.value, event.data(key.task_id), str(event.seq)))
+                    size += len(parts[-1])
+                    if event is events[-1] or size > SMALL_BYTES:
+                        for chunk in chunks(b"".join(parts)):
+                            yield chunk
+                        parts, size = [], 0
+                if pings and not events:
+                    now = runtime.clock.now().isoformat()
+                    yield encode("ping", {"timestamp": now, "task_id": key.task_id})
+                del events  # nothing that was sent is kept while nothing happens
+
+    return respond(request, frames(), headers)
+
+
+def respond(
+    request: Request, frames: AsyncGenerator[bytes], headers: Mapping[str, str] | None = None
+) -> "EventSourceResponse":
+    """Return the stream of these frames, which ends early, for its client to resume, if the store can't be reached."""
     from sse_starlette import EventSourceResponse
 
     return EventSourceResponse(
-        while_stored(
-            service_of(request).holding(request),
-            _frames(
-                request,
-                key,
-                after,
-                until_answer_to,
-                pings,
-                live or deltas,
-                deltas,
-                items,
-                seconds,
-            ),
-        ),
+        _while_stored(service_of(request).holding(request), frames),
         headers={**HEADERS, **(headers or {})},
         ping=NEVER_PING,
         shutdown_grace_period=SHUTDOWN_GRACE,
     )
 
 
-async def while_stored(holding: Holding, frames: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-    """Yield frames until the store can't be reached: then the stream ends early, and the client resumes it."""
+async def _while_stored(holding: Holding, frames: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
     try:
         async with aclosing(frames):
             async for each in frames:
@@ -119,105 +153,61 @@ async def while_stored(holding: Holding, frames: AsyncGenerator[bytes]) -> Async
         await holding.close_stream()
 
 
-async def _frames(
+async def read_batches(
     request: Request,
     key: TaskKey,
     after: int,
-    until_answer_to: int | None,
-    pings: bool,
-    live: bool,
-    deltas: bool,
-    items: bool,
-    seconds: float | None,
-) -> AsyncGenerator[bytes]:
-    service = service_of(request)
-    runtime, pacer = service.runtime, service.runtime.pacer
-    reader: Conversation | None = None
+    *,
+    answer_to: int | None = None,
+    live: bool = False,
+    deltas: bool = False,
+    seconds: float | None = None,
+) -> AsyncGenerator[list[Event] | list[LiveEvent]]:
+    """Yield the batches of a task's watch until the stream has to end, each when there is room for it.
 
-    def watch(after: int) -> AsyncGenerator[list[Event] | list[LiveEvent]]:
-        events = runtime.watch(
-            key, after=after, answer_to=until_answer_to, heartbeat=service.heartbeat, calls=live
-        )
+    It ends early after `seconds`, if the request's time is up, its key is refused or the server stops. A batch that has
+    to wait for room is not kept meanwhile, but read again by another watch. An empty batch stands for each heartbeat
+    without events.
+    """
+    service = service_of(request)
+    runtime, holding = service.runtime, service.holding(request)
+    limits = [limit for limit in (seconds, service.wait_limit(request)) if limit is not None]
+    end = asyncio.get_running_loop().time() + min(limits) if limits else None
+
+    def watch() -> AsyncGenerator[list[Event] | list[LiveEvent]]:
+        events = runtime.watch(key, after=after, answer_to=answer_to, heartbeat=service.heartbeat, calls=live)
         return runtime.with_live(key, events, deltas=deltas) if live else events
 
     bearer = find_bearer(request.headers)
-    async with (
-        service.open_streams.watched(service.authenticator, bearer) as refused,
-        aclosing(read_batches(request, refused, watch, after, seconds)) as batches,
-    ):
-        async for events in batches:
-            if items and reader is None and events:
-                task = await load_task(runtime.store, key)
-                reader = await service.conversations.reader(runtime.store, task, after, pacer)
-            if reader is not None:
-                # before the events, so that a client that resumes after one of them has got its items
-                stored = (event for event in events if isinstance(event, Event))
-                for item in await read_items(reader, stored, pacer):
-                    yield encode(ITEM, item)
-            frames, size = list[bytes](), 0  # sent together, as sending one takes longer than making it
-            for event in events:
-                if isinstance(event, LiveEvent):
-                    frames.append(encode(event.kind.value, event.data(key.task_id)))
-                else:
-                    await pacer.pause(event_size(event))
-                    frames.append(encode(event.kind.value, event.data(key.task_id), str(event.seq)))
-                size += len(frames[-1])
-                if event is events[-1] or size > SMALL_BYTES:
-                    for chunk in chunks(b"".join(frames)):
-                        yield chunk
-                    frames.clear()
-                    size = 0
-            if pings and not events:
-                now = runtime.clock.now().isoformat()
-                yield encode("ping", {"timestamp": now, "task_id": key.task_id})
-            del events  # nothing that was sent is kept while nothing happens
-
-
-async def read_batches(
-    request: Request,
-    refused: StopSignal,
-    watch: Callable[[int], AsyncGenerator[list[Event] | list[LiveEvent]]],
-    after: int,
-    seconds: float | None,
-) -> AsyncGenerator[list[Event] | list[LiveEvent]]:
-    """Yield the batches of a watch until the stream has to end, each when there is room for it.
-
-    One that has to wait for room is not kept meanwhile, but read again by another watch. An empty batch stands for
-    each heartbeat without events.
-    """
-    service = service_of(request)
-    holding = service.holding(request)
-    limits = [limit for limit in (seconds, service.wait_limit(request)) if limit is not None]
-    end = asyncio.get_running_loop().time() + min(limits) if limits else None
-    while True:
-        async with aclosing(watch(after)) as batches:
+    async with service.open_streams.watched(service.authenticator, bearer) as refused:
+        with suppress(TimeoutError):
             while True:
-                try:
+                async with aclosing(watch()) as batches:
+                    while True:
+                        async with (
+                            service.stopping.cuts_short(),
+                            refused.cuts_short(),
+                            asyncio.timeout_at(end),
+                        ):
+                            events = await anext(batches, None)
+                        if events is None:
+                            return
+                        size = sum(event_size(event) for event in events if isinstance(event, Event))
+                        if size > SMALL_BYTES and not holding.take(size):
+                            break
+                        last = events[-1] if events else None
+                        yield events
+                        after = last.seq if isinstance(last, Event) else after
+                        events = last = None
+                        if size > SMALL_BYTES:
+                            holding.take(0)
+                events = None
+                has_room = False
+                while not has_room:
                     async with service.stopping.cuts_short(), refused.cuts_short(), asyncio.timeout_at(end):
-                        events = await anext(batches, None)
-                except TimeoutError:
-                    return
-                if events is None:
-                    return
-                size = sum(event_size(event) for event in events if isinstance(event, Event))
-                if size > SMALL_BYTES and not holding.take(size):
-                    break
-                last = events[-1] if events else None
-                yield events
-                after = last.seq if isinstance(last, Event) else after
-                events = last = None
-                if size > SMALL_BYTES:
-                    holding.take(0)
-        events = None
-        has_room = False
-        while not has_room:
-            try:
-                async with service.stopping.cuts_short(), refused.cuts_short(), asyncio.timeout_at(end):
-                    has_room = await holding.wait(size, service.heartbeat)
-            except TimeoutError:
-                return
-            if not has_room:
-                yield []
+                        has_room = await holding.wait(size, service.heartbeat)
+                    if not has_room:
+                        yield []
 
 
 def encode(event: str, data: "dict[str, Any] | Item", seq: str | None = None) -> bytes:

@@ -12,7 +12,7 @@ from mail.core.task.task import ENDED, Task, TaskKey
 from mail.errors import BadRequest, TaskNotFound
 from mail.http.a2a.progress import Drawing, Update
 from mail.http.a2a.submission import Content, submission_of
-from mail.http.runs import Progress, RunId, Runs
+from mail.http.runs import Progress, RunId, Runs, Step
 from mail.http.submission import claimed_key, follow_trace
 
 
@@ -88,6 +88,6 @@ class Call(Runs):
             async for step in steps:
                 if step is None:
                     yield await drawing.task(progress)
-                    continue
-                for update in await drawing.updates(progress, step.changes, step.before):
-                    yield update
+                elif isinstance(step, Step):
+                    for update in await drawing.updates(progress, step.changes, step.before):
+                        yield update

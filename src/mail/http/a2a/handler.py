@@ -98,10 +98,9 @@ class SwarmHandler(RequestHandler):
         with translated(context.state[REQUEST]):
             call, options = _call(context), params.configuration
             validate_history_length(options)
-            waits, permits = not options.return_immediately, call.service.stream_permits
-            holding = call.service.holding(call.request)
-            if waits and permits is not None:
-                await holding.share_stream(permits)
+            waits, holding = not options.return_immediately, call.service.holding(call.request)
+            if waits:
+                await holding.share_stream()
             try:
                 submitted = await self._submit(call, params)
                 task, progress, status = await call.settle(submitted.key, of=submitted.seq, waits=waits)
@@ -119,8 +118,7 @@ class SwarmHandler(RequestHandler):
             validate_history_length(options)
             holding = call.service.holding(call.request)
             holding.open_stream()
-            if call.service.stream_permits is not None:
-                await holding.share_stream(call.service.stream_permits)
+            await holding.share_stream()
             try:
                 submitted = await self._submit(call, params)
                 task = await call.load(submitted.key.task_id)

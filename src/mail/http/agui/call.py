@@ -80,8 +80,7 @@ class Call(Runs):
         self._holding.open_stream()
         await self.service.refresh()
         follow_trace(self.request)
-        if (permits := self.service.stream_permits) is not None:
-            await self._holding.share_stream(permits)
+        await self._holding.share_stream()
         try:
             submitted = await self._submit(entrypoint)
             return self._frames(await self.load(self._given.thread_id), submitted)
@@ -177,7 +176,7 @@ class Call(Runs):
         progress, has_begun = Progress(task.task_id, present=task.generation), False  # with its earlier runs
         if submitted is not None:
             progress = self.progress(task, of=submitted.seq)
-        following = self.follow_live(self._key, progress, upto=task.seq, deltas=not is_typed)
+        following = self.follow(self._key, progress, upto=task.seq, live=True, deltas=not is_typed)
         async with aclosing(following) as steps:
             async for step in steps:
                 has_begun = True

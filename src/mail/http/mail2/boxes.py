@@ -16,7 +16,7 @@ from mail.http.answers import answer, array_pieces, each, line_pieces, object_pi
 from mail.http.bodies import JSON
 from mail.http.mail2.access import Host, Own, find_account, make_routers
 from mail.http.service import service_of
-from mail.http.sse import HEADERS, NEVER_PING, SHUTDOWN_GRACE, encode, while_stored
+from mail.http.sse import encode, respond
 from mail.mail2.addresses import AddressText, Slug
 from mail.mail2.arrivals import Reader
 from mail.mail2.boxes import ENTRY_BYTES, PAGE
@@ -144,16 +144,9 @@ async def stream_inbox(
     The first event is `ready`, then there is a `message` for each, with its summary. The id of each is for
     `Last-Event-ID`. A `ping` comes when nothing else does. The stream ends with the token.
     """
-    from sse_starlette import EventSourceResponse
-
-    reader, holding = await host.follow(account, last_event_id), service_of(request).holding(request)
-    holding.open_stream()
-    return EventSourceResponse(
-        while_stored(holding, _arrivals(request, reader)),
-        headers=HEADERS,
-        ping=NEVER_PING,
-        shutdown_grace_period=SHUTDOWN_GRACE,
-    )
+    reader = await host.follow(account, last_event_id)
+    service_of(request).holding(request).open_stream()
+    return respond(request, _arrivals(request, reader))
 
 
 async def _arrivals(request: Request, reader: Reader) -> AsyncGenerator[bytes]:

@@ -9,6 +9,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from mail.core.decisions.approvals import GivenApproval
 from mail.core.decisions.submit import Submission
+from mail.core.task.live import LiveEvent
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import BadRequest, QuestionOpen
 from mail.http.mcp.content import Files, draw, forms, open_questions, read_file, read_forms, words_of
@@ -152,9 +153,9 @@ class Call(Runs):
         is_modern = self._context.protocol_version in MODERN_PROTOCOL_VERSIONS
         return self._context.session.client_capabilities if is_modern else None
 
-    async def _report(self, step: Step | None) -> None:
+    async def _report(self, step: Step | LiveEvent | None) -> None:
         """Report the progress of agents, to a client that wants that."""
-        told = ["agents work"] if step is None else list(map(words_of, step.changes))
+        told = list(map(words_of, step.changes)) if isinstance(step, Step) else ["agents work"]
         for message in filter(None, told):
             self._reports += 1
             await self._context.session.report_progress(self._reports, message=message)

@@ -1,9 +1,8 @@
 """The work of the endpoints of `mail.http.routes.openai`; imported by the first request."""
 
 import asyncio
-from collections.abc import AsyncGenerator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import Request
 from fastapi.responses import Response
@@ -36,12 +35,9 @@ from mail.http.openai.submission import (
 from mail.http.routes.message import task_headers
 from mail.http.runs import Runs
 from mail.http.service import Service, header, service_of
-from mail.http.sse import HEADERS, NEVER_PING, SHUTDOWN_GRACE, while_stored
+from mail.http.sse import respond
 from mail.http.submission import submit
 from mail.http.task_json import reading
-
-if TYPE_CHECKING:  # as in `mail.http.sse`
-    from sse_starlette import EventSourceResponse
 
 MAIL_CLIENT = "MAIL-Client"
 """Begins the `User-Agent` of the client of MAIL 1.3.6."""
@@ -68,7 +64,8 @@ async def create_response(request: Request, caller: Caller, *, names_model: bool
     begun = await _begin(request, caller, body, names_model=names_model)
     if body.stream:
         live = not begun.submitted.expects_output
-        return _stream(request, stream.frames(follow(request, begun.sought, live=live)), begun)
+        frames = stream.frames(follow(request, begun.sought, live=live))
+        return respond(request, frames, task_headers(begun.submitted))
     response = await _result(request, begun, waits=not body.background)
     is_mail_client = (header(request, b"user-agent") or "").startswith(MAIL_CLIENT)
     wants_text = is_mail_client or body.kwargs is not None  # that client sends `kwargs` only if it has any
@@ -79,14 +76,14 @@ async def create_completion(request: Request, caller: Caller) -> Response:
     """Send the swarm a request in the shape of Chat Completions, and answer in that shape."""
     body = await _chat(request)
     begun = await _begin(request, caller, body.as_responses(), names_model=True)
-    name = begun.sought.id
+    name, headers = begun.sought.id, task_headers(begun.submitted)
     unfinished = f"there is no answer yet, and the task continues: GET /v1/responses/{name} has it later"
     if body.stream:
         events = follow(request, begun.sought, live=not begun.submitted.expects_output)
         usage = body.stream_options is not None and bool(body.stream_options.include_usage)
-        return _stream(request, chat.frames(events, include_usage=usage, unfinished=unfinished), begun)
+        frames = chat.frames(events, include_usage=usage, unfinished=unfinished)
+        return respond(request, frames, headers)
     response = await _result(request, begun)
-    headers = task_headers(begun.submitted)
     if response["status"] in ("in_progress", *UNANSWERED):
         is_late = response["status"] == "in_progress"
         message = unfinished if is_late else response["error"]["message"]
@@ -109,7 +106,7 @@ async def get_response(
     task, sought = await _seek(service, caller, response_id)
     if streams:
         service.holding(request).open_stream()
-        return _stream(request, stream.frames(follow(request, sought, starting_after=starting_after)))
+        return respond(request, stream.frames(follow(request, sought, starting_after=starting_after)))
     return JSON(await _read(service, sought, reading(service, request, task)))
 
 
@@ -204,8 +201,8 @@ async def _begin(request: Request, caller: Caller, body: PostResponses, *, names
     principal = caller.principal(swarm.name)
     files = await Runs(request).store(files_of(items))
     submission = make_submission(body, items, files, previous, swarm, entrypoint)
-    if body.stream and service.stream_permits is not None:
-        await holding.share_stream(service.stream_permits)
+    if body.stream:
+        await holding.share_stream()
     try:
         submitted = await submit(request, principal, Prepared(body, submission))
     except BaseException:
@@ -239,19 +236,6 @@ async def _result(request: Request, begun: Begun, *, waits: bool = True) -> JSON
 async def _read(service: Service, sought: Sought, pacer: Paced) -> JSONObject:
     timeline = read_timeline(service.runtime.store, sought.key, pacer, after=sought.after)
     return describe(sought.id, sought.echo, await Work.of(timeline, sought.generation))
-
-
-def _stream(
-    request: Request, frames: AsyncGenerator[bytes], begun: Begun | None = None
-) -> "EventSourceResponse":
-    from sse_starlette import EventSourceResponse
-
-    return EventSourceResponse(
-        while_stored(service_of(request).holding(request), frames),
-        headers={**HEADERS, **({} if begun is None else task_headers(begun.submitted))},
-        ping=NEVER_PING,
-        shutdown_grace_period=SHUTDOWN_GRACE,
-    )
 
 
 def _models(swarm: SwarmCore) -> list[str]:

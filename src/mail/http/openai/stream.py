@@ -12,14 +12,12 @@ from typing import Any
 
 from fastapi import Request
 
-from mail.auth.keys import find_bearer
 from mail.core.protocol.values import value
 from mail.core.task.events import Event
 from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.task import TaskKey
 from mail.http.openai.output import UNANSWERED, Echo, JSONObject, Work, describe, message_item
 from mail.http.openai.submission import ResponseId
-from mail.http.service import service_of
 from mail.http.sse import encode, read_batches
 
 TEXT = 4
@@ -58,18 +56,9 @@ async def follow(
     With `live`, text is among them as models write it. The events end early when the request's time is up, the server
     stops or the key is refused.
     """
-    service = service_of(request)
-    runtime = service.runtime
-
-    def watch(after: int) -> AsyncGenerator[list[Event] | list[LiveEvent]]:
-        events = runtime.watch(sought.key, after=after, heartbeat=service.heartbeat)
-        return runtime.with_live(sought.key, events, deltas=True) if live else events
-
     writer = _Writer(sought, starting_after)
-    async with (
-        service.open_streams.watched(service.authenticator, find_bearer(request.headers)) as refused,
-        aclosing(read_batches(request, refused, watch, sought.after, None)) as batches,
-    ):
+    batches = read_batches(request, sought.key, sought.after, live=live, deltas=True)
+    async with aclosing(batches):
         async for batch in batches:
             if not batch:
                 yield None

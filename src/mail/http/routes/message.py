@@ -348,13 +348,13 @@ async def post_message(
     if body.webhook is not None:
         refuse_session(caller, "mail webhook register URL")
     service = service_of(request)
+    holding = service.holding(request)
     if body.stream:
-        service.holding(request).open_stream()
+        holding.open_stream()
     await service.refresh()
     warnings = _warnings(given)
-    holding = service.holding(request)
-    if body.stream and service.stream_permits is not None:
-        await holding.share_stream(service.stream_permits)
+    if body.stream:
+        await holding.share_stream()
     try:
         submitted = await submit(request, caller.principal(service.runtime.swarm.name), body)
     except BaseException as error:
