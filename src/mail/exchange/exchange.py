@@ -208,34 +208,27 @@ class Exchange(Element):
     async def _collect(self, owner_id: UUID, pace: "_Pace") -> int:
         with self._lock:
             order = self._box(owner_id).get_progression(OUTBOX)
-            left = 0 if order is None else len(order)
+            sent = [] if order is None else list(order)  # mail sent in the meantime waits for the next call
         routed = 0
-        while left > 0:  # mail sent in the meantime waits for the next call
-            moved, arrived, work = self._move(owner_id, left)
-            left = left - moved if moved else 0
-            routed += arrived
-            await pace.worked(work)
+        for mail_id in sent:
+            recipients = self._move(owner_id, mail_id)
+            routed += recipients > 0
+            await pace.worked(max(1, recipients))
         return routed
 
-    def _move(self, owner_id: UUID, most: int) -> tuple[int, int, int]:
-        """Move at most `most` mails out of an outbox.
-
-        Returns the numbers of mails moved, of mails delivered, and of deliveries.
-        """
-        moved = arrived = work = 0
+    def _move(self, owner_id: UUID, mail_id: UUID) -> int:
+        """Move a mail out of an outbox, unless another call has; return the number of its recipients."""
         with self._lock:
             box = self._boxes.get(owner_id)
-            for mail in [] if box is None else _first(box, min(most, BATCH)):
-                deliveries = self._deliveries(owner_id, mail)
-                if box is not None and box.take(OUTBOX, mail.id) is not None:
-                    for to, its in deliveries:
-                        deliver(to, its)
-                    arrived += bool(deliveries)
-                moved += 1
-                work += max(1, len(deliveries))
-                if work >= BATCH:
-                    break
-        return moved, arrived, work
+            mail = None if box is None else box.items.get(mail_id)
+            if box is None or mail is None:
+                return 0
+            deliveries = self._deliveries(owner_id, mail)
+            if box.take(OUTBOX, mail_id) is None:
+                return 0
+            for to, its in deliveries:
+                deliver(to, its)
+            return len(deliveries)
 
     def _deliveries(self, owner_id: UUID, mail: Mail) -> list[tuple[Mailbox, Mail]]:
         """Return the target mailboxes of a mail, each with the mail or its copy."""
@@ -286,12 +279,6 @@ class _Pace:
         if self._work >= BATCH:
             self._work = 0
             await asyncio.sleep(0)
-
-
-def _first(box: Mailbox, most: int) -> list[Mail]:
-    order = box.get_progression(OUTBOX)
-    ids = [] if order is None else [id_ for id_, _ in zip(order.order, range(most), strict=False)]
-    return [box.items[id_] for id_ in ids]
 
 
 def _copy(mail: Mail) -> Mail:

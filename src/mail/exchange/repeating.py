@@ -4,6 +4,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from inspect import markcoroutinefunction
 from typing import Any
 from weakref import WeakSet
@@ -29,7 +30,7 @@ class Repeater:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._is_new = True
-        self._is_stopped = False
+        self._stops_next = False
         self._runs: WeakSet[Run] = WeakSet()
 
     def begin(self, interval: float) -> "Run":
@@ -38,9 +39,9 @@ class Repeater:
             raise BadRequest(f"the interval must be 0 or more seconds, not {interval!r}")
         run = Run(interval)
         with self._lock:
-            if self._is_stopped:
-                run.stop()
-            self._is_new = self._is_stopped = False
+            if self._stops_next:
+                run.stopped.set_result(None)
+            self._is_new = self._stops_next = False
             self._runs.add(run)
         return run
 
@@ -48,56 +49,40 @@ class Repeater:
         """End all runs after their present action."""
         with self._lock:
             runs = [run for run in self._runs if not run.is_over]
-            stopped = [run.stop() for run in runs]
-            self._is_stopped = (self._is_new or bool(runs)) and not any(stopped)
+            stopped = [run for run in runs if run.can_stop]
+            for run in stopped:
+                run.stopped.set_result(None)
+            self._stops_next = (self._is_new or bool(runs)) and not stopped
 
 
 class Run:
-    """One run of an action. It ends with its coroutine, or when nobody holds that any more."""
+    """One run of an action. It ends with its coroutine, or when nobody holds that any more.
+
+    Attributes:
+        stopped: has a result once the run is to end; set in any thread.
+    """
 
     def __init__(self, interval: float) -> None:
         self.is_over = False
+        self.stopped: Future[None] = Future()
         self._interval = interval
-        self._lock = threading.Lock()
-        self._is_stopped = False
-        self._started: tuple[asyncio.Event, asyncio.AbstractEventLoop] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def can_stop(self) -> bool:
+        """Whether it was not stopped before, and its loop was not closed under it."""
+        return not self.stopped.done() and (self._loop is None or not self._loop.is_closed())
 
     async def repeat(self, action: Callable[[], Awaitable[object]]) -> None:
         """Run the action at each interval. If a store can't be reached, the action is retried at the next one."""
-        stopped = asyncio.Event()
-        with self._lock:
-            self._started = stopped, asyncio.get_running_loop()
-            if self._is_stopped:
-                stopped.set()
+        self._loop = asyncio.get_running_loop()
+        stopped = asyncio.wrap_future(self.stopped)
         try:
-            while not stopped.is_set():
+            while not self.stopped.done():
                 try:
                     await action()
                 except StoreUnavailable:
                     logger.exception("an exchange could not be synchronized; it is retried")
-                await _wait(stopped, self._interval)
+                await asyncio.wait([stopped], timeout=self._interval)
         finally:
             self.is_over = True
-
-    def stop(self) -> bool:
-        """End the run, in any thread; return False if it had ended, or if its loop was closed before that."""
-        with self._lock:
-            if self._is_stopped:
-                return False
-            self._is_stopped = True
-            if self._started is None:
-                return True
-            stopped, loop = self._started
-            try:
-                loop.call_soon_threadsafe(stopped.set)
-            except RuntimeError:
-                return False
-            return True
-
-
-async def _wait(stopped: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(max(seconds, 1e-9)):
-            await stopped.wait()
-    except TimeoutError:
-        pass

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
 from mail.core.protocol.mail_tools import ReadMore, RemindMe
-from mail.core.protocol.tool_schemas import declare
+from mail.core.protocol.tool_schemas import create_mail_tools, create_supervisor_tools, declare
 from mail.core.task.files import FILES
 from mail.core.task.size import json_size, text_size
 from mail.core.task.swarm import History, ToolChoice
@@ -27,7 +27,7 @@ from mail.factories.models import ModelRequest, context_window, is_claude, trait
 from mail.factories.options import check_options, common_options, options_of_fallback, resolve_options
 from mail.factories.ports import find_problems, port_for, preload, way_to
 from mail.factories.retry import RetryPolicy, error_for
-from mail.factories.tools import ToolLike, check_tools, mail_tools, make_tools
+from mail.factories.tools import ToolLike, check_tools, make_tools
 from mail.factories.variants import silent
 
 if TYPE_CHECKING:
@@ -105,14 +105,12 @@ class MAILAgentFunction(ABC):
     def _make_tools(self, tools: Sequence[ToolLike]) -> list[dict[str, Any]]:
         made = make_tools(tools, self.tool_format)
         if self._has_mail_tools:
-            made += mail_tools(
-                self.comm_targets,
-                supervises=self.supervises or self.can_complete_tasks,
-                can_complete_tasks=self.can_complete_tasks,
-                enable_interswarm=self.enable_interswarm,
-                exclude_tools=self.exclude_tools,
-                style=self.tool_format,
-            )
+            targets, is_far, style = self.comm_targets, self.enable_interswarm, self.tool_format
+            made += create_mail_tools(targets, is_far, style, self.exclude_tools)
+            if self.supervises or self.can_complete_tasks:
+                made += create_supervisor_tools(
+                    targets, self.can_complete_tasks, is_far, style, exclude_tools=self.exclude_tools
+                )
         check_tools(f"agent {self.name!r}", made)
         return made
 

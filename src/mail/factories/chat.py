@@ -13,7 +13,7 @@ from mail.factories.answer import AnswerReader
 from mail.factories.caching import key_arguments, prefix_ends, takes_marks
 from mail.factories.failures import CallFailed
 from mail.factories.history import MARK, read_history, to_chat
-from mail.factories.items import Entry, MalformedReply, UnstorableArguments, parse_arguments
+from mail.factories.items import Entry, arguments_or_text
 from mail.factories.models import Finish, ModelReply, ModelRequest, OnPiece
 from mail.factories.providers import provider_of
 from mail.factories.retry import Cause
@@ -210,10 +210,7 @@ class ChatReader:
     def _finished(self, block: Entry) -> Entry:
         if block["type"] != "call":
             return block
-        try:
-            arguments: Any = parse_arguments(block["name"], block["arguments"])
-        except (MalformedReply, UnstorableArguments):  # the assembly reports it
-            arguments = block["arguments"]
+        arguments = arguments_or_text(block["name"], block["arguments"])
         kind = "server_tool_use" if block["id"].startswith("srvtoolu_") else "tool_use"
         return {"type": kind, "id": block["id"], "name": block["name"], "input": arguments}
 

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 from weakref import WeakKeyDictionary
 
 from mail.core.protocol.error_text import missing_package
@@ -43,16 +43,29 @@ async def close_http_client() -> None:
         await client.aclose()
 
 
-def import_modules(modules: Sequence[str], agents: str) -> None:
-    """Import modules that the `agents` need. Raises AgentUnavailable."""
-    try:
-        for module in ("httpx2", *modules):
-            import_module(module)
-    except ModuleNotFoundError as error:
-        raise AgentUnavailable(f"{agents} need {missing_package(error)}") from error
+class ModulePort:
+    """What is alike in the ports that import some modules and use this HTTP client.
 
+    Attributes:
+        modules: what a call imports, besides the HTTP client.
+        agents: the agents that need them, for the error where they are missing.
+    """
 
-async def import_in_thread(modules: Sequence[str], agents: str) -> None:
-    """Do the same in a thread, unless it is done. Raises AgentUnavailable."""
-    if any(module not in sys.modules for module in modules):
-        await asyncio.to_thread(import_modules, modules, agents)
+    modules: ClassVar[Sequence[str]]
+    agents: ClassVar[str]
+
+    async def open(self) -> None:
+        """Import the modules, in a thread. Raises AgentUnavailable."""
+        if any(module not in sys.modules for module in self.modules):
+            await asyncio.to_thread(self.preload)
+
+    def preload(self) -> None:
+        """Import the modules. Raises AgentUnavailable."""
+        try:
+            for module in ("httpx2", *self.modules):
+                import_module(module)
+        except ModuleNotFoundError as error:
+            raise AgentUnavailable(f"{self.agents} need {missing_package(error)}") from error
+
+    async def close(self) -> None:
+        """Close nothing: the HTTP client belongs to the event loop."""

@@ -25,16 +25,7 @@ from mail.factories.history import (
     read_history,
     without_unthought,
 )
-from mail.factories.items import (
-    Entry,
-    MalformedReply,
-    Text,
-    ToolCall,
-    UnstorableArguments,
-    has_blocks,
-    is_signed,
-    parse_arguments,
-)
+from mail.factories.items import Entry, Text, ToolCall, arguments_or_text, has_blocks, is_signed
 from mail.factories.models import Finish, ModelReply, ModelRequest, OnPiece
 from mail.factories.retry import Cause
 from mail.factories.table import Tokens
@@ -298,7 +289,12 @@ class ConverseReader:
             raise CallFailed(Cause.CONNECTION if self._blocks else Cause.NO_REPLY)
         if self._stop in _BROKEN:
             raise CallFailed(_BROKEN[self._stop])
-        content = [_finished(block) for _, block in sorted(self._blocks.items())]
+        content = [
+            {**block, "input": arguments_or_text(block["name"], block["input"])}
+            if "input" in block
+            else block
+            for _, block in sorted(self._blocks.items())
+        ]
         entries: list[Entry] = [{"role": "assistant", "content": content}] if content else []
         return ModelReply(entries, _tokens(self._usage), _FINISH.get(self._stop, "stop"))
 
@@ -325,15 +321,6 @@ class ConverseReader:
 
     def _extend(self, index: int, kind: str, text: str) -> None:
         self._blocks.setdefault(index, {"type": kind, kind: ""})[kind] += text
-
-
-def _finished(block: Entry) -> Entry:
-    if block["type"] != "tool_use":
-        return block
-    try:
-        return {**block, "input": parse_arguments(block["name"], block["input"])}
-    except (MalformedReply, UnstorableArguments):  # the assembly reports it
-        return block
 
 
 def _tokens(usage: Mapping[str, Any] | None) -> Tokens | None:

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from mail.errors import AgentUnavailable
 from mail.factories import failures
 from mail.factories.answer import AnswerReader
-from mail.factories.connections import http_client, import_in_thread, import_modules
+from mail.factories.connections import ModulePort, http_client
 from mail.factories.converse import ConverseReader, converse_body
 from mail.factories.failures import CallFailed
 from mail.factories.models import ModelReply, ModelRequest, OnPiece
@@ -49,14 +49,6 @@ OPTIONS = frozenset(
 IDENTITY = ("the AWS identity of this process",)
 NO_IDENTITY = ("AWS_PROFILE, or AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 
-_AGENTS = "agents with a model of Bedrock"
-_MODULES = (
-    "botocore.auth",
-    "botocore.awsrequest",
-    "botocore.credentials",
-    "botocore.eventstream",
-    "botocore.session",
-)
 _REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
 _ARN = re.compile(r"arn:[^:]+:bedrock:([a-z0-9-]+):")
 
@@ -93,20 +85,21 @@ class Destination:
     address: str
 
 
-class Converse:
+class Converse(ModulePort):
     """The port of Bedrock."""
+
+    modules = (
+        "botocore.auth",
+        "botocore.awsrequest",
+        "botocore.credentials",
+        "botocore.eventstream",
+        "botocore.session",
+    )
+    agents = "agents with a model of Bedrock"
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._identities: dict[str | None, Any] = {}
-
-    async def open(self) -> None:
-        """Import botocore, in a thread. Raises AgentUnavailable."""
-        await import_in_thread(_MODULES, _AGENTS)
-
-    def preload(self) -> None:
-        """Import botocore. Raises AgentUnavailable."""
-        import_modules(_MODULES, _AGENTS)
 
     async def call(
         self, request: ModelRequest, seconds: float | None, on_piece: OnPiece, answer: AnswerReader
@@ -150,9 +143,7 @@ class Converse:
                         failure, variables=(KEY_VARIABLE,) if os.environ.get(KEY_VARIABLE) else IDENTITY
                     )
                 failure = replace(failure, place=error.place)
-        if failure is None or failure.place:
-            return failure
-        return replace(failure, place=failures.place_of(error))
+        return failure and failures.placed(failure, error)
 
     def find_missing_key(self, llm: str) -> Failure | None:
         """Return None: there are many ways to log in besides variables."""
@@ -173,9 +164,6 @@ class Converse:
         if similar := similar_model(llm, is_sure=True):
             problems.append(f"the table of models has no {llm!r}. Did you mean {similar!r}?")
         return problems
-
-    async def close(self) -> None:
-        """Close nothing: the HTTP client belongs to the event loop."""
 
     # ------------------------------------------------------------------------------------------- signatures
 

@@ -6,6 +6,7 @@ import ssl
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from json import JSONDecodeError
 from typing import Any
@@ -165,8 +166,12 @@ def is_litellms(error: BaseException) -> bool:
     return hasattr(error, "llm_provider")
 
 
-def place_of(error: Exception) -> str:
-    """Return the host that was called, with its port; "" if the error doesn't tell."""
+def placed(failure: Failure, error: Exception) -> Failure:
+    """Return the failure with the host that was called, and its port, if the error tells them."""
+    return failure if failure.place else replace(failure, place=_place_of(error))
+
+
+def _place_of(error: Exception) -> str:
     for each in chain(error):
         if isinstance(each, _kinds("RequestError", "APIConnectionError")) or is_response(each):
             with suppress(RuntimeError, AttributeError):  # the former if the error has no request

@@ -294,6 +294,14 @@ def parse_arguments(name: str, text: str) -> dict[str, Any]:
     return arguments
 
 
+def arguments_or_text(name: str, text: str) -> dict[str, Any] | str:
+    """Return the arguments of a call of a new reply; the text if it can't be parsed, which the assembly reports."""
+    try:
+        return parse_arguments(name, text)
+    except (MalformedReply, UnstorableArguments):
+        return text
+
+
 _TOO_DEEP = f"its arguments are nested more than {MAX_DEPTH} levels deep"
 
 

@@ -92,9 +92,9 @@ class LiteLLM:
         if failure is None or request.own_address is None:  # a call without a key fails wherever it gets to
             failure = _of_name_or_key(litellm, error, request) or failure
         failure = failure or _of_response(litellm, error, request)
-        if failure is None or failure.place:
+        if failure is None or (failure := failures.placed(failure, error)).place:
             return failure
-        return replace(failure, place=failures.place_of(error) or _provider_of(litellm, request.llm) or "")
+        return replace(failure, place=_provider_of(litellm, request.llm) or "")
 
     def find_missing_key(self, llm: str) -> Failure | None:
         """Return the failure of a first call for which the environment has no key; None if it may have one.

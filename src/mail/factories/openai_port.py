@@ -11,7 +11,7 @@ from mail.errors import AgentUnavailable
 from mail.factories import failures
 from mail.factories.answer import AnswerReader
 from mail.factories.chat import call_chat, chat_arguments
-from mail.factories.connections import http_client, import_in_thread, import_modules
+from mail.factories.connections import ModulePort, http_client
 from mail.factories.failures import CallFailed
 from mail.factories.models import ModelReply, ModelRequest, OnPiece
 from mail.factories.options import is_connection, merge_options
@@ -29,9 +29,6 @@ PLACE = frozenset({"api_base", "base_url", "api_key", "api_version", "organizati
 """Options of the client; `timeout`, `extra_body`, `extra_headers` and `extra_query` are those of a call."""
 
 OF_CALL = frozenset({"timeout", "extra_body", "extra_headers", "extra_query"})
-
-_AGENTS = "agents with a language model"
-_MODULES = ("openai", "openai.resources.chat.completions", "openai.resources.responses")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +58,11 @@ class MissingVariables(Exception):
         self.variables = variables
 
 
-class OpenAISDK:
+class OpenAISDK(ModulePort):
     """The port of the SDK. Its calls share the HTTP client of their event loop."""
 
-    async def open(self) -> None:
-        """Import the SDK, in a thread. Raises AgentUnavailable."""
-        await import_in_thread(_MODULES, _AGENTS)
-
-    def preload(self) -> None:
-        """Import the SDK. Raises AgentUnavailable."""
-        import_modules(_MODULES, _AGENTS)
+    modules = ("openai", "openai.resources.chat.completions", "openai.resources.responses")
+    agents = "agents with a language model"
 
     async def call(
         self, request: ModelRequest, seconds: float | None, on_piece: OnPiece, answer: AnswerReader
@@ -120,9 +112,7 @@ class OpenAISDK:
                     code: Any = error.code
                     status = code if isinstance(code, int) else _STATUS.get(code, 500)
                     failure = _of_status(error, status, request)
-        if failure is None or failure.place:
-            return failure
-        return replace(failure, place=failures.place_of(error))
+        return failure and failures.placed(failure, error)
 
     def find_missing_key(self, llm: str) -> Failure | None:
         """Return the failure of a call for which the environment lacks variables; None if it has all."""
@@ -145,9 +135,6 @@ class OpenAISDK:
         if similar := similar_model(name, is_sure=True):
             problems.append(f"the table of models has no {name!r}. Did you mean {similar!r}?")
         return problems
-
-    async def close(self) -> None:
-        """Close nothing: the HTTP client belongs to the event loop."""
 
 
 _STATUS = {"rate_limit_exceeded": 429, "context_length_exceeded": 400}

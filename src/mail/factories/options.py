@@ -7,7 +7,6 @@ litellm is asked.
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping
-from enum import Enum, auto
 from types import MappingProxyType
 from typing import Any
 
@@ -182,33 +181,28 @@ def check_options(
             isinstance(value, bool) or not isinstance(value, int | float) or value <= 0
         ):
             raise ConfigurationError(f"{where}: timeout must be a number of seconds")
-        fit = _fit(name, api)
-        if fit is _Fit.YES or (fit is _Fit.UNKNOWN and name in _openai_parameters(llm)):
+        if _takes(api, name):
             continue
-        if fit is _Fit.OTHER_API:
+        if _is_known(name):
             other = "responses" if api == "completions" else "completions"
             raise ConfigurationError(
                 f"{where}: {name!r} is an option of the other API; set tool_format to {other!r}"
                 + (", which is not used for Claude" if is_claude(llm) else "")
             )
+        if name in _openai_parameters(llm):
+            continue
         hint = did_you_mean(name, {*parameters, *CHAT, *RESPONSES, *DESTINATION})
         hint = hint or "; put provider-specific options in extra_body"
         raise ConfigurationError(f"{where}: {name!r} is not an option of litellm{hint}")
 
 
-class _Fit(Enum):
-    """Whether calls of an API take an option."""
-
-    YES = auto()
-    OTHER_API = auto()
-    UNKNOWN = auto()
+def _takes(api: ToolFormat, name: str) -> bool:
+    """Return whether calls of an API take an option, as far as the lists know it."""
+    return is_connection(name) or name in (CHAT | OF_PROVIDERS if api == "completions" else RESPONSES)
 
 
-def _fit(name: str, api: ToolFormat) -> _Fit:
-    chat, responses = name in CHAT or name in OF_PROVIDERS, name in RESPONSES
-    if is_connection(name) or (chat if api == "completions" else responses):
-        return _Fit.YES
-    return _Fit.OTHER_API if chat or responses else _Fit.UNKNOWN
+def _is_known(name: str) -> bool:
+    return _takes("completions", name) or _takes("responses", name)
 
 
 def _openai_parameters(llm: str) -> Collection[str]:
@@ -226,7 +220,7 @@ def api_of(llm: str, tool_format: ToolFormat) -> ToolFormat:
 
 def needs_chat(options: Iterable[str]) -> bool:
     """Return whether only calls of Chat Completions take one of the options."""
-    return any(_fit(name, "responses") is _Fit.OTHER_API for name in options)
+    return any(_is_known(name) and not _takes("responses", name) for name in options)
 
 
 def common_options(extra: Mapping[str, Any], llm: str, tool_format: ToolFormat) -> dict[str, Any]:
@@ -247,10 +241,7 @@ def options_of_fallback(
     kept = {
         name: value
         for name, value in options.items()
-        if name == "timeout"
-        or (
-            is_same if is_connection(name) or _fit(name, api) is _Fit.UNKNOWN else _fit(name, api) is _Fit.YES
-        )
+        if name == "timeout" or (is_same if is_connection(name) or not _is_known(name) else _takes(api, name))
     }
     return {**kept, **own}
 

@@ -6,13 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 from pydantic import BaseModel
 
 from mail.core.protocol.calls import ToolFormat
-from mail.core.protocol.tool_schemas import (
-    create_mail_tools,
-    create_supervisor_tools,
-    declared_name,
-    pydantic_model_to_tool,
-    tool_declaration,
-)
+from mail.core.protocol.tool_schemas import declared_name, pydantic_model_to_tool, tool_declaration
 from mail.core.task.swarm import ToolChoice
 
 
@@ -53,25 +47,6 @@ def _make_tool(tool: ToolLike, style: ToolFormat) -> dict[str, Any]:
 def is_function(tool: Mapping[str, Any]) -> bool:
     """Return whether MAIL runs this tool, and not the provider."""
     return bool(tool.get("type", "function") == "function")
-
-
-def mail_tools(
-    comm_targets: Sequence[str],
-    *,
-    supervises: bool,
-    can_complete_tasks: bool,
-    enable_interswarm: bool,
-    exclude_tools: Sequence[str],
-    style: ToolFormat,
-) -> list[dict[str, Any]]:
-    """Return the MAIL tools of an agent."""
-    targets = list(comm_targets)
-    tools = create_mail_tools(targets, enable_interswarm, style, exclude_tools)
-    if supervises:
-        tools += create_supervisor_tools(
-            targets, can_complete_tasks, enable_interswarm, style, exclude_tools=exclude_tools
-        )
-    return tools
 
 
 def check_tools(where: str, tools: Sequence[Mapping[str, Any]]) -> None:

@@ -319,16 +319,6 @@ class Deployment:
             await self._call("scheduler", "update_schedule", **names, **kept, State="DISABLED")
             function = by_arn[_unqualified(found["Target"]["Arn"])]
             schedules.append(Schedule(function, item["Name"], _read_rate(found["ScheduleExpression"])))
-        for rule in (await self._call("events", "list_rules"))["Rules"]:
-            targets = (await self._call("events", "list_targets_by_rule", Rule=rule["Name"]))["Targets"]
-            await self._call("events", "disable_rule", Name=rule["Name"])
-            schedules += [
-                Schedule(
-                    by_arn[_unqualified(target["Arn"])], rule["Name"], _read_rate(rule["ScheduleExpression"])
-                )
-                for target in targets
-                if rule.get("ScheduleExpression")
-            ]
         return tuple(schedules)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from contextvars import Context
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
 from mail.core.protocol.traceparent import TRACEPARENT
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
     from mail.mcp.tasks import ServerTask
 
 logger = logging.getLogger(__name__)
+
+_connects_to = attrgetter(
+    *("name", "is_trusted"),
+    *(f"settings.{name}" for name in ("command", "args", "env", "cwd", "url", "headers", "timeout")),
+)
+"""Returns what of a server makes its connection another one."""
 
 LISTING_SECONDS = 300.0
 """Maximum age of a list of tools; a server may also report that its list has changed."""
@@ -697,21 +704,6 @@ async def _list_tools(client: "Client") -> "tuple[Tool, ...]":
 
     pages, _ = await read_pages(lambda cursor: client.list_tools(cursor=cursor))
     return tuple(tool for page in pages for tool in page.tools)
-
-
-def _connects_to(server: ToolServer) -> tuple[object, ...]:
-    settings = server.settings
-    return (
-        server.name,
-        server.is_trusted,
-        settings.command,
-        settings.args,
-        settings.env,
-        settings.cwd,
-        settings.url,
-        settings.headers,
-        settings.timeout,
-    )
 
 
 async def _end(task: asyncio.Future[Any]) -> None:
