@@ -44,6 +44,18 @@ async def test_a_swarm_of_python_can_be_asked() -> None:
     assert (str(answer), str(again)) == ("Hello!", "Hello again!")
 
 
+def test_no_task_of_a_test_is_left_in_the_database_of_the_swarm(tmp_path: Path) -> None:
+    swarm = Swarm(
+        Agent("greeter", "You greet.", model="openai/gpt-5-mini"), database=str(tmp_path / "own.db")
+    )
+    with with_scripts(swarm, {"greeter": ["Hello!"]}) as scripted:
+        assert str(scripted.ask("Hi")) == "Hello!"
+    assert list(tmp_path.iterdir()) == []
+    with with_scripts(swarm, {"greeter": ["Hello!"]}, database=str(tmp_path / "kept.db")) as scripted:
+        scripted.ask("Hi")
+    assert (tmp_path / "kept.db").exists()
+
+
 def test_the_given_swarm_keeps_its_models() -> None:
     given = example()
     with_scripts(given, SCRIPTS)

@@ -583,6 +583,12 @@ class Swarm(Generic[Output]):
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     async def aclose(self) -> None:
         """Stop working and close the database; the next question opens it again."""
         running, self._running = self._running, None

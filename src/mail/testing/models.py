@@ -20,6 +20,7 @@ from mail.api.facade import Swarm
 from mail.api.swarms import MAILSwarmTemplate
 from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.tool_schemas import AgentToolCall, ToolFormat
+from mail.core.task.documents import IN_MEMORY
 from mail.core.task.swarm import AgentFunction, History, ToolChoice
 from mail.errors import AgentUnavailable, ConfigurationError
 from mail.testing.agents import Call, output
@@ -29,18 +30,27 @@ Reply = str | Sequence[Call | Mapping[str, Any]]
 
 
 @overload
-def with_scripts[Output](swarm: Swarm[Output], scripts: Mapping[str, Sequence[Reply]]) -> Swarm[Output]: ...
+def with_scripts[Output](
+    swarm: Swarm[Output], scripts: Mapping[str, Sequence[Reply]], *, database: str = IN_MEMORY
+) -> Swarm[Output]: ...
 @overload
 def with_scripts(swarm: MAILSwarmTemplate, scripts: Mapping[str, Sequence[Reply]]) -> MAILSwarmTemplate: ...
 def with_scripts(
-    swarm: Swarm[Any] | MAILSwarmTemplate, scripts: Mapping[str, Sequence[Reply]]
+    swarm: Swarm[Any] | MAILSwarmTemplate,
+    scripts: Mapping[str, Sequence[Reply]],
+    *,
+    database: str = IN_MEMORY,
 ) -> Swarm[Any] | MAILSwarmTemplate:
     """Return a copy of a swarm whose agents play scripts, by their names; the other agents stay as they are.
+
+    The copy of a `Swarm` keeps its tasks in memory, so that a test leaves none among real ones, or in `database`.
 
     Raises ConfigurationError for a name that no agent has.
     """
     if isinstance(swarm, Swarm):
-        return swarm.with_template(_scripted(swarm.template, scripts))
+        found = swarm.with_template(_scripted(swarm.template, scripts))
+        found.database = database
+        return found
     return _scripted(swarm, scripts)
 
 
