@@ -9,7 +9,7 @@ import { formatCost, formatUsage } from "./ui/components/usage.js";
 test("durations", () => {
   assert.deepEqual([0.0241, 0.9996, 3.44, 12.6, 65, 7380].map(formatSeconds), ["24 ms", "1.0 s", "3.4 s", "13 s", "1 min 5 s", "2 h 3 min"]);
   assert.deepEqual([formatElapsed(0, 900), formatElapsed(0, 59_900), formatElapsed(0, 60_000)], ["0 s", "59 s", "1 min 0 s"]);
-  assert.deepEqual([3_000, 61_000, 90_000_000].map((now) => formatAgo(0, now)), ["just now", "1 minute ago", "yesterday"]);
+  assert.deepEqual([3_000, 61_000, 90_000_000].map((now) => formatAgo(0, now)), ["just now", "1 min. ago", "yesterday"]);
 });
 
 test("an unknown price is never 0", () => {

@@ -33,12 +33,12 @@ const UNITS = [
   ["minute", 60],
 ];
 
-/** Return how long ago a time was: `now`, `3 minutes ago`, `yesterday`. */
+/** Return how long ago a time was: `now`, `3 min. ago`, `yesterday`. */
 export function formatAgo(time, now) {
   const seconds = (now - time) / 1000;
   for (const [unit, length] of UNITS) {
     if (seconds >= length)
-      return new Intl.RelativeTimeFormat("en", { numeric: "auto" }).format(-Math.floor(seconds / length), unit);
+      return new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "short" }).format(-Math.floor(seconds / length), unit);
   }
   return "just now";
 }
