@@ -1,17 +1,16 @@
 // The rows of the waterfall: turns, what they do, waits, messages and ends. Times are milliseconds since 1970.
 
 import { agentOf } from "../components/agent.js";
+import { oneLine } from "./entries.js";
 
 /** Milliseconds that a wait lasts at least to be shown. */
 const NOTABLE_WAIT = 100;
-
-const snippetOf = (text) => text.slice(0, 200).replace(/\s+/g, " ");
 
 /** What a row says, by the kind of its item. */
 const ROWS = {
   message: ({ who, recipients, text }) => ({
     name: `${who} writes to ${recipients.join(", ")}`,
-    snippet: snippetOf(text),
+    snippet: oneLine(text),
   }),
   turn: ({ did, state, last, queued, is_timed }) => ({
     name: did,
@@ -28,12 +27,12 @@ const ROWS = {
     isForYou: !names.length,
     events: [],
   }),
-  answer: ({ text }) => ({ kind: "end", name: "the answer", snippet: snippetOf(text) }),
+  answer: ({ text }) => ({ kind: "end", name: "the answer", snippet: oneLine(text) }),
   failed: ({ text }) => ({
     kind: "end",
     name: "the task ends without an answer",
     status: "failed",
-    snippet: snippetOf(text),
+    snippet: oneLine(text),
   }),
   cancelled: () => ({ kind: "end", name: "the task is cancelled", status: "discarded" }),
   fault: ({ agent, text }) => (agent ? null : { kind: "end", name: text, status: "failed" }),
