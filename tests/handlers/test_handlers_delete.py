@@ -41,8 +41,7 @@ def test_everything_of_a_caller_is_deleted_unless_it_is_on_hold(stage: Stage) ->
     assert state["ended"] is not None
     left = {(item["PK"]["S"], item["SK"]["S"][:5]) for item in stage.table.items() if "zoe" in repr(item)}
     assert {place for place, _ in left} <= {
-        *("CALLER_DELETION", "AUDIT", "WEBHOOKS"),
+        *("CALLER_DELETION", "AUDIT"),
         f"DELETED#{ZOE}#zoe-1",
-        f"WEBHOOKS#{ZOE}",
     }
     stage.work_off()

@@ -1,4 +1,4 @@
-"""Documents in the table, in partitions of their own: an item each, but one for all webhooks of a caller."""
+"""Documents in the table, in partitions of their own."""
 
 from collections.abc import Mapping
 from hashlib import sha256
@@ -9,35 +9,42 @@ from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, Key
 from mail.core.task.documents import Document, Kind, PutIf
 from mail.errors import PayloadTooLarge
 
-_SERVER = "SERVER"
-_SINGLE = {Kind.HAD_TOKENS: "HAS_TOKENS", Kind.HEALTH: "HEALTH", Kind.LOADED_SWARM: "TEMPLATE"}
-"""The sort keys of the kinds of which there is one document."""
+_SINGLE = {
+    Kind.HAD_TOKENS: ("SERVER", "HAS_TOKENS"),
+    Kind.HEALTH: ("SERVER", "HEALTH"),
+    Kind.LOADED_SWARM: ("SERVER", "TEMPLATE"),
+    Kind.ISSUER_KEYS: ("ISSUER", "KEYS"),
+}
+"""The keys of the kinds of which there is one document."""
 
-TOKENS = "TOKENS"
-"""The partition that lists tokens by digest. A request reads its token from a partition of the token's own."""
+_APART = {
+    Kind.TOKEN: "TOKEN",
+    Kind.SIGN_IN_LINK: "SIGN_IN",
+    Kind.DELETED_TASK: "DELETED",
+    Kind.PERMITS: "PERMITS",
+    Kind.SWARM_VERSION: "VERSION",
+    Kind.CALLER_TOKEN: "CREDENTIAL",
+    Kind.IDEMPOTENCY_KEY: "ONCE",
+    Kind.WEBHOOK: "WEBHOOKS",
+}
+"""The kinds that have a partition for each first part of a key: this name and it."""
 
-PEERS = "PEER"
-"""The partition of peers, by name."""
-
-FOUND_PEERS = "FOUND_PEER"
-"""The same of those that agents have discovered: turns may write nothing else about other swarms."""
-
-WEBHOOKS = "WEBHOOKS"
-"""The sort key of a caller's webhooks, and the partition that lists these callers."""
-
-AUDIT = "AUDIT"
-"""The partition of the audit. Functions of HTTP may write to it, and turns may not."""
-
-_LISTED = {
-    Kind.TOKEN: TOKENS,
-    Kind.PEER: PEERS,
-    Kind.FOUND_PEER: FOUND_PEERS,
-    Kind.AUDIT: AUDIT,
+_TOGETHER = {
+    Kind.PEER: "PEER",
+    Kind.FOUND_PEER: "FOUND_PEER",
+    Kind.AUDIT: "AUDIT",
     Kind.HOLD: HOLDS,
     Kind.SWARM_DRAFT: "DRAFT",
     Kind.CALLER_DELETION: "CALLER_DELETION",
 }
-"""The partitions whose sort keys are the keys of documents."""
+"""The partitions of kinds with one for all their documents. What a function may do depends on the partition: turns
+write to FOUND_PEER only, and only functions of HTTP to AUDIT."""
+
+_LISTS = {Kind.TOKEN: "TOKENS", Kind.WEBHOOK: "WEBHOOKS"}
+"""The partitions with copies of documents that are apart, so that they can be listed."""
+
+_LONG = (Kind.HOLD, Kind.CALLER_DELETION)
+"""The kinds whose keys may be too long for a sort key."""
 
 DOCUMENT_BYTES = 350_000
 """The size limit for the fields of a document: an item may have 400 KB."""
@@ -71,12 +78,13 @@ class DynamoDBDocuments:
         size = sum(map(size_in_bytes, document.fields.values()))
         if size > DOCUMENT_BYTES:
             raise PayloadTooLarge(f"a {kind} can have at most {DOCUMENT_BYTES} bytes; this one has {size}")
-        if kind is Kind.WEBHOOK:
-            caller, webhook = document.key
-            return await self._put_in_map(caller, webhook, document.fields["record"], limit)
+        if limit is not None:
+            beside = await self.find(kind, *document.key[:-1])
+            if sum(each.key != document.key for each in beside) >= limit:
+                return False
         keys = [document_key(kind, document.key)]
-        if kind is Kind.TOKEN:  # listed first: a token that can be used can be removed
-            keys.insert(0, (TOKENS, document.key[0]))
+        if kind in _LISTS:  # listed first: what can be used can be removed
+            keys.insert(0, _key_in_list(kind, document.key))
         try:
             for key in keys:
                 await self._update(key, document, condition, now, where or {})
@@ -87,31 +95,29 @@ class DynamoDBDocuments:
     async def delete(self, kind: Kind, *key: str, where: Mapping[str, str] | None = None) -> bool:
         if not all(key):
             return False
-        if kind is Kind.WEBHOOK:
-            return await self._delete_from_map(*key)
         where = where or {}
         condition = " AND ".join((ITEM_EXISTS, *(f"#{name} = :{name}" for name in where)))
         values = {f":{name}": string(value) for name, value in where.items()}
         was_there = await self._table.delete(document_key(kind, key), condition, values)
-        if kind is Kind.TOKEN:  # last: a token that is listed can be removed again, should this break off
-            await self._table.delete_many([(TOKENS, key[0])])
+        if kind in _LISTS:  # last: what is listed can be removed again, should this break off
+            await self._table.delete_many([_key_in_list(kind, key)])
         return was_there
 
     async def find(self, kind: Kind, *partition: str) -> list[Document]:
-        if kind is Kind.WEBHOOK:
-            if partition:
-                return _webhooks_in(await self._table.get(_webhooks_of(*partition)))
-            callers = [item["SK"]["S"] for item in await self._list(WEBHOOKS)]
-            items = await self._table.get_many(map(_webhooks_of, callers))
-            return [document for item in items for document in _webhooks_in(item)]
-        if kind is Kind.IDEMPOTENCY_KEY:
-            (caller,) = partition
-            keys = await self._list(f"ONCE#{caller}")
-            return [_document((caller, item["SK"]["S"].removeprefix("KEY#")), item) for item in keys]
-        return [_document((item["SK"]["S"],), item) for item in await self._list(_LISTED[kind])]
+        if partition:
+            (first,) = partition
+            return [
+                _document((first, item["SK"]["S"]), item)
+                for item in await self._list(f"{_APART[kind]}#{first}")
+            ]
+        if kind in _TOGETHER:
+            return [_document((item["SK"]["S"],), item) for item in await self._list(_TOGETHER[kind])]
+        return [
+            _document(tuple(item["SK"]["S"].rsplit("#", 1)), item) for item in await self._list(_LISTS[kind])
+        ]
 
     async def page(self, kind: Kind, *, limit: int, before: str = "") -> list[Document]:
-        condition, values = "PK = :partition", {":partition": string(_LISTED[kind])}
+        condition, values = "PK = :partition", {":partition": string(_TOGETHER[kind])}
         if before:
             condition, values[":before"] = f"{condition} AND SK < :before", string(before)
         found: list[Item] = []
@@ -156,76 +162,20 @@ class DynamoDBDocuments:
         asked = " AND ".join((asked, *(f"#{name} = :was_{name}" for name in where)))
         await self._table.update(key, update, asked, values)
 
-    async def _put_in_map(self, caller: str, webhook: str, record: str, limit: int | None) -> bool:
-        key, values = _webhooks_of(caller), {":record": string(record)}
-        await self._table.update((WEBHOOKS, caller), "REMOVE #expires_at", "", {})
-        await self._table.update(
-            key, "SET #webhooks = if_not_exists(#webhooks, :none)", "", {":none": {"M": {}}}
-        )
-        condition = ""
-        if limit is not None:
-            condition = "attribute_exists(#webhooks.#webhook) OR size(#webhooks) < :limit"
-            values[":limit"] = number(limit)
-        try:
-            await self._table.update(
-                key, "SET #webhooks.#webhook = :record", condition, values, webhook=webhook
-            )
-        except ConditionFailed:
-            return False
-        return True
-
-    async def _delete_from_map(self, caller: str, webhook: str) -> bool:
-        condition = "attribute_exists(#webhooks.#webhook)"
-        try:
-            await self._table.update(
-                _webhooks_of(caller), "REMOVE #webhooks.#webhook", condition, {}, webhook=webhook
-            )
-        except ConditionFailed:
-            return False
-        return True
-
 
 def document_key(kind: Kind, key: tuple[str, ...]) -> Key:
     """Return the key of a document's item."""
-    match kind, key:
-        case Kind.TOKEN, (digest,):
-            return f"TOKEN#{digest}", "TOKEN"
-        case Kind.SIGN_IN_LINK, (digest,):
-            return f"SIGN_IN#{digest}", "LINK"
-        case Kind.PEER | Kind.FOUND_PEER | Kind.AUDIT | Kind.SWARM_DRAFT, (name,):
-            return _LISTED[kind], name
-        case Kind.HOLD | Kind.CALLER_DELETION, (name,):  # which may be too long for a sort key
-            return _LISTED[kind], sha256(name.encode()).hexdigest()
-        case Kind.DELETED_TASK, (name,):
-            return f"DELETED#{name}", "DELETED"
-        case Kind.PERMITS, (name,):
-            return f"PERMITS#{name}", "PERMITS"
-        case Kind.SWARM_VERSION, (digest,):
-            return f"VERSION#{digest}", "VERSION"
-        case Kind.CALLER_TOKEN, (caller,):
-            return f"CREDENTIAL#{caller}", "TOKEN"
-        case Kind.ISSUER_KEYS, ():
-            return "ISSUER", "KEYS"
-        case Kind.IDEMPOTENCY_KEY, (caller, name):
-            return f"ONCE#{caller}", f"KEY#{name}"
-        case _:
-            return _SERVER, _SINGLE[kind]
+    if kind in _SINGLE:
+        return _SINGLE[kind]
+    first, *rest = key
+    if kind in _APART:
+        return f"{_APART[kind]}#{first}", rest[0] if rest else "-"
+    return _TOGETHER[kind], sha256(first.encode()).hexdigest() if kind in _LONG else first
 
 
-def _webhooks_of(caller: str) -> Key:
-    """Return the key of a caller's webhooks: one item, so that beginning a task reads only one."""
-    return f"WEBHOOKS#{caller}", WEBHOOKS
-
-
-def _webhooks_in(item: Item | None) -> list[Document]:
-    """Return the webhooks of a caller's item."""
-    if item is None:
-        return []
-    caller = item["PK"]["S"].partition("#")[2]
-    return [
-        Document((caller, name), {"record": text["S"]})
-        for name, text in item.get("webhooks", {"M": {}})["M"].items()
-    ]
+def _key_in_list(kind: Kind, key: tuple[str, ...]) -> Key:
+    """Return the key of the copy of a document."""
+    return _LISTS[kind], "#".join(key)
 
 
 def _document(key: tuple[str, ...], item: Item) -> Document:
