@@ -177,7 +177,7 @@ async def test_nothing_to_do_is_told_with_the_task(store: DynamoDBStore, calls: 
     assert calls.count == {"UpdateItem": 1}
 
 
-async def test_the_webhooks_of_many_callers_are_read_in_two_requests(
+async def test_the_webhooks_of_many_callers_are_read_in_one_request(
     table: DynamoDBAdapter, client: AwsClient, calls: Calls
 ) -> None:
     records = ServerDocuments(DynamoDBDocuments(client, table.table))
@@ -186,7 +186,7 @@ async def test_the_webhooks_of_many_callers_are_read_in_two_requests(
         assert await records.set_webhook(f"user:{n}@s", webhook, limit=1)
     calls.clear()
     assert len(await records.all_webhooks()) == 12
-    assert calls.count == {"Query": 1, "BatchGetItem": 1}
+    assert calls.count == {"Query": 1}
 
 
 async def test_a_process_that_does_not_know_a_task_reads_its_history_from_the_cut_on(
