@@ -79,6 +79,12 @@ class TestRateLimiter:
         clock.now += 1
         limiter.admit(ann)
 
+    @pytest.mark.parametrize(("per_second", "burst"), [(0, 3), (2.5, 0)])
+    def test_0_sets_no_limit(self, per_second: float, burst: int) -> None:
+        limiter = RateLimiter(per_second, burst, clock=Clock())
+        for _ in range(10):
+            limiter.admit(Caller("user", "ann"))
+
     def test_callers_differ_by_role_and_id(self) -> None:
         limiter = RateLimiter(1.0, 1, clock=Clock())
         for caller in (Caller("user", "ann"), Caller("admin", "ann"), Caller("user", "bob")):

@@ -13,7 +13,6 @@ from mail.bootstrap.system import read_swarm
 from mail.config import ClientConfig, ConnectionsConfig, ServerConfig, StorageConfig, SwarmConfig, load_config
 from mail.core.task.webhooks import RETRY_SECONDS
 from mail.errors import ConfigurationError
-from mail.http.rates import rates_of
 
 WriteFile = Callable[..., Path]
 
@@ -350,7 +349,6 @@ class TestEnvironment:
         assert (server.limits.requests_per_second, server.limits.running_tasks) == (2.5, 0)
         assert (server.limits.mailbox_depth, server.settings.max_body_bytes) == (8, 1000)
         assert (server.limits.request_burst, server.limits.task_bytes) == (0, 2000)
-        assert rates_of(server.limits) is None
 
     def test_connections(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name, text in {

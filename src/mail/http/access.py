@@ -60,9 +60,7 @@ class RoleGate(SecurityBase):
                 f"{busy} of your requests are under way, and the last connections of this server are kept for "
                 f"callers with {FEW} or fewer; end some of them, or try again later"
             )
-        rates = service_of(request).rates
-        if rates is not None:
-            rates.admit(caller)
+        service_of(request).rates.admit(caller)
         check_role(caller, self.roles)
         return caller
 

@@ -108,7 +108,18 @@ def chunks(data: bytes) -> Iterator[bytes]:
         yield data[start : start + PIECE_BYTES]
 
 
-class JSON(Response):
+class InChunks(Response):
+    """A response that is sent in chunks; the request holds it until the client has read it."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for chunk in chunks(bytes(self.body)):
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+class JSON(InChunks):
     """A response whose content is any JSON-serializable value."""
 
     media_type = "application/json"
@@ -118,16 +129,13 @@ class JSON(Response):
         return content if isinstance(content, bytes) else to_json(content)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the answer: a large one in chunks, and the request holds it until the client has read it."""
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        """Send the answer, a small one at once."""
         if len(self.body) <= SMALL_BYTES:
-            await send({"type": "http.response.body", "body": self.body})
+            await Response.__call__(self, scope, receive, send)
             return
         request = Request(scope)
         service_of(request).holding(request).keep(len(self.body))
-        for chunk in chunks(bytes(self.body)):
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
+        await super().__call__(scope, receive, send)
 
 
 SCHEMAS = "#/components/schemas/"

@@ -1,7 +1,7 @@
 """The parts of the OpenAPI document that don't follow from the routes' own signatures."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any, get_type_hints
 
@@ -175,9 +175,15 @@ def make_router(tag: str) -> APIRouter:
     return APIRouter(tags=[tag], generate_unique_id_function=lambda route: route.name)
 
 
-def answers(model: Any, *statuses: int) -> dict[str, Any]:
-    """Return the documentation of a route's answers: of the model, and of the errors that only some routes have."""
-    return {"response_model": model, "responses": problems(*statuses)}
+def answers(
+    model: Any, *statuses: int, text: str = "", headers: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the documentation of a route's answers: of the model, and of the errors that only some routes have.
+
+    `text` describes the answer, if its model doesn't, with its headers.
+    """
+    described = {200: {"description": text, **({"headers": headers} if headers else {})}} if text else {}
+    return {"response_model": model, "responses": described | problems(*statuses)}
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -5,13 +5,9 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from ipaddress import IPv6Address, ip_address, ip_network
-from typing import TYPE_CHECKING
 
 from mail.auth.keys import Caller
 from mail.errors import RateLimited
-
-if TYPE_CHECKING:
-    from mail.config import LimitsConfig
 
 KNOWN_CALLERS = 4096
 """Buckets of callers that are kept, and of strangers; a caller whose bucket is dropped, the least recently used, starts
@@ -25,18 +21,20 @@ NETWORK_BITS = 64
 class RateLimiter:
     """Allows each caller `per_second` requests a second, and bursts of `burst` requests, in this process.
 
-    `clock` returns seconds.
+    0 sets no limit. `clock` returns seconds.
     """
 
-    def __init__(self, per_second: float, burst: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, per_second: float = 0, burst: int = 0, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._per_second = per_second
-        self._burst = max(1, burst)
+        self._burst = burst
         self._clock = clock
         self._callers: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
         self._strangers: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
 
     def admit_stranger(self, address: str) -> None:
-        """Count a request without a key by its address; an IPv6 address by its network. Raises RateLimited."""
+        """Count a request without a valid key by its address; an IPv6 address by its network. Raises RateLimited."""
         try:
             ip = ip_address(address)
         except ValueError:
@@ -51,6 +49,8 @@ class RateLimiter:
         self._count(self._callers, caller)
 
     def _count(self, buckets: OrderedDict[Hashable, tuple[float, float]], key: Hashable) -> None:
+        if not (self._per_second and self._burst):
+            return
         now = self._clock()
         left, since = buckets.pop(key, (float(self._burst), now))
         left = min(self._burst, left + (now - since) * self._per_second)
@@ -63,10 +63,3 @@ class RateLimiter:
                 f"more than {self._per_second:g} requests a second; try again later",
                 retry_after=math.ceil((1 - left) / self._per_second),
             )
-
-
-def rates_of(limits: "LimitsConfig") -> RateLimiter | None:
-    """Return the limiter for a configuration; None if that sets no limit."""
-    if not (limits.requests_per_second and limits.request_burst):
-        return None
-    return RateLimiter(limits.requests_per_second, limits.request_burst)

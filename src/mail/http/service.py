@@ -213,7 +213,7 @@ class Service:
         max_answer_bytes: the largest answer that can be sent, where answers are buffered; None for any size.
         account: what requests hold.
         conversations: the readers of conversations.
-        rates: the limiter of request rates, if they are limited.
+        rates: limits the rates of requests.
         mail_host: returns the host of MAIL 2.0 for a request; None for a process that doesn't serve it.
         observers: measure requests.
         tracer: traces requests.
@@ -246,7 +246,7 @@ class Service:
     max_answer_bytes: int | None = None
     account: Account = field(default_factory=Account)
     conversations: Conversations = field(default_factory=Conversations)
-    rates: RateLimiter | None = None
+    rates: RateLimiter = field(default_factory=RateLimiter)
     mail_host: "Callable[[Request], Awaitable[MailHost]] | None" = None
     observers: Sequence[RequestObserver] = ()
     tracer: Tracer = NO_TRACER

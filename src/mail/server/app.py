@@ -18,7 +18,7 @@ from mail.core.task.documents import IN_MEMORY, CallerRole
 from mail.http.account import SHARED_STREAMS, STREAMS, Account
 from mail.http.app import MAILApp
 from mail.http.app import create_app as create_http_app
-from mail.http.rates import rates_of
+from mail.http.rates import RateLimiter
 from mail.http.routes import load_routers
 from mail.http.service import PAGE_BYTES, RequestObserver, Service, unlimited
 from mail.server import PROGRAM_VARIABLE
@@ -103,7 +103,7 @@ def make_service(
         page_bytes=PAGE_BYTES if max_answer_bytes is None else max_answer_bytes // 2,
         max_answer_bytes=max_answer_bytes,
         account=Account(config.limits.memory, streams, system.permits if shares and streams else None),
-        rates=rates_of(config.limits),
+        rates=RateLimiter(config.limits.requests_per_second, config.limits.request_burst),
         mail_host=(lambda request: system.open_mail(domain_of(request))) if system.serves_mail2 else None,
         observers=(*observers, *system.telemetry.request_observers),
         tracer=system.telemetry.tracer,

@@ -131,8 +131,7 @@ async def _admit_peer(request: Request) -> bool:
     if caller.role != "agent":
         return False
     request.scope[CALLER], request.scope[HOSTS] = caller, await remotes.hosts_of(caller)
-    if (rates := service_of(request).rates) is not None:
-        rates.admit(caller)
+    service_of(request).rates.admit(caller)
     if not request.scope[HOSTS]:
         raise Forbidden("this swarm is registered here without a mail_host in its metadata")
     return True
@@ -143,8 +142,7 @@ async def _admit(request: Request, kinds: tuple[AccountKind, ...]) -> None:
     account, by = await _find(request)
     caller = (await host_of(request)).caller_of(account)
     request.scope[CALLER], request.scope[ACCOUNT], request.scope[KEY] = caller, account, by
-    if (rates := service_of(request).rates) is not None:
-        rates.admit(caller)
+    service_of(request).rates.admit(caller)
     if account.kind not in kinds:
         raise Unauthenticated(NOT_VALID)
     if kinds == _AdminRoute.kinds and request.method != "GET":

@@ -236,6 +236,5 @@ async def _known_link(request: Request, service: Service, approval_id: str, toke
     try:
         return await service.runtime.reviews.link_holder(approval_id, token)
     except ApprovalNotFound:
-        if service.rates is not None:
-            service.rates.admit_stranger(address_of(request))
+        service.rates.admit_stranger(address_of(request))
         raise

@@ -50,8 +50,7 @@ async def _known_token(request: Request, token: str) -> str:
     try:
         await service.runtime.callbacks.check(token)
     except (BadRequest, CallbackNotFound):  # of a task whose name is none
-        if service.rates is not None:
-            service.rates.admit_stranger(address_of(request))
+        service.rates.admit_stranger(address_of(request))
         raise CallbackNotFound from None
     return token
 

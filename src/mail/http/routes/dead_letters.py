@@ -20,7 +20,7 @@ from mail.http.access import AdminOrUser, NextCursor, chosen_instance, named_ins
 from mail.http.account import LIST_BYTES
 from mail.http.audit import audited
 from mail.http.bodies import JSON, Answered, Given, JSONBody
-from mail.http.openapi import PAGE_HEADERS, answers, make_router, problems
+from mail.http.openapi import PAGE_HEADERS, answers, make_router
 from mail.http.service import service_of
 from mail.http.task_json import load_task, page_headers
 
@@ -128,14 +128,13 @@ Work = Callable[[dead_letters.DeadLetters, Principal, TaskKey, int | None], Coro
 @router.get(
     "/dead-letters",
     summary="List dead letters",
-    response_model=DeadLetters,
-    responses={
-        200: {
-            "description": "Dead letters, those of the newest task first, and of a task the newest first.",
-            "headers": PAGE_HEADERS,
-        },
-        **problems(400, 404),
-    },
+    **answers(
+        DeadLetters,
+        400,
+        404,
+        text="Dead letters, those of the newest task first, and of a task the newest first.",
+        headers=PAGE_HEADERS,
+    ),
 )
 async def get_dead_letters(
     request: Request,

@@ -6,12 +6,11 @@ from urllib.parse import quote
 from fastapi import Query, Request
 from fastapi.responses import Response
 from pydantic import Field
-from starlette.types import Receive, Scope, Send
 
 from mail.core.task.files import MAX_NAME, File, FileRef
 from mail.errors import AnswerTooLarge, FileNotFound
 from mail.http.access import AdminOrUser
-from mail.http.bodies import JSON, Answered, chunks, read_body
+from mail.http.bodies import JSON, Answered, InChunks, read_body
 from mail.http.openapi import make_router, problems
 from mail.http.service import header, service_of
 
@@ -31,17 +30,6 @@ class StoredFile(Answered):
     name: str
     type: str = Field(description="Its media type.")
     bytes: int = Field(description="Its size.")
-
-
-class FileAnswer(Response):
-    """The bytes of a file, sent in chunks; the request holds them until the client has read them."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the answer."""
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        for chunk in chunks(bytes(self.body)):
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
 
 
 router = make_router("files")
@@ -106,4 +94,4 @@ async def answer_file(request: Request, instance: str, file: FileRef) -> Respons
         "X-Content-Type-Options": "nosniff",
         "Cache-Control": "private, max-age=31536000, immutable",
     }
-    return FileAnswer(data, media_type=file.type, headers=headers)
+    return InChunks(data, media_type=file.type, headers=headers)

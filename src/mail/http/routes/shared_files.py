@@ -20,8 +20,7 @@ async def _linked(request: Request, link: str) -> tuple[str, FileRef]:
     try:
         return await service.runtime.caller_files.follow(link)
     except FileNotFound:
-        if service.rates is not None:
-            service.rates.admit_stranger(address_of(request))
+        service.rates.admit_stranger(address_of(request))
         raise
 
 

@@ -185,8 +185,7 @@ async def get_shared(
 async def _linked(request: Request) -> tuple[Task, Share]:
     """Return the task and the link whose code a request has. Raises ShareNotFound, and RateLimited by address."""
     service = service_of(request)
-    if service.rates is not None:
-        service.rates.admit_stranger(address_of(request))
+    service.rates.admit_stranger(address_of(request))
     try:
         key, digest = read_code(find_bearer(request.headers))
         runtime = service.runtime

@@ -111,9 +111,7 @@ async def post_sign_in_link(request: Request, caller: AdminOrUser) -> JSON:
 
 async def _admit(request: Request) -> None:
     """Count a request of a stranger, by its address. Raises RateLimited."""
-    rates = service_of(request).rates
-    if rates is not None:
-        rates.admit_stranger(address_of(request))
+    service_of(request).rates.admit_stranger(address_of(request))
 
 
 @router.get("/sign-in", summary="Ask how to sign in", **answers(SignInWays, 429))

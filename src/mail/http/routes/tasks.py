@@ -17,7 +17,7 @@ from mail.http.answers import answer
 from mail.http.audit import audited
 from mail.http.bodies import JSON, Given, JSONBody
 from mail.http.break_glass import Reason, load_opened
-from mail.http.openapi import ETAG, PAGE_HEADERS, make_router, problems
+from mail.http.openapi import ETAG, PAGE_HEADERS, answers, make_router
 from mail.http.routes.streams import MAX_SEQ, Items
 from mail.http.service import service_of
 from mail.http.submission import etag
@@ -68,11 +68,7 @@ Fields = Annotated[
 @router.get(
     "/tasks",
     summary="List the caller's tasks",
-    response_model=AnyTasks,
-    responses={
-        200: {"description": "Tasks by task id, newest first.", "headers": PAGE_HEADERS | SEARCHED},
-        **problems(400, 413),
-    },
+    **answers(AnyTasks, 400, 413, text="Tasks by task id, newest first.", headers=PAGE_HEADERS | SEARCHED),
 )
 async def get_tasks(
     request: Request,
@@ -173,11 +169,7 @@ def _utc(time: str | None, name: str) -> str:
 @router.get(
     "/task",
     summary="Get a task",
-    response_model=AnyTask,
-    responses={
-        200: {"description": "The task.", "headers": {"ETag": ETAG, **PAGE_HEADERS}},
-        **problems(404, 409, 410),
-    },
+    **answers(AnyTask, 404, 409, 410, text="The task.", headers={"ETag": ETAG, **PAGE_HEADERS}),
 )
 async def get_task(
     request: Request,

@@ -35,7 +35,7 @@ from mail.errors import BadRequest, ThreadNotFound
 from mail.http.access import AdminOrUser, NextCursor
 from mail.http.account import BODY_FACTOR, LIST_BYTES
 from mail.http.answers import answer, array_pieces, each, object_pieces
-from mail.http.openapi import PAGE_HEADERS, answers, make_router, problems
+from mail.http.openapi import PAGE_HEADERS, answers, make_router
 from mail.http.service import service_of
 from mail.http.task_json import in_portions, load_task, page_headers
 
@@ -128,11 +128,7 @@ _TASK_ID = TypeAdapter[str](TaskId, config=LATER)
 @router.get(
     "/threads",
     summary="List the caller's threads",
-    response_model=Threads,
-    responses={
-        200: {"description": "Threads, those of the newest task first.", "headers": PAGE_HEADERS},
-        **problems(400, 404, 413),
-    },
+    **answers(Threads, 400, 404, 413, text="Threads, those of the newest task first.", headers=PAGE_HEADERS),
 )
 async def get_threads(
     request: Request,

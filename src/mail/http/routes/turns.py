@@ -20,7 +20,7 @@ from mail.http.answers import answer, array_pieces, each, object_pieces
 from mail.http.audit import audited
 from mail.http.bodies import JSON, Answered
 from mail.http.break_glass import Reason, load_opened
-from mail.http.openapi import PAGE_HEADERS, make_router, problems
+from mail.http.openapi import PAGE_HEADERS, answers, make_router
 from mail.http.routes.streams import MAX_SEQ
 from mail.http.service import service_of
 from mail.http.task_json import load_task, page_headers, reading
@@ -143,8 +143,7 @@ router = make_router("tasks")
 @router.get(
     "/task/turns",
     summary="List the turns of a task",
-    response_model=Turns,
-    responses={200: {"description": "The turns.", "headers": PAGE_HEADERS}, **problems(400, 404)},
+    **answers(Turns, 400, 404, text="The turns.", headers=PAGE_HEADERS),
 )
 async def get_turns(
     request: Request,
@@ -180,8 +179,7 @@ async def get_turns(
 @router.get(
     "/task/turn",
     summary="Inspect a turn of a task",
-    response_model=TurnRecord,
-    responses={200: {"description": "The turn."}, **problems(400, 404, 409, 410, 413)},
+    **answers(TurnRecord, 400, 404, 409, 410, 413, text="The turn."),
 )
 async def get_turn(
     request: Request,
