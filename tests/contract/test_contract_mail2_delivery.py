@@ -148,7 +148,7 @@ async def test_what_lists_of_the_largest_size_leave_fits_into_rows(
         return owners
 
     deliveries = stage.host.deliveries
-    monkeypatch.setattr(deliveries._webhooks, "called_for", all_of_them)
+    monkeypatch.setattr(type(deliveries._webhooks), "called_for", all_of_them)
     to = _Recipients(boxes, owners, (), (), unreached, is_sender_full=False)
     assert await deliveries._file(message, uuid4().hex, to, sent_at) == (True, True)
     others = [More.read(text) for _, text in await stage.rows.find(MORE, "")]

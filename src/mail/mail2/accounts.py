@@ -7,7 +7,7 @@ another epoch.
 
 import asyncio
 import secrets
-from dataclasses import replace
+from dataclasses import field, replace
 from itertools import batched
 from uuid import uuid4
 
@@ -99,18 +99,16 @@ def account_row(key: str) -> tuple[str, str]:
     return ACCOUNTS, key if ":" in key else f"agent:{key}"
 
 
+@value
 class Accounts:
-    """The accounts of a host; `documents` has the API keys of this server."""
+    """The accounts of a host; the documents have the API keys of this server."""
 
-    def __init__(
-        self, rows: Rows, documents: ServerDocuments, clock: Clock, stamps: Stamps, host: str
-    ) -> None:
-        self._rows = rows
-        self._documents = documents
-        self._clock = clock
-        self._stamps = stamps
-        self._host = host
-        self._passwords = Passwords()
+    _rows: Rows
+    _documents: ServerDocuments
+    _clock: Clock
+    _stamps: Stamps
+    _host: str
+    _passwords: Passwords = field(default_factory=Passwords)
 
     async def find(self, *keys: str) -> dict[str, Account]:
         """Return those of the accounts that exist, by their local addresses."""

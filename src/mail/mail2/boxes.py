@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import asdict, replace
-from typing import Any, Protocol, Self
+from typing import Any
 from uuid import uuid4
 
 from mail.core.engine.pacing import Paced
 from mail.core.protocol.values import value
 from mail.core.task.documents import PutIf
-from mail.core.task.rows import Order, Rows, Times, Write
+from mail.core.task.rows import Order, Rows, Write
 from mail.errors import Conflict, NotFound, StorageFull
 from mail.mail2 import WORK
 from mail.mail2.records import (
@@ -23,6 +23,7 @@ from mail.mail2.records import (
     Message,
     OutboxRow,
     Purge,
+    Row,
     Stamps,
     box,
     sessions,
@@ -32,16 +33,7 @@ TRIES = 5
 """Attempts at a change while others change the same row."""
 
 
-class _Entry(Protocol):
-    @property
-    def text(self) -> str: ...
-
-    @property
-    def times(self) -> Times: ...
-
-    @classmethod
-    def read(cls, text: str) -> Self: ...
-
+type _Entry = InboxRow | OutboxRow | DraftRow
 
 _ROWS: Mapping[BoxName, type[_Entry]] = {
     "inbox": InboxRow,
@@ -122,14 +114,14 @@ Awaited = Callable[[Sequence[str]], Awaitable[Set[str]]]
 """Returns those of some messages whose answers are awaited."""
 
 
+@value
 class Boxes:
     """The boxes of the accounts of a host."""
 
-    def __init__(self, rows: Rows, stamps: Stamps, quota: Quota, pacer: Paced) -> None:
-        self._rows = rows
-        self._stamps = stamps
-        self._quota = quota
-        self._pacer = pacer
+    _rows: Rows
+    _stamps: Stamps
+    _quota: Quota
+    _pacer: Paced
 
     async def page(
         self, account: Account, name: BoxName, query: Query
@@ -310,15 +302,14 @@ class Boxes:
                 return _draft(entry, changed)
         raise Conflict("the draft is being changed by other requests; try again")
 
-    async def _read[R: _Entry](
+    async def _read[R: Row](
         self, account: Account, name: BoxName, entry: str, kind: type[R]
     ) -> tuple[R, str]:
         """Return a row of a box, and its text. Raises NotFound."""
-        place = (box(name, account.box), entry)
-        text = (await self._rows.read(place)).get(place)
-        if text is None:
+        found = await kind.find(self._rows, (box(name, account.box), entry))
+        if found is None:
             raise NotFound(f"there is no {entry[:64]!r} in this box")
-        return kind.read(text), text
+        return found
 
 
 def arrivals(message: Message, received: str, by: str, boxes: Sequence[str], thread: str) -> list[Write]:
@@ -356,9 +347,9 @@ def _last_change(row: _Entry) -> str:
 def summary(name: BoxName, entry: str, text: str) -> dict[str, Any]:
     """Return what a page of a box shows of an entry."""
     row = _ROWS[name].read(text)
-    shown = {key: each for key, each in asdict(row).items() if key not in _HIDDEN[name]}  # type: ignore[call-overload]
-    if name == "drafts":
-        return {"draft_id": entry, **shown, "body_size": len(row.body)}  # type: ignore[attr-defined]
+    shown = {key: each for key, each in asdict(row).items() if key not in _HIDDEN[name]}
+    if isinstance(row, DraftRow):
+        return {"draft_id": entry, **shown, "body_size": len(row.body)}
     return {"message_id": entry, **shown, "thread": shown["thread"] or entry}
 
 

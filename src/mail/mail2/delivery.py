@@ -132,34 +132,21 @@ class _Unreached:
             self.add(of, UNREACHED)
 
 
+@value
 class Deliveries:
     """Sends messages, and finishes what a process has left."""
 
-    def __init__(
-        self,
-        rows: Rows,
-        clock: Clock,
-        stamps: Stamps,
-        accounts: Accounts,
-        lists: Lists,
-        webhooks: Webhooks,
-        host: str,
-        agents: Agents,
-        notices: Notices,
-        quota: Quota,
-        remotes: "Remotes | None" = None,
-    ) -> None:
-        self._rows = rows
-        self._clock = clock
-        self._stamps = stamps
-        self._webhooks = webhooks
-        self._accounts = accounts
-        self._lists = lists
-        self._agents = agents
-        self._host = host
-        self._notices = notices
-        self._quota = quota
-        self._remotes = remotes
+    _rows: Rows
+    _clock: Clock
+    _stamps: Stamps
+    _accounts: Accounts
+    _lists: Lists
+    _webhooks: Webhooks
+    _host: str
+    _agents: Agents
+    _notices: Notices
+    _quota: Quota
+    _remotes: "Remotes | None"
 
     async def send(
         self,
@@ -314,14 +301,10 @@ class Deliveries:
             entries = arrivals(message, self._stamps.now(), self._notices.sender, chunk, work.thread)
             writes = [*entries, Write(row, rest, found[row])]
             place = (box("outbox", work.outbox), message_id)
-            sent = (
-                (await self._rows.read(place)).get(place)
-                if work.outbox and not (left or work.more_boxes or work.tasks)
-                else None
-            )
-            if sent is not None:
-                entry = self._delivered(OutboxRow.read(sent), self._stamps.now())
-                writes.append(Write(place, entry.text, sent))
+            is_filed = work.outbox and not (left or work.more_boxes or work.tasks)
+            if is_filed and (sent := await OutboxRow.find(self._rows, place)) is not None:
+                entry = self._delivered(sent[0], self._stamps.now())
+                writes.append(Write(place, entry.text, sent[1]))
             await self._rows.write(writes)  # if another process was faster, the row says what is left
         for to, failure in failed.items():
             if not isinstance(failure, PeerUnavailable):
@@ -332,9 +315,9 @@ class Deliveries:
         """Take boxes or else agents of a row of `MORE` into the row of `WORK`."""
         count = work.more_boxes or work.more_agents
         key = _more(row[1], "boxes" if work.more_boxes else "agents", count)[-1]
-        if (found := (await self._rows.read(key)).get(key)) is None:
+        if (found := await More.find(self._rows, key)) is None:
             return  # another process was faster
-        more = More.read(found)
+        more, _ = found
         if work.more_boxes:
             work = replace(work, left=more.left, more_boxes=count - 1)
         else:
@@ -389,15 +372,15 @@ class Deliveries:
         left = tuple(each for each in work.tasks if each != to)
         row, place = (WORK, message.message_id), (box("outbox", work.outbox), message.message_id)
         writes = [Write(row, replace(work, tasks=left).rest, text), *notes]
-        sent = (await self._rows.read(place)).get(place) if work.outbox else None
+        sent = await OutboxRow.find(self._rows, place) if work.outbox else None
         if sent is not None:
-            entry = OutboxRow.read(sent)
+            entry, before = sent
             if new := tuple(each for each in failed if each not in entry.undelivered):
                 entry = replace(entry, undelivered=(*entry.undelivered, *new))
                 writes += self._notify(message, work.outbox, new)
             if not left:
                 entry = self._delivered(entry, self._stamps.now())
-            writes.append(Write(place, entry.text, sent))
+            writes.append(Write(place, entry.text, before))
         elif failed:
             await self._tell_abroad(message, failed)
         await self._rows.write(

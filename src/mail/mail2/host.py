@@ -136,7 +136,8 @@ class MailHost:
         told = (self.accounts, self.lists, self.webhooks, host, self.agents, notices, quota, remotes)
         self.deliveries = Deliveries(rows, clock, stamps, *told)
         self.remotes = remotes
-        self.tasks = None if runtime is None else self._make_tasks(runtime, per_hour)
+        posted = (self.agents, self.lists, self.deliveries, host, self.begin, per_hour)
+        self.tasks = None if runtime is None else Tasks(rows, runtime, *posted)
         self._stamps = stamps
         self._clock = clock
         self._wake = wake
@@ -352,10 +353,6 @@ class MailHost:
                     self._spawn(self._try_later(name, seconds))
                 elif self._wake is not None:
                     await self._try(name, seconds)
-
-    def _make_tasks(self, runtime: Runtime, per_hour: int) -> Tasks:
-        posted = (self.agents, self.lists, self.deliveries, self.host, self.begin)
-        return Tasks(self._rows, runtime, *posted, per_hour)
 
     async def _try_later(self, name: str, seconds: float) -> None:
         await asyncio.sleep(seconds)

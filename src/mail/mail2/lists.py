@@ -81,6 +81,7 @@ class By:
 HOST_ITSELF = By("", is_admin=True)
 
 
+@value
 class Lists:
     """The lists of a host.
 
@@ -88,15 +89,12 @@ class Lists:
         pacer: spaces out work on long ones, and on mail to them.
     """
 
-    def __init__(
-        self, rows: Rows, stamps: Stamps, accounts: Accounts, notices: Notices, host: str, pacer: Paced
-    ) -> None:
-        self._rows = rows
-        self._stamps = stamps
-        self._accounts = accounts
-        self._notices = notices
-        self._host = host
-        self.pacer = pacer
+    _rows: Rows
+    _stamps: Stamps
+    _accounts: Accounts
+    _notices: Notices
+    _host: str
+    pacer: Paced
 
     async def all(self, by: By) -> AsyncGenerator[dict[str, Any]]:
         """Yield all lists that somebody sees, ordered by address; a few are read at once, as each may be long."""
@@ -230,10 +228,10 @@ class Lists:
         return [] if count in await self._rows.read(count) else writes
 
     async def _read(self, key: str, by: By) -> tuple[MailList, str]:
-        text = (await self._rows.read((LISTS, key))).get((LISTS, key))
-        if text is None or not by.sees(found := MailList.read(text)):
+        found = await MailList.find(self._rows, (LISTS, key))
+        if found is None or not by.sees(found[0]):
             raise NotFound(f"there is no {key}")
-        return found, text
+        return found
 
     def _shown(self, key: str, found: MailList, by: By) -> dict[str, Any]:
         address = Address.parse_local(key)

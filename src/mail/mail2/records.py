@@ -14,7 +14,7 @@ from pydantic_core import from_json, to_json
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.values import value
 from mail.core.task.deletion import name_of
-from mail.core.task.rows import Times, Write
+from mail.core.task.rows import RowKey, Rows, Times, Write
 from mail.core.task.task import TaskKey
 from mail.mail2 import WORK
 from mail.mail2.addresses import AccountKind, Address, AddressText, Slug
@@ -96,6 +96,12 @@ class Row:
     def read(cls, text: str) -> Self:
         """Return what a row says."""
         return cast(Self, _reader(cast("Any", cls)).validate_json(text))
+
+    @classmethod
+    async def find(cls, rows: Rows, key: RowKey) -> tuple[Self, str] | None:
+        """Return what a row says, and its text; None if there is none."""
+        text = (await rows.read(key)).get(key)
+        return None if text is None else (cls.read(text), text)
 
 
 @cache

@@ -22,16 +22,16 @@ class Swarm(Row):
     keywords: tuple[str, ...]
 
 
+@value
 class Swarms:
     """The swarms of a host: the one that it runs, and those made here.
 
     Their agents are those of its accounts, and the entrypoints of the one that runs.
     """
 
-    def __init__(self, rows: Rows, accounts: Accounts, running: Agents) -> None:
-        self._rows = rows
-        self._accounts = accounts
-        self._running = running
+    _rows: Rows
+    _accounts: Accounts
+    _running: Agents
 
     async def all(self) -> list[dict[str, Any]]:
         """Return the summaries of all swarms, ordered by name."""
@@ -44,8 +44,8 @@ class Swarms:
 
     async def get(self, name: str) -> dict[str, Any]:
         """Return a swarm with its agents. Raises NotFound."""
-        text = (await self._rows.read((SWARMS, name))).get((SWARMS, name))
-        swarm = self._run().get(name) or (None if text is None else Swarm.read(text))
+        made = await Swarm.find(self._rows, (SWARMS, name))
+        swarm = self._run().get(name) or (made and made[0])
         if swarm is None:
             raise NotFound(f"there is no swarm {name!r}")
         agents = (await self._agents()).get(name, [])

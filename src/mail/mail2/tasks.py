@@ -122,33 +122,23 @@ def asked_of(agent: str, member: str) -> str:
     return f"mail2:asked:{agent} {member}"
 
 
+@value
 class Tasks:
     """The tasks of a swarm that begin by mail, or send some.
 
-    Args:
-        begin: takes up work that was noted with a message.
-        per_hour: the number of submissions to a task in an hour from a sender that isn't a person; 0 for no limit.
+    Attributes:
+        _begin: takes up work that was noted with a message.
+        _per_hour: the number of submissions to a task in an hour from a sender that isn't a person; 0 for no limit.
     """
 
-    def __init__(
-        self,
-        rows: Rows,
-        runtime: Runtime,
-        agents: Agents,
-        lists: Lists,
-        deliveries: Deliveries,
-        host: str,
-        begin: Callable[[str], Awaitable[None]],
-        per_hour: int = SUBMISSIONS_PER_HOUR,
-    ) -> None:
-        self._rows = rows
-        self._runtime = runtime
-        self._agents = agents
-        self._lists = lists
-        self._deliveries = deliveries
-        self._host = host
-        self._begin = begin
-        self._per_hour = per_hour
+    _rows: Rows
+    _runtime: Runtime
+    _agents: Agents
+    _lists: Lists
+    _deliveries: Deliveries
+    _host: str
+    _begin: Callable[[str], Awaitable[None]]
+    _per_hour: int
 
     # ---------------------------------------------------------------------------------------------- mail to agents
 
@@ -357,17 +347,15 @@ class Tasks:
         return message.message_id
 
     async def _thread_of(self, message_id: str) -> Thread | None:
-        row = (THREADS, message_id)
-        text = (await self._rows.read(row)).get(row)
-        return None if text is None else Thread.read(text)
+        found = await Thread.find(self._rows, (THREADS, message_id))
+        return found and found[0]
 
     async def _may_answer(self, message: Message) -> bool:
         """Return whether the sender of a message has sent or received the one that it answers."""
-        row = (MESSAGES, message.reply_to or "")
-        text = (await self._rows.read(row)).get(row)
-        if text is None:
+        found = await Message.find(self._rows, (MESSAGES, message.reply_to or ""))
+        if found is None:
             return False
-        answered = Message.read(text)
+        answered, _ = found
         if message.sender in (answered.sender, *answered.recipients):
             return True
         lists = [each for each in map(Address.parse, answered.recipients) if each.kind == "list"]
@@ -417,10 +405,9 @@ class Tasks:
         data, task_id = event["data"], event["task_id"]
         sender, agent = map(unquote, url.rpartition(f"{SCHEME}://")[2].split("/")[1:])
         row, message_id = (TASKS, task_id), own_id(self._host, f"{SCHEME}:{event_id}")
-        text = (await self._rows.read(row)).get(row)
-        if text is None:
+        if (stored := await MailTask.find(self._rows, row)) is None:
             return Reply(GONE, "the thread of this task is no longer stored")
-        known = MailTask.read(text)
+        known, text = stored
         found = await self._rows.read((MESSAGES, known.last), (THREADS, known.last))
         if len(found) < 2:
             return Reply(GONE, "the message that this task would answer is deleted")
@@ -525,9 +512,6 @@ class Tasks:
     def _id_of(self, key: TaskKey, text: str) -> str:
         """Return the id of the mail that a task sends for one of its messages."""
         return own_id(self._host, f"{SCHEME}:{key.instance}#{key.task_id}:{text}")
-
-    async def _put(self, row: tuple[str, str], value: Row) -> None:
-        await self._rows.write([Write(row, value.text)])
 
     async def _delete(self, row: tuple[str, str]) -> None:
         await self._rows.write([Write(row, None)])

@@ -59,15 +59,15 @@ class Hook(Row):
         return EVENT in self.events and (self.people or Address.parse_local(owner).kind == "agent")
 
 
+@value
 class Webhooks:
     """The webhooks of a host, and their calls."""
 
-    def __init__(self, rows: Rows, clock: Clock, stamps: Stamps, sender: Sender, host: str) -> None:
-        self._rows = rows
-        self._clock = clock
-        self._stamps = stamps
-        self._sender = sender
-        self._host = host
+    _rows: Rows
+    _clock: Clock
+    _stamps: Stamps
+    _sender: Sender
+    _host: str
 
     async def ids(self) -> list[str]:
         """Return the ids of all webhooks."""
@@ -127,22 +127,21 @@ class Webhooks:
     async def call(self, event_id: str) -> float | None:
         """Make a call that is due; return the seconds until the next attempt, None if there is none."""
         row = (WORK, event_id)
-        text = (await self._rows.read(row)).get(row)
-        if text is None:
+        if (found := await Call.find(self._rows, row)) is None:
             return None
-        call, now = Call.read(text), self._clock.now().timestamp()
+        (call, text), now = found, self._clock.now().timestamp()
         if call.attempt and call.due > now + EARLY_SECONDS:
             return None  # another process makes it, or it waits
         taken = replace(call, attempt=call.attempt + 1, due=now + LEASE_SECONDS)
         if not await self._rows.write([Write(row, taken.text, text)]):
             return None  # another process makes it
         hook_row, message_row = (WEBHOOKS, call.webhook_id), (MESSAGES, call.message_id)
-        found = await self._rows.read(hook_row, message_row)
-        if len(found) < 2:  # the webhook is deleted, or everybody has deleted the message
+        both = await self._rows.read(hook_row, message_row)
+        if len(both) < 2:  # the webhook is deleted, or everybody has deleted the message
             await self._rows.write([Write(row, None)])
             return None
-        hook = Hook.read(found[hook_row])
-        body = to_json(self._event(event_id, call, Message.read(found[message_row])))
+        hook = Hook.read(both[hook_row])
+        body = to_json(self._event(event_id, call, Message.read(both[message_row])))
         reply = await self._sender.post(
             hook.url, self._headers(hook, event_id, body), body, seconds=CALL_SECONDS
         )
@@ -187,8 +186,7 @@ class Webhooks:
         }
 
     async def _read(self, webhook_id: str) -> tuple[Hook, str]:
-        row = (WEBHOOKS, webhook_id)
-        text = (await self._rows.read(row)).get(row)
-        if text is None:
+        found = await Hook.find(self._rows, (WEBHOOKS, webhook_id))
+        if found is None:
             raise NotFound(f"there is no webhook {webhook_id[:64]!r}")
-        return Hook.read(text), text
+        return found
