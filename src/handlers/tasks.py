@@ -5,6 +5,16 @@ from functools import partial
 from handlers.http_api import serve
 from mail.http.routes import load_routers, tasks
 
-LATER = ("approvals", "callers", "dead_letters", "schedules", "shares", "usage", "versions", "webhooks")
+LATER = (
+    "approvals",
+    "callers",
+    "comparison",
+    "dead_letters",
+    "schedules",
+    "shares",
+    "usage",
+    "versions",
+    "webhooks",
+)
 
 handler = serve(tasks.router, later=partial(load_routers, *LATER))

@@ -352,6 +352,13 @@ async def forks(server: Server) -> Counter[int]:
     return await server.at_once(server.request("POST", "/task/fork", b'{"task_id": "large"}'))
 
 
+async def comparisons(server: Server) -> Counter[int]:
+    """Of a fork of the large task with its original, which has all events."""
+    forked = await server.read(server.request("POST", "/task/fork", b'{"task_id": "large", "at": 1}'))
+    path = f"/task/comparison?task_id={forked['task_id']}"
+    return await server.at_once(server.request("GET", path))
+
+
 async def forks_with_mail(server: Server) -> Counter[int]:
     three_wait = server.waiting - WAITING + 3
     body = json.dumps({"task_id": "waiting", "at": three_wait}).encode()
@@ -701,6 +708,7 @@ LOADS: dict[str, Load] = {
     "GET /task/export": reads("/task/export?task_id=large"),
     "GET /task/turn": reads("/task/turn?task_id=large&seq={turn}&limit=1000"),
     "GET /task/turns": reads("/task/turns?task_id=large"),
+    "GET /task/comparison": comparisons,
     "GET /task/shared": by_a_link,
     "GET /tasks": reads("/tasks"),
     "GET /tasks, q": reads("/tasks?q=yyy+xxx"),

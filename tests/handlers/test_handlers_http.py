@@ -80,6 +80,7 @@ ROUTES: dict[str, list[Route]] = {
         ("DELETE", "/schedules/nightly", None),
         *(("POST", "/task/shares", {"task_id": "later"}), ("GET", "/task/shares?task_id=later", None)),
         *(("DELETE", "/task/shares/none?task_id=later", None), ("GET", "/task/shared", None)),
+        ("GET", "/task/comparison?task_id=later", None),
         *(("GET", "/approvals", None), ("GET", "/approvals/unknown", None)),
         ("POST", "/approvals/unknown", {"decision": "approve"}),
         *(("GET", "/approvals/unknown/token", None), ("POST", "/approvals/unknown/token", {})),

@@ -254,15 +254,20 @@ async def test_the_command_compares_the_answers_of_several_tasks(
         assert {each["task_id"] for each in tried} == {"bees", "wasps"}
         for each in tried:
             assert each["before"]["answer"] == "Be thorough with publish+search"
-            assert each["draft"]["answer"] == "Be brief with publish+search"
+            assert each["after"]["answer"] == "Be brief with publish+search"
+            assert "-Be thorough with publish+search\n+Be brief with publish+search" in each["differences"]
             fork = await client.ask("GET", f"/task?task_id={each['fork_id']}&items=true")
             asked = [item["text"] for item in fork["items"] if item["kind"] == "message"]
             assert asked == [{"bees": "Shorter, please", "wasps": "What about wasps?"}[each["task_id"]]]
-            assert each["draft"]["calls"] == 1
+            assert [each[side][name] for side in ("before", "after") for name in ("turns", "calls")] == [
+                1
+            ] * 4
+        again = json.loads((await mail("draft", "try", "short", "-q", "about", "--json")).output)
+        assert {each["task_id"] for each in again} == {"bees", "wasps"}, "forks aren't tried"
         text = (await mail("draft", "try", "short", "wasps")).output
         assert "What about wasps? (fork " in text
         assert "characters: Be brief with publish+search" in text
-        assert text.splitlines()[-1].startswith("All 1: 1 calls")
+        assert text.splitlines()[-1].startswith("All 1: 1 turns, 1 calls")
         monkeypatch.setattr("mail.client.connection.RETRY_SECONDS", ())
         client.system.runtime.caller_limits = CallerLimits(running_tasks=1)
         model.otherwise = lambda _: reply(call("task_complete", finish_message="Slow."), delay=1.0)

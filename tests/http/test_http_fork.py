@@ -105,7 +105,7 @@ async def test_a_fork_of_a_running_moment_waits_for_a_message(server: HTTPServer
 @pytest.mark.parametrize(
     ("path", "fields", "field"),
     [
-        ("/task/fork", {"at": True}, "at"),
+        ("/task/fork", {"at": True}, "at.int"),
         ("/message", {"body": "hi", "kwargs": {"budget": {"turns": True}}}, "kwargs.budget.turns"),
         ("/message", {"body": "hi", "kwargs": {"budget": {"seconds": True}}}, "kwargs.budget.seconds"),
         ("/dead-letters/redrive", {"seq": True}, "seq"),
@@ -174,3 +174,42 @@ async def test_a_fork_takes_a_bounded_amount_of_waiting_mail(
     assert list((await server.client.get("/tasks")).json()) == ["t"]
     last = (await server.task("t"))["seq"]
     assert (await fork(server, at=last)).status_code == 201
+
+
+async def wait_until_done(server: HTTPServer, task_id: str) -> None:
+    while (await server.task(task_id))["is_running"]:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
+async def compare(server: HTTPServer, task_id: str) -> httpx2.Response:
+    return await server.client.get("/task/comparison", params={"task_id": task_id})
+
+
+async def test_a_fork_is_compared_with_the_run_that_it_repeats(server: HTTPServer) -> None:
+    await server.post(body="sums", task_id="t")
+    await server.post(body="more", task_id="t")
+    forked = (await fork(server, at="message", run=True)).json()
+    assert (await look(server, forked["at"])).json()["task_message_queue"][0]["mailbox"] == "supervisor"
+    await wait_until_done(server, forked["task_id"])
+    for body, task_id in (("later", "t"), ("later", forked["task_id"])):
+        await server.post(body=body, task_id=task_id)  # which changes nothing that is compared
+    found = (await compare(server, forked["task_id"])).json()
+    assert (found["task_id"], found["fork_id"], found["at"]) == ("t", forked["task_id"], forked["at"])
+    for side in ("before", "after"):
+        assert (found[side]["status"], found[side]["answer"]) == ("completed", "did more")
+        assert found[side]["turns"] == 3
+    assert found["differences"] == ""
+    assert (await compare(server, "t")).status_code == 400
+
+
+async def test_lists_say_which_tasks_are_forks_and_leave_them_out(server: HTTPServer) -> None:
+    await server.post(body="Fork of mine", task_id="t")
+    forked = (await fork(server)).json()["task_id"]
+
+    async def listed(**query: str) -> dict[str, str | None]:
+        tasks = await server.client.get("/tasks", params={"fields": "summary", **query})
+        return {task_id: task["forked_from"] for task_id, task in tasks.json().items()}
+
+    assert await listed() == {"t": None, forked: "t"}
+    for query in ({}, {"q": ""}):
+        assert await listed(forks="false", **query) == {"t": None}

@@ -83,6 +83,7 @@ MATRIX = {
     "DELETE /task/shares/{share}&caller=user:ann": "401 200 403 403 403 200",
     "GET /task/shared": "404 404 404 404 404 404",
     "POST /task/fork": "401 201 404 404 403 404",
+    "GET /task/comparison?task_id={fork}": "401 200 404 404 403 404",
     "POST /task/cancel": "401 200 404 404 403 404",
     "POST /task/cancel?": "401 200 403 403 403 200",
     "DELETE /task?task_id={task}": "401 200 404 404 403 404",
@@ -334,6 +335,9 @@ class Stage:
                 if name == "approval":
                     waiting = (await self.ask("reviewer", "GET", "/approvals")).json()["approvals"]
                     return str(waiting[-1]["id"])
+            case "fork":
+                await own("POST", "/message", {"body": "hi", "task_id": new})
+                return str((await own("POST", "/task/fork", {"task_id": new, "at": "message"}))["task_id"])
             case "share":
                 await own("POST", "/message", {"body": "hi", "task_id": new})
                 made = await own("POST", "/task/shares", {"task_id": new})

@@ -192,5 +192,7 @@ async def test_a_result_that_a_person_gives_is_shown_only_as_the_answer_to_a_que
 async def test_the_title_of_a_fork_does_not_say_so(server: HTTPServer) -> None:
     await server.ask(body="what is it?", subject="Tides", task_id="first")
     forked = await ask(server, "POST", "/task/fork", json={"task_id": "first", "at": 1})
-    made = await ask(server, "POST", "/task/shares", json={"task_id": forked.json()["task_id"]})
-    assert (await read(server, made.json()["code"])).json()["title"] == "Tides"
+    await server.ask(body="what is it?", subject="Fork of the river", task_id="own")
+    for task_id, title in ((forked.json()["task_id"], "Tides"), ("own", "Fork of the river")):
+        made = await ask(server, "POST", "/task/shares", json={"task_id": task_id})
+        assert (await read(server, made.json()["code"])).json()["title"] == title

@@ -13,7 +13,7 @@ from mail.core.protocol.address import Principal, create_agent_address
 from mail.core.protocol.message import Tier
 from mail.core.task.change import InboxEntry, Inheritance, Snapshot, TaskChange
 from mail.core.task.client_tools import ClientTool, ClientTools
-from mail.core.task.events import Event, EventKind
+from mail.core.task.events import EventKind
 from mail.core.task.interswarm import OpenRequest, Peer, UnreadQuestion
 from mail.core.task.limits import Budget, Limits
 from mail.core.task.mailboxes import peer_mailbox
@@ -49,14 +49,11 @@ class Moment:
     """A task as it was, with the messages that waited."""
 
     task: Task
-    first: Event
     mail: list[InboxEntry]
 
     @property
     def snapshot(self) -> Snapshot:
-        return Snapshot(
-            self.task, self.first, [(entry.tier, entry.seq, entry.mailbox) for entry in self.mail]
-        )
+        return Snapshot(self.task, [(entry.tier, entry.seq, entry.mailbox) for entry in self.mail])
 
 
 def moment(make: Maker, *mail: Mail, **fields: Any) -> Moment:
@@ -66,7 +63,7 @@ def moment(make: Maker, *mail: Mail, **fields: Any) -> Moment:
     generation = Generation(**{name: value for name, value in fields.items() if name in names})
     rest = {name: value for name, value in fields.items() if name not in names}
     task = replace(begun.task, generation=generation, **rest)
-    return Moment(task, begun.events[0], list(begun.deliveries))
+    return Moment(task, list(begun.deliveries))
 
 
 def from_swarm(snapshot: Moment, sender: str) -> Moment:
@@ -156,7 +153,7 @@ class TestWhatGoesAlong:
         task = forked(make, snapshot).task
         assert task == Task(
             instance=ANN, task_id="second", status=TaskStatus.PAUSED, owner=ANN, contributors=(ANN,),
-            entrypoint="beta", title="Fork of about", started=task.started, updated=task.updated,
+            entrypoint="beta", title="Fork of about", forked_from="first", started=task.started, updated=task.updated,
             generation=Generation(
                 number=0, faults={"alpha": 2}, client_tools=tools, notes={"a": 1},
                 versions=task.generation.versions, began=-1,
@@ -167,7 +164,7 @@ class TestWhatGoesAlong:
 
     def test_the_title_of_a_fork_of_a_fork_says_so_once(self, make: Maker) -> None:
         first = forked(make, moment(make, title="about"), LOST)
-        snapshot = Moment(task=first.task, first=first.events[0], mail=[])
+        snapshot = Moment(task=first.task, mail=[])
         assert forked(make, snapshot).task.title == "Fork of about"
         assert forked(make, moment(make, title=None)).task.title == f"Fork of {moment(make).task.task_id}"
 
@@ -232,7 +229,7 @@ class TestStatus:
 
     def test_a_fork_that_was_not_run_yet_can_be_forked_and_run(self, make: Maker) -> None:
         first = forked(make, moment(make))
-        again = Moment(first.task, first.events[0], list(first.deliveries))
+        again = Moment(first.task, list(first.deliveries))
         assert forked(make, again, run=True).task.is_running
 
     def test_one_without_mail_is_told_so_when_it_runs(self, make: Maker) -> None:

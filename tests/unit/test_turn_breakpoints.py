@@ -203,7 +203,7 @@ async def test_a_fork_between_the_result_and_the_turn_shows_it_the_same_way() ->
             breakpoint_tool_call_result="yes",
         )
         resumed = admit(paused.task, rig.runtime.swarm, rig.user, results, rig.runtime.clock)
-        snapshot = Snapshot(resumed.task, resumed.events[0], [])
+        snapshot = Snapshot(resumed.task, [])
         history = [*await rig.history("supervisor", paused.key), *resumed.histories[0].entries]
         portions = resumed.task.histories["supervisor"]
         inherited = Inheritance(paused.key, {"supervisor": portions}, 100)

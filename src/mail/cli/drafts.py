@@ -1,7 +1,6 @@
 """The commands about drafts of the swarm: `mail draft list`, `show`, `save`, `try`, `publish`, `withdraw`, `delete`."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -9,7 +8,7 @@ import click
 from mail.cli.command import Command, Namespace, option, positional
 from mail.cli.output import Output, one_line
 from mail.cli.session import Session, Status
-from mail.cli.usage import read_time
+from mail.cli.tasks import FILTERS, find_tasks
 from mail.cli.values import JSON, Agent, Integer, json_text, texts
 
 _STATES = {"": "", "applied": "new tasks use it", "outdated": "published for an earlier version"}
@@ -55,50 +54,46 @@ async def _save(session: Session, given: Namespace) -> None:
 
 
 async def _try(session: Session, given: Namespace) -> int:
-    """Run the last message of tasks again on a draft, all at once, and compare the answers. Raises MAILError.
+    """Run the last message of tasks again on a draft, some at a time, and compare the answers. Raises MAILError.
 
     If the server refuses some of them, the others are compared, and it returns 1.
     """
     import asyncio
 
-    from mail.cli.views.drafts import compare, refused, show_tries
+    from mail.cli.views.drafts import show_tries
     from mail.client.errors import BadAnswer
-    from mail.core.decisions.fork import FORK_OF
 
-    client = session.client
-    since = read_time(given.since, "--since", datetime.now(UTC))
-    found = [await session.find_task(task) for task in given.tasks] or [
-        task
-        for task, summary in (
-            await client.get_tasks(limit=given.limit, status="completed", summary=True, since=since)
-        ).items()
-        if not (summary["title"] or "").startswith(FORK_OF)
-    ]
-    tasks = [await client.get_task(task, items=True) for task in found]
+    client, free = session.client, asyncio.Semaphore(AT_ONCE)
+    titles = {await session.find_task(task): None for task in given.tasks} or {
+        task_id: task["title"]
+        for task_id, task in (await find_tasks(session, given, Status.COMPLETED, forks=False)).items()
+    }
     refusals: list[BadAnswer] = []
 
-    async def run(task: Mapping[str, Any]) -> dict[str, Any]:
-        asked = [item for item in task["items"] if item["kind"] == "message"]
-        at = asked[-1]["seq"] if asked else 1
+    async def run(task_id: str, title: str | None) -> dict[str, Any]:
         fork_id = None
         try:
-            fork = await client.fork_task(
-                task["task_id"], at, run=True, actions=given.actions, draft=given.name
-            )
-            fork_id = fork["task_id"]
-            while (await client.get_task(fork_id, summary=True))["status"] == Status.RUNNING:  # noqa: ASYNC110
-                await asyncio.sleep(POLL_SECONDS)
-            return compare(task, await client.get_task(fork_id, items=True))
+            async with free:
+                fork = await client.fork_task(
+                    task_id, "message", run=True, actions=given.actions, draft=given.name
+                )
+                fork_id = fork["task_id"]
+                while (await client.get_task(fork_id, summary=True))["status"] == Status.RUNNING:  # noqa: ASYNC110
+                    await asyncio.sleep(POLL_SECONDS)
+                return {**await client.get_comparison(fork_id), "refused": ""}
         except BadAnswer as refusal:
             refusals.append(refusal)
-            return refused(task, fork_id, refusal)
+            return {"task_id": task_id, "fork_id": fork_id, "title": title, "refused": str(refusal)}
 
-    tried = await asyncio.gather(*map(run, tasks))
-    if refusals and len(refusals) == len(tasks):
+    tried = await asyncio.gather(*(run(*task) for task in titles.items()))
+    if refusals and len(refusals) == len(titles):
         raise refusals[0]
     session.output.result(tried, lambda: show_tries(given.name, tried, session.output))
     return int(bool(refusals))
 
+
+AT_ONCE = 4
+"""Tasks that run on a draft at the same time."""
 
 POLL_SECONDS = 0.5
 
@@ -177,7 +172,8 @@ COMMANDS = (
         name="draft-try",
         shell_name="draft try",
         summary="Run tasks again on a draft, and compare the answers.",
-        details="Each task is forked as it was after its last message; the tasks themselves stay as they are.",
+        details="Each task is forked as it was after its last message; the tasks themselves stay as they are. Without "
+        "tasks, it takes your last completed ones that match, except forks.",
         handler=_try,
         arguments=(
             _NAME,
@@ -188,11 +184,7 @@ COMMANDS = (
                 nargs=-1,
                 required=False,
             ),
-            option(
-                "--since",
-                metavar="TIME",
-                help="Without tasks: only those changed at this time or later: a date, or 7d, 12h, 30m.",
-            ),
+            *FILTERS,
             option("--limit", type=Integer(1, 50), help="Without tasks: their number, at most.", default=10),
             option(
                 "--actions",

@@ -12,7 +12,7 @@ from mail.cli.files import OUTPUT, write_bytes
 from mail.cli.output import Output, one_line
 from mail.cli.session import Session, Status, UsageError
 from mail.cli.usage import read_time
-from mail.cli.values import JSON, Integer, Number, Task, json_object
+from mail.cli.values import JSON, Integer, Moment, Number, Task, json_object
 from mail.cli.views.events import show_answer, show_stream
 from mail.cli.views.questions import MARK, questions_of
 
@@ -40,20 +40,49 @@ SHOWN = option(
 )
 
 
-async def list_tasks(session: Session, given: Namespace) -> None:
-    """Print a line per task, and remember the tasks. Raises ConfigurationError for an invalid time."""
-    from mail.cli.views.tasks import show_tasks
+FILTERS = (
+    option(
+        "-q",
+        "--query",
+        metavar="TEXT",
+        help="Only tasks with these words in titles, ids, messages or names of agents.",
+    ),
+    option(
+        "--since",
+        metavar="TIME",
+        help="Only tasks that have changed at this time or later: a date, or 7d, 12h, 30m.",
+    ),
+    option(
+        "--until",
+        metavar="TIME",
+        help="Only tasks that have last changed before this time: a date, or 7d, 12h, 30m.",
+    ),
+    option("--min-cost", metavar="USD", type=float, help="Only tasks that have cost as much at least."),
+)
 
+
+async def find_tasks(
+    session: Session, given: Namespace, status: str | None, *, forks: bool = True
+) -> dict[str, dict[str, Any]]:
+    """Return the caller's tasks that `FILTERS` and `--limit` ask for. Raises ConfigurationError for an invalid time."""
     now = datetime.now(UTC)
-    tasks = await session.client.get_tasks(
+    return await session.client.get_tasks(
         limit=given.limit,
-        status=given.status,
+        status=status,
         summary=True,
         query=given.query,
         since=read_time(given.since, "--since", now),
         until=read_time(given.until, "--until", now),
         min_cost=given.min_cost,
+        forks=forks,
     )
+
+
+async def list_tasks(session: Session, given: Namespace) -> None:
+    """Print a line per task, and remember the tasks."""
+    from mail.cli.views.tasks import show_tasks
+
+    tasks = await find_tasks(session, given, given.status)
     for task_id in reversed(tasks):
         session.memory.add_task(task_id)
     session.output.result(tasks, lambda: show_tasks(tasks.values(), session.output))
@@ -257,25 +286,7 @@ COMMANDS = (
         details="A search lists the last changed first.",
         handler=list_tasks,
         arguments=(
-            option(
-                "-q",
-                "--query",
-                metavar="TEXT",
-                help="Only tasks with these words in titles, ids, messages or names of agents.",
-            ),
-            option(
-                "--since",
-                metavar="TIME",
-                help="Only tasks that have changed at this time or later: a date, or 7d, 12h, 30m.",
-            ),
-            option(
-                "--until",
-                metavar="TIME",
-                help="Only tasks that have last changed before this time: a date, or 7d, 12h, 30m.",
-            ),
-            option(
-                "--min-cost", metavar="USD", type=float, help="Only tasks that have cost as much at least."
-            ),
+            *FILTERS,
             option(
                 "--status",
                 help="Only tasks in this state.",
@@ -473,8 +484,9 @@ COMMANDS = (
             option(
                 "--at",
                 metavar="ID",
-                type=int,
-                help="Fork the task as of the event with this id. [default: now]",
+                type=Moment(),
+                help="Fork the task as of the event with this id, or of the last message of a person: message. "
+                "[default: now]",
             ),
             switch("--run", help="Run the fork immediately, if the task was running then."),
             option(

@@ -121,6 +121,16 @@ class Number(click.FloatRange):
     name = "number"
 
 
+class Moment(click.ParamType[int | str]):
+    """An event by its id, or `message`."""
+
+    name = "moment"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        """Return the value. Raises click.BadParameter."""
+        return "message" if value == "message" else int(click.INT.convert(value, param, ctx))
+
+
 # ---------------------------------------------------------------------------------------------------- JSON
 
 

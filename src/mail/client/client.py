@@ -159,6 +159,7 @@ class MAILClient(Messaging):
         since: datetime | str | None = None,
         until: datetime | str | None = None,
         min_cost: float | None = None,
+        forks: bool = True,
     ) -> dict[str, JSONObject]:
         """Return the caller's tasks by task id, newest first.
 
@@ -169,7 +170,7 @@ class MAILClient(Messaging):
 
         `query` is plain text whose words are searched for in titles, ids, messages and names of agents. A search may
         also ask for tasks that have last changed `since` or `until` a time, or whose models have cost at least
-        `min_cost` US dollars. The last changed task is the first then.
+        `min_cost` US dollars. The last changed task is the first then. `forks` may be left out.
         """
         size = None if limit is None else min(limit, PAGE)
         none: dict[str, JSONObject] = {}
@@ -187,6 +188,7 @@ class MAILClient(Messaging):
             since=_time(since),
             until=_time(until),
             min_cost=min_cost,
+            forks=None if forks else "false",
         )
         return dict(islice(tasks.items(), limit))
 
@@ -241,7 +243,7 @@ class MAILClient(Messaging):
     async def fork_task(
         self,
         task_id: str,
-        at: int | None = None,
+        at: int | Literal["message"] | None = None,
         *,
         run: bool = False,
         actions: Literal["run", "ask", "refuse"] | None = None,
@@ -250,18 +252,22 @@ class MAILClient(Messaging):
     ) -> JSONObject:
         """Create a new task from the state of another one at an event (None: now), and return its `task_id`.
 
-        If the original was running then, the fork is paused until it gets a message; with `run` it runs immediately.
-        `actions` says what happens to calls of actions that are not declared read-only: they `run`, each waits for an
-        approval (`ask`), or the agent reads that it was not run (`refuse`); None for what the original has, which is
-        `run` for a task that is not a fork. Admins and testers can try a `draft` of the swarm, on which the fork
-        stays. With an `idempotency_key`, there is one fork however often this is called, and the request is sent again
-        if the connection breaks.
+        At `message`, it is the state after the last message of a person. If the original was running then, the fork is
+        paused until it gets a message; with `run` it runs immediately. `actions` says what happens to calls of actions
+        that are not declared read-only: they `run`, each waits for an approval (`ask`), or the agent reads that it was
+        not run (`refuse`); None for what the original has, which is `run` for a task that is not a fork. Admins and
+        testers can try a `draft` of the swarm, on which the fork stays. With an `idempotency_key`, there is one fork
+        however often this is called, and the request is sent again if the connection breaks.
         """
         request = {"task_id": task_id, "at": at, "run": run, "actions": actions, "draft": draft}
         if idempotency_key is None:
             return await self._ask("fork_task", **request)
         headers = {IDEMPOTENCY_KEY: idempotency_key}
         return await repeat(lambda: self._ask("fork_task", headers, **request))
+
+    async def get_comparison(self, task_id: str) -> JSONObject:
+        """Return what a fork and its original each came to after they parted, and how their answers differ."""
+        return await self._ask("get_comparison", task_id=task_id)
 
     async def cancel_task(
         self, task_id: str, reason: str = "", *, wait: float | None = None, caller: str | None = None

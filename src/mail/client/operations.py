@@ -120,6 +120,7 @@ OPERATIONS = {
         Operation("revoke_task_share", "DELETE", "/task/shares/{number}"),
         Operation("get_shared_task", "GET", "/task/shared"),
         Operation("fork_task", "POST", "/task/fork"),
+        Operation("get_comparison", "GET", "/task/comparison"),
         Operation("cancel_task", "POST", "/task/cancel"),
         Operation("post_callback", "POST", "/callbacks/{token}"),
         Operation("delete_task", "DELETE", "/task"),

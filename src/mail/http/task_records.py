@@ -146,6 +146,7 @@ class TaskSummary(Answered):
     )
     title: str | None
     status: TaskStatus
+    forked_from: str | None = Field(description="The task that it is a fork of; null for none.")
     entrypoint: str
     generation: int = Field(description="How often the task was begun or resumed.")
     steps: int = Field(description="Steps taken in this generation.")
@@ -394,6 +395,7 @@ def task_summary(task: Task, *, approvals: bool = True) -> dict[str, Any]:
         start_time=task.started,
         remote_swarms=[peer for peer in task.peers if member_of(peer) is None],
         completed=not task.is_running,
+        forked_from=task.forked_from or None,
         generation=task.generation.number,
         steps=task.generation.steps,
         **asked(task, approvals=approvals),

@@ -193,7 +193,6 @@ class TaskReader:
         commit = await self._commit_at(key, at)
         task = await self.task(commit)
         _check_begin(task, await self._batch(commit), at)
-        [first, *_] = await self._events(key, 0, 1, None)
         waiting: Waiting = {}
         if any(map(sum, task.pending.values())):
             commits = await self._items(key, events_after(0), commit["SK"]["S"])
@@ -201,7 +200,7 @@ class TaskReader:
                 waiting,
                 ([item[name]["S"] if name in item else None for name in _MAIL_CHANGES] for item in commits),
             )
-        return take_snapshot(task, first, waiting)
+        return take_snapshot(task, waiting)
 
     async def portions(self, items: Sequence[Item]) -> list[Portion]:
         texts = await self.texts(item["entries"] for item in items)

@@ -339,7 +339,7 @@ class PostgresStore:
                     (task_number(key), begin, min(begin + SCANNED_AT_ONCE, task.seq)),
                 )
                 follow_mail(waiting, commits)
-        return take_snapshot(task, first, waiting)
+        return take_snapshot(task, waiting)
 
     async def read_inbox(
         self, key: TaskKey, *, after: InboxEntry | None = None, max_bytes: int | None = None

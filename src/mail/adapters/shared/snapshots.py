@@ -144,12 +144,8 @@ def check_stored(first: Event, at: int) -> None:
         raise SnapshotExpired
 
 
-def take_snapshot(
-    task: Task,
-    first: Event,
-    waiting: Mapping[tuple[str, int], Tier],
-) -> Snapshot:
-    """Assemble the task as it was, from its first event and the mail that waited.
+def take_snapshot(task: Task, waiting: Mapping[tuple[str, int], Tier]) -> Snapshot:
+    """Assemble the task as it was, from the mail that waited.
 
     Raises SnapshotExpired if some of the commits that delivered the mail are no longer stored.
     """
@@ -164,7 +160,7 @@ def take_snapshot(
         raise SnapshotExpired(
             f"not all of the mail that waited in task {task.task_id!r} at {task.seq} is stored"
         )
-    return Snapshot(task, first, mail)
+    return Snapshot(task, mail)
 
 
 def message_of(events: Iterable[Event], seq: int) -> MAILMessage | None:

@@ -568,7 +568,7 @@ class SQLiteStore:
         task = read_task(state)
         [first] = await self._events(cached.row, 0, task.seq, limit=1)
         check_stored(first, at)
-        return take_snapshot(task, first, await in_slices(self._waiting(cached.row, task), self._pacer))
+        return take_snapshot(task, await in_slices(self._waiting(cached.row, task), self._pacer))
 
     async def read_inbox(
         self, key: TaskKey, *, after: InboxEntry | None = None, max_bytes: int | None = None

@@ -102,7 +102,7 @@ def _begin(
         owner=owner,
         contributors=(owner,),
         entrypoint=task.entrypoint if task.entrypoint in swarm.agents else swarm.entrypoint,
-        title=_title(snapshot),
+        title=_title(task),
         started=now.isoformat(),
         limits=task.limits.without_time(),
         generation=Generation(
@@ -121,14 +121,14 @@ def _begin(
         switches={agent: switch for agent, switch in task.switches.items() if agent in swarm.agents},
         manual=task.manual,
         actions=task.actions,
+        forked_from=task.task_id,
         cancellation=cancelled and replace(cancelled, seq=0),
     )
 
 
-def _title(snapshot: Snapshot) -> str | None:
+def _title(task: Task) -> str | None:
     """Return the title of a fork, which says that it is one; a fork of a fork has the same title."""
-    task = snapshot.task
-    if snapshot.first.kind is EventKind.TASK_FORKED:
+    if task.forked_from:
         return task.title
     return title_of(DEFAULT_SUBJECT, f"{FORK_OF}{task.title or task.task_id}")
 

@@ -31,7 +31,7 @@ def after(run: Run | None, event: Event) -> Run:
     """Return the run that an event of a task belongs to, as it is then; `run` is that of the event before."""
     if run is None:
         run = Run(number=1, first=event.seq, status=TaskStatus.RUNNING, since=event.timestamp)
-    elif run.status in ENDED and _is_by_person(event):
+    elif run.status in ENDED and is_by_person(event):
         run = Run(number=run.number + 1, first=event.seq, status=TaskStatus.RUNNING, since=event.timestamp)
     status = status_after(run.status, event)
     return run if status is run.status else replace(run, status=status, since=event.timestamp)
@@ -54,10 +54,11 @@ def status_after(status: TaskStatus, event: Event) -> TaskStatus:
             return TaskStatus.RUNNING
         case EventKind.BREAKPOINT_ACTION_COMPLETE if status is TaskStatus.PAUSED:
             return TaskStatus.RUNNING
-        case _ if status is TaskStatus.PAUSED and _is_by_person(event):
+        case _ if status is TaskStatus.PAUSED and is_by_person(event):
             return TaskStatus.RUNNING
     return status
 
 
-def _is_by_person(event: Event) -> bool:
+def is_by_person(event: Event) -> bool:
+    """Return whether a person has written to the task."""
     return event.message is not None and event.message.sender.is_person and not event.is_redrive

@@ -69,7 +69,7 @@ def revoke(task: Task, swarm: SwarmCore, number: str, by: Principal, clock: Cloc
 
 def shown_title(task: Task) -> str | None:
     """Return the title of a task without what says that it is a fork."""
-    return task.title and task.title.removeprefix(FORK_OF)
+    return task.title.removeprefix(FORK_OF) if task.title and task.forked_from else task.title
 
 
 def shown(items: Iterable[Item]) -> list[Item]:

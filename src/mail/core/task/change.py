@@ -257,10 +257,8 @@ class Snapshot:
     """A task as one of its commits left it.
 
     Attributes:
-        first: its first event that is stored.
         waiting: the mail that waited, in order; the messages are in the events of these seqs.
     """
 
     task: Task
-    first: Event
     waiting: Sequence[Position]

@@ -310,6 +310,7 @@ class Task:
         received: fingerprints of recent messages from other swarms, to drop duplicates.
         manual: whether agents take turns only on request (`mail.core.decisions.manual`).
         actions: whether actions that are not read-only run, wait for a person's approval, or are refused.
+        forked_from: the task that it is a fork of; empty for none.
         cancellation: the last cancellation, if any.
         prepaid: per agent, what has been charged already for the turn that it will repeat.
         switches: the agents whose calls go to another model than their first one.
@@ -357,6 +358,7 @@ class Task:
     switches: dict[str, Switch] = field(default_factory=dict)
     manual: bool = False
     actions: ForkActions = ForkActions.RUN
+    forked_from: str = ""
     cancellation: Cancellation | None = None
     submitted: tuple[Remembered, ...] = ()
     traceparent: str = ""

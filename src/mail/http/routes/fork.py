@@ -1,20 +1,23 @@
 """Fork a task: a new one that continues from an event of it."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Request
 from pydantic import Field
 
 from mail.core.engine.admission import Forked
+from mail.core.engine.pacing import Paced
+from mail.core.engine.watch import read_timeline
 from mail.core.protocol.message import TaskId
 from mail.core.protocol.values import fill, is_none
 from mail.core.task.limits import FORKED_MAIL_BYTES
-from mail.core.task.task import ForkActions, TaskKey, TaskStatus
+from mail.core.task.size import event_size
+from mail.core.task.task import ForkActions, Task, TaskKey, TaskStatus
 from mail.http.access import AdminOrUser
 from mail.http.account import WIDE_FACTOR
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import answers, make_router
-from mail.http.service import service_of
+from mail.http.service import Service, service_of
 from mail.http.submission import IDEMPOTENCY_KEY, TRACE_CONTEXT, claimed, follow_trace
 from mail.http.task_json import reading
 
@@ -23,11 +26,10 @@ class PostFork(Given):
     """The task to fork, and the event at which to fork it."""
 
     task_id: TaskId
-    at: int | None = Field(
+    at: Annotated[int, Field(strict=True)] | Literal["message"] | None = Field(
         default=None,
-        strict=True,
-        description="The id (seq) of an event: forks the task as it was after that event; the default is its current "
-        "state.",
+        description="The id (seq) of an event: forks the task as it was after that event. `message`: after the last "
+        "message of a person. The default is its current state.",
     )
     run: bool = Field(
         default=False,
@@ -89,7 +91,10 @@ async def fork_task(request: Request, caller: AdminOrUser, body: Annotated[PostF
         draft = await draft_to_try(request, caller, body.draft)
     original = await service.runtime.store.load(TaskKey(str(principal), body.task_id))
     if original is not None:
-        reading(service, request, original)
+        pacer = reading(service, request, original)
+    at = body.at
+    if at == "message":
+        at = None if original is None else await _last_message(service, original, pacer)
 
     def hold(size: int) -> None:  # the mail is copied message by message
         service.holding(request).hold(min(size, FORKED_MAIL_BYTES) * WIDE_FACTOR)
@@ -99,7 +104,7 @@ async def fork_task(request: Request, caller: AdminOrUser, body: Annotated[PostF
         forked = await service.runtime.fork(
             principal,
             body.task_id,
-            at=body.at,
+            at=at,
             run=body.run,
             actions=body.actions,
             draft=draft,
@@ -108,6 +113,19 @@ async def fork_task(request: Request, caller: AdminOrUser, body: Annotated[PostF
             hold=hold,
         )
     return JSON(_describe_fork(forked, body.task_id), status_code=201)
+
+
+async def _last_message(service: Service, task: Task, pacer: Paced) -> int:
+    """Return the last event of a task's last run with which a person wrote, or its first event if nobody did."""
+    from mail.core.decisions.runs import is_by_person
+
+    begin = task.generation.run_began or 0
+    found = begin + 1
+    async for event in read_timeline(service.runtime.store, task.key, pacer, after=begin, upto=task.seq):
+        await pacer.pause(event_size(event))
+        if is_by_person(event):
+            found = event.seq
+    return found
 
 
 def _describe_fork(forked: Forked, forked_from: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """A caller's tasks: list and inspect them."""
 
+from dataclasses import replace
 from datetime import UTC
 from typing import Annotated, Any, Literal
 
@@ -94,6 +95,9 @@ async def get_tasks(
     min_cost: Annotated[
         float | None, Query(ge=0, description="Only tasks whose models have cost that many US dollars.")
     ] = None,
+    forks: Annotated[
+        bool, Query(description="Without forks, if false; pages may have fewer tasks than `limit` then.")
+    ] = True,
     whose: Annotated[
         str | None,
         Query(
@@ -142,6 +146,9 @@ async def get_tasks(
         async with audited(request, caller, Act.LIST_TASKS, owner=instance):
             page = await service.runtime.store.list_tasks(instance, status=status, limit=limit, cursor=cursor)
     service.holding(request).take(0)
+    if not forks:
+        page = replace(page, tasks=[task for task in page.tasks if not task.forked_from])
+        query["forks"] = "false"
     query |= {"all": "true"} if every else {"caller": whose} if whose else {}
     if instance != own:
         query["fields"] = "summary"
