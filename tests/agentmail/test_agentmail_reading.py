@@ -25,7 +25,6 @@ from mail.agentmail import (
     SpawnRequest,
     SpawnStatus,
     TypedMessage,
-    Unknown,
     ValidationResult,
 )
 from mail.errors import BadRequest
@@ -188,16 +187,6 @@ def test_lines_may_end_with_carriage_returns(subject: str, body: str, expected: 
     assert {
         n: v.replace("\r", "") if isinstance(v, str) else v for n, v in parsed.items()
     } == expected.model_dump()
-
-
-def test_the_fields_that_programs_look_at_by_type() -> None:
-    offering, failed, help_request = (read(*SAMPLES[n][:2]).parsed for n in (4, 6, 2))
-    assert isinstance(offering, OfferingReady)
-    assert offering.commit_sha == "9f8e7d6"
-    assert isinstance(failed, Failed)
-    assert failed.reason == "no compiler"
-    assert isinstance(help_request, HelpRequest)
-    assert help_request.question == "Which one?"
 
 
 @pytest.mark.parametrize("kind", [kind for kind in MessageType if kind is not MessageType.UNKNOWN])
@@ -392,10 +381,6 @@ def test_malformed_bodies_are_partly_read() -> None:
     assert parsed == Done(status="", commit_sha="abc", lint=PASS)
 
 
-def test_an_unknown_type_is_unknown() -> None:
-    assert read("Lunch?", "Who comes?").parsed == Unknown()
-
-
 ENVELOPE = {
     "id": "m-1",
     "thread_id": "ol-527.1",
@@ -461,13 +446,6 @@ def test_wrong_values_in_an_envelope_are_passed_over() -> None:
     assert (message.id, message.sender, message.timestamp, message.acknowledged) == ("", "", "", False)
     assert message.subject == "\ufffd DONE"
     assert lookup(message, "commit_sha") == "a\ufffdb"
-
-
-def test_messages_survive_json() -> None:
-    for subject, body, _ in SAMPLES:
-        message = read(subject, body)
-        assert AgentMailMessage.model_validate_json(message.model_dump_json()) == message
-        assert json.loads(message.model_dump_json())["type"] == message.type
 
 
 @pytest.mark.parametrize(

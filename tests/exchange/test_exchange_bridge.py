@@ -143,11 +143,6 @@ class TestMail:
         bodies = [[m.message.body for m in await messages(bridge, task)] for task in tasks]
         assert bodies == [["one", "two"], ["three"], ["four"]]
 
-    async def test_task_ids_are_the_same_in_every_process(self, bridge: ExchangeBridge) -> None:
-        other = ExchangeBridge(bridge.exchange, bridge.swarm)
-        assert other.task_id("echo", ANN, "x") == bridge.task_id("echo", ANN, "x")
-        assert bridge.task_id("echo", ANN, None) != bridge.task_id("echo", ANN, "null")
-
     @pytest.mark.parametrize(
         ("content", "body"),
         [({"task": ["ä"]}, '{"task": ["ä"]}'), (None, "null"), ("", '""'), (3, "3"), ("text", "text")],
@@ -426,15 +421,6 @@ class TestMailThatNobodyCanAnswer:
         assert await memory.step() == 1
         (failed,) = exchange.receive(ANN)
         assert failed.metadata["failed"] is True
-
-    async def test_run_answers_it_too(self, memory: ExchangeBridge) -> None:
-        exchange: Any = memory.exchange
-        exchange.send(ANN, echo_id(memory), CYCLE)
-        running = asyncio.create_task(memory.run(0.01))
-        await arrives(Awaited(exchange), ANN)
-        memory.stop()
-        await asyncio.wait_for(running, 60)
-        assert exchange.receive(echo_id(memory)) == []
 
     @pytest.mark.parametrize("refused", [1, 2])
     async def test_an_answer_that_the_exchange_refuses(

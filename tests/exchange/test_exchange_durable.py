@@ -216,9 +216,11 @@ async def play(exchange: Any, steps: list[tuple[Any, ...]]) -> list[Any]:
             seen.append(told(await getattr(exchange, name)(*arguments)))
         except ValueError as error:
             seen.append(type(error))
+        seen.append(await exchange.owner_ids())
         for owner in PEOPLE:
             mails = [await exchange.receive(owner, sender) for sender in PEOPLE]
-            seen.append([[mail.content for mail in group] for group in mails])
+            seen += [[mail.content for mail in group] for group in mails]
+            seen.append(told(await exchange.get(owner)))
     return seen
 
 

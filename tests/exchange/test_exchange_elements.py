@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from mail.errors import BadRequest
-from mail.exchange import OUTBOX, Element, Exchange, Flow, Mail, Pile, Progression
+from mail.exchange import OUTBOX, Exchange, Flow, Mail, Pile, Progression
 
 ALICE, BOB = UUID("aaaaaaaa-0000-4000-8000-000000000001"), UUID("bbbbbbbb-0000-4000-8000-000000000002")
 
@@ -40,28 +40,28 @@ MAILS = st.builds(
 
 
 class TestMail:
-    def test_sender_is_required(self) -> None:
-        with pytest.raises(ValidationError, match="sender"):
-            Mail(content="x")  # type: ignore[call-arg]
+    def test_defaults_and_ids_as_text(self) -> None:
+        mail = Mail(sender=str(ALICE))
+        assert (mail.sender, mail.recipient, mail.content, mail.channel, mail.metadata) == (
+            ALICE,
+            None,
+            None,
+            None,
+            {},
+        )
 
-    def test_defaults(self) -> None:
-        mail = Mail(sender=ALICE)
-        assert (mail.recipient, mail.content, mail.channel, mail.metadata) == (None, None, None, {})
-        assert mail.created_at.tzinfo is UTC
-
-    def test_uuid_strings_are_coerced(self) -> None:
-        mail = Mail(sender=str(ALICE), recipient=str(BOB))
-        assert (mail.sender, mail.recipient) == (ALICE, BOB)
-
-    @pytest.mark.parametrize("field", ["sender", "recipient"])
-    def test_invalid_uuids_raise(self, field: str) -> None:
-        given: dict[str, Any] = {"sender": ALICE, field: "bob"}
+    @pytest.mark.parametrize(
+        ("given", "field"),
+        [
+            ({"content": "x"}, "sender"),
+            ({"sender": "bob"}, "sender"),
+            ({"sender": ALICE, "recipient": "bob"}, "recipient"),
+            ({"sender": ALICE, "subject": "x"}, "subject"),
+        ],
+    )
+    def test_what_is_no_mail_names_the_field(self, given: dict[str, Any], field: str) -> None:
         with pytest.raises(ValueError, match=field):
             Mail(**given)
-
-    def test_unknown_fields_are_refused(self) -> None:
-        with pytest.raises(ValueError, match="subject"):
-            Mail(sender=ALICE, subject="x")  # type: ignore[call-arg]
 
     def test_recipient_none_is_a_broadcast(self) -> None:
         broadcast, direct = Mail(sender=ALICE), Mail(sender=ALICE, recipient=BOB)
@@ -85,13 +85,8 @@ class TestMail:
         mail.channel = "tasks"
         assert mail.channel == "tasks"
 
-    def test_repr_has_ids_of_eight_characters(self) -> None:
+    def test_repr_has_short_ids_and_the_channel_only_when_set(self) -> None:
         assert repr(Mail(sender=ALICE, recipient=BOB)) == "Mail(aaaaaaaa -> bbbbbbbb)"
-
-    def test_repr_of_a_broadcast(self) -> None:
-        assert repr(Mail(sender=ALICE)) == "Mail(aaaaaaaa -> broadcast)"
-
-    def test_repr_has_the_channel_only_when_set(self) -> None:
         assert repr(Mail(sender=ALICE, channel="tasks")) == "Mail(aaaaaaaa -> broadcast, channel='tasks')"
 
     def test_hash_is_by_id(self) -> None:
@@ -238,10 +233,6 @@ class TestCollections:
         assert copy.to_dict() == flow.to_dict()
         assert [mail.content for mail in copy.list_items("a")] == [0, 1, 2]
         assert isinstance(next(iter(copy.items)), Mail)
-
-    @pytest.mark.parametrize("kind", [Element, Mail, Exchange])
-    def test_everything_is_an_element(self, kind: type[Element]) -> None:
-        assert issubclass(kind, Element)
 
 
 # ------------------------------------------------------------------------------------------ a whole exchange

@@ -1,19 +1,16 @@
-"""`Exchange` in memory: what only it has, how it behaves among threads, what it costs, and a model of it."""
+"""`Exchange` in memory: what only it has, how it behaves among threads, and what it costs."""
 
 import asyncio
 import copy
 import pickle
 import sys
 import threading
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from pydantic import BaseModel, model_serializer
 from support.plugins.tiers import sized
 
@@ -364,114 +361,6 @@ async def test_a_sync_of_broadcasts_lets_others_have_the_loop(senders: int) -> N
     for n in range(40):
         exchange.send(owners[n % senders], None, "hello")
     assert await turns_of_others(exchange) >= 40
-
-
-# ----------------------------------------------------------------------------------------------------- a model
-
-PEOPLE = [UUID(int=n + 1) for n in range(4)]
-SOMEBODY = st.sampled_from(PEOPLE)
-
-
-class Machine(RuleBasedStateMachine):
-    """An exchange and a plain model of it, which see the same calls."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.exchange = Exchange()
-        self.outboxes: dict[UUID, list[tuple[UUID | None, int]]] = {}
-        self.inboxes: dict[UUID, defaultdict[UUID, list[int]]] = {}
-        self.number = 0
-
-    @rule(owner=SOMEBODY)
-    def register(self, owner: UUID) -> None:
-        if owner in self.outboxes:
-            with pytest.raises(ValueError, match="already registered"):
-                self.exchange.register(owner)
-            return
-        self.exchange.register(owner)
-        self.outboxes[owner], self.inboxes[owner] = [], defaultdict(list)
-
-    @rule(owner=SOMEBODY)
-    def unregister(self, owner: UUID) -> None:
-        box = self.exchange.unregister(owner)
-        assert (box is not None) == (owner in self.outboxes)
-        if box is not None:
-            assert [mail.content for mail in box.list_items(OUTBOX)] == [n for _, n in self.outboxes[owner]]
-            del self.outboxes[owner], self.inboxes[owner]
-
-    @rule(sender=SOMEBODY, recipient=st.none() | SOMEBODY)
-    def send(self, sender: UUID, recipient: UUID | None) -> None:
-        self.number += 1
-        if sender not in self.outboxes:
-            with pytest.raises(ValueError, match="not registered"):
-                self.exchange.send(sender, recipient, self.number)
-            return
-        self.exchange.send(sender, recipient, self.number)
-        self.outboxes[sender].append((recipient, self.number))
-
-    def _collect(self, owner: UUID) -> int:
-        routed = 0
-        for recipient, n in self.outboxes[owner]:
-            to = [
-                each
-                for each in self.inboxes
-                if (each == recipient if recipient is not None else each != owner)
-            ]
-            for each in to:
-                self.inboxes[each][owner].append(n)
-            routed += bool(to)
-        self.outboxes[owner] = []
-        return routed
-
-    @rule(owner=SOMEBODY)
-    def collect(self, owner: UUID) -> None:
-        if owner not in self.outboxes:
-            with pytest.raises(ValueError, match="not registered"):
-                asyncio.run(self.exchange.collect(owner))
-            return
-        assert asyncio.run(self.exchange.collect(owner)) == self._collect(owner)
-
-    @rule()
-    def sync(self) -> None:
-        assert asyncio.run(self.exchange.sync()) == sum(map(self._collect, list(self.outboxes)))
-
-    @rule(owner=SOMEBODY, sender=SOMEBODY)
-    def pop(self, owner: UUID, sender: UUID) -> None:
-        mail = self.exchange.pop_mail(owner, sender)
-        waiting = self.inboxes.get(owner, {}).get(sender, [])  # type: ignore[call-overload]
-        assert (mail and mail.content) == (waiting.pop(0) if waiting else None)
-
-    @precondition(lambda self: self.inboxes)
-    @rule(owner=SOMEBODY, last=st.booleans())
-    def remove(self, owner: UUID, last: bool) -> None:
-        mails = self.exchange.receive(owner)
-        if mails:
-            mail = mails[-1 if last else 0]
-            assert self.exchange.remove_mail(owner, mail)
-            self.inboxes[owner][mail.sender].remove(mail.content)
-
-    @rule()
-    def save_and_load(self) -> None:
-        self.exchange = Exchange.from_json(self.exchange.to_json())
-
-    @invariant()
-    def agree(self) -> None:
-        assert self.exchange.owner_ids == list(self.outboxes)
-        for owner in PEOPLE:
-            for sender in PEOPLE:
-                got = [mail.content for mail in self.exchange.receive(owner, sender)]
-                assert got == self.inboxes.get(owner, {}).get(sender, [])  # type: ignore[call-overload]
-            pending = sum(map(len, self.inboxes.get(owner, {}).values()))
-            assert len(self.exchange.receive(owner)) == pending
-            box = self.exchange.get(owner)
-            if box is not None:
-                assert len(box.items) == pending + len(self.outboxes[owner])
-
-
-TestMachine = Machine.TestCase
-TestMachine.settings = settings(
-    max_examples=sized(fast=20, full=20, soak=2000), stateful_step_count=30, deadline=None
-)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 """LLM agents for the tests: every dialect that a provider can be spoken to in, and swarms of such agents."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import pytest
 
 from mail.core.protocol.calls import BUILTIN_TOOLS, TEXT_OUTPUT, AgentToolCall, ToolFormat
 from mail.core.task.swarm import ActionCore, AgentCore, History, SwarmCore
@@ -50,6 +52,13 @@ INTERLEAVING = [*RESPONSES, *CLAUDES]
 """Dialects in which reasoning, text and calls come in any order."""
 
 ALL = [*CHAT, *INTERLEAVING]
+
+
+def of(dialects: Sequence[Dialect] | Mapping[str, Dialect]) -> Any:
+    """Run a test in each of these dialects, which may have names."""
+    if isinstance(dialects, Mapping):
+        return pytest.mark.parametrize("dialect", dialects.values(), ids=dialects)
+    return pytest.mark.parametrize("dialect", dialects, ids=str)
 
 
 def supervisor(dialect: Dialect, **params: Any) -> LiteLLMSupervisorFunction:

@@ -5,7 +5,7 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-from factory_agents import CHAT, CLAUDES, RESPONSES, Dialect, swarm_of
+from factory_agents import CHAT, CLAUDES, RESPONSES, Dialect, of, swarm_of
 from pydantic_core import from_json
 from support.services.llm_stub import LLMStub, call, reply, text
 
@@ -61,7 +61,7 @@ async def live_deltas(rig: Rig) -> list[tuple[str, str | None, str]]:
     return deltas
 
 
-@pytest.mark.parametrize("dialect", [CHAT[0], RESPONSES[0], CLAUDES[0]], ids=str)
+@of([CHAT[0], RESPONSES[0], CLAUDES[0]])
 @pytest.mark.parametrize("ascii_only", [True, False])
 async def test_the_deltas_are_the_finish_message(stub: LLMStub, dialect: Dialect, ascii_only: bool) -> None:
     """The stub's chunks have seven characters: they split escapes, and the two halves of a character."""
@@ -73,7 +73,7 @@ async def test_the_deltas_are_the_finish_message(stub: LLMStub, dialect: Dialect
     assert len(deltas) > 20
 
 
-@pytest.mark.parametrize("dialect", [CHAT[0], RESPONSES[0], CLAUDES[0]], ids=str)
+@of([CHAT[0], RESPONSES[0], CLAUDES[0]])
 async def test_the_deltas_of_plain_text_say_whom_it_is_for(stub: LLMStub, dialect: Dialect) -> None:
     stub.script(
         reply(call("send_request", target="worker", subject="Weather", body="How is it?")),

@@ -9,7 +9,18 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from factory_agents import ALL, CHAT, CLAUDES, INTERLEAVING, RESPONSES, Dialect, prompt, supervisor, swarm_of
+from factory_agents import (
+    ALL,
+    CHAT,
+    CLAUDES,
+    INTERLEAVING,
+    RESPONSES,
+    Dialect,
+    of,
+    prompt,
+    supervisor,
+    swarm_of,
+)
 from pydantic import ValidationError
 from support.services.llm_stub import LLMStub, call, code, redacted, reply, search, text, thinking
 
@@ -23,10 +34,6 @@ from mail.factories.responses import ResponsesReader
 from mail.testing.rig import Outcome, Rig
 
 COMPLETION = {"role": "assistant", "content": "hi"}
-
-
-def of(dialects: list[Dialect]) -> Any:
-    return pytest.mark.parametrize("dialect", dialects, ids=str)
 
 
 async def take_turn(dialect: Dialect) -> tuple[str | None, list[AgentToolCall]]:

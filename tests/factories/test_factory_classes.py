@@ -6,7 +6,19 @@ import sys
 from typing import Any
 
 import pytest
-from factory_agents import ALL, CHAT, CLAUDE, CLAUDES, GPT, LOOK_UP, RESPONSES, Dialect, prompt, supervisor
+from factory_agents import (
+    ALL,
+    CHAT,
+    CLAUDE,
+    CLAUDES,
+    GPT,
+    LOOK_UP,
+    RESPONSES,
+    Dialect,
+    of,
+    prompt,
+    supervisor,
+)
 from pydantic import BaseModel, Field
 from support.services.llm_stub import LLMStub, call, reply, search, text, thinking
 
@@ -35,10 +47,6 @@ REPORT = {
         "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}},
     },
 }
-
-
-def of(dialects: list[Dialect]) -> Any:
-    return pytest.mark.parametrize("dialect", dialects, ids=str)
 
 
 def names(function: MAILAgentFunction) -> list[str]:

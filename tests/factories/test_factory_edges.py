@@ -2,10 +2,9 @@
 
 import json
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from factory_agents import ALL, CHAT, CLAUDES, RESPONSES, Dialect, prompt, supervisor, swarm_of
+from factory_agents import ALL, CHAT, CLAUDES, RESPONSES, Dialect, of, prompt, supervisor, swarm_of
 from support.services.llm_stub import LLMStub, call, reply, text, thinking
 
 from mail.core.task.activity import model_call
@@ -20,10 +19,6 @@ from mail.testing.rig import Rig
 
 HALF = '{"finish_message": "half \\ud83d"}'
 DEEP = '{"finish_message": ' + "[" * 700 + "]" * 700 + "}"
-
-
-def of(dialects: list[Dialect]) -> Any:
-    return pytest.mark.parametrize("dialect", dialects, ids=str)
 
 
 class TestSilence:

@@ -2,10 +2,9 @@
 the proof; and what it got is looked at."""
 
 from copy import deepcopy
-from typing import Any
 
 import pytest
-from factory_agents import ALL, CHAT, CLAUDES, RESPONSES, Dialect, after, prompt, supervisor
+from factory_agents import ALL, CHAT, CLAUDES, RESPONSES, Dialect, after, of, prompt, supervisor
 from support.services.llm_stub import LLMStub, call, code, redacted, reply, search, text, thinking
 
 from mail.factories.history import NO_RESULT, read_history, to_chat, to_responses
@@ -23,10 +22,6 @@ EVERYTHING = reply(
     call("send_request", target="worker", subject="s", body="b"),
     call("await_message"),
 )
-
-
-def of(dialects: list[Dialect]) -> Any:
-    return pytest.mark.parametrize("dialect", dialects, ids=str)
 
 
 @of(ALL)

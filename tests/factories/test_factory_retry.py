@@ -6,17 +6,14 @@ import logging
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import aclosing
-from dataclasses import replace
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import httpx
 import pytest
-from factory_agents import CHAT, CLAUDES, RESPONSES, Dialect, prompt, supervisor, swarm_of
+from factory_agents import CHAT, CLAUDES, RESPONSES, Dialect, of, prompt, supervisor, swarm_of
 from support.services.llm_stub import (
     LLMStub,
     bad_key,
@@ -25,7 +22,6 @@ from support.services.llm_stub import (
     context_exceeded,
     hang_up,
     overloaded,
-    quota_used_up,
     rate_limited,
     redacted,
     reply,
@@ -34,6 +30,7 @@ from support.services.llm_stub import (
     thinking,
     unknown_model,
 )
+from support.services.loopback import Handler, serve
 
 from mail import Agent, Swarm
 from mail.core.task.costs import Usage
@@ -67,10 +64,6 @@ FINE = reply(thinking("Hm."), call("help"))
 LONG = reply(
     thinking("Hm, let me think about this for a while."), text("Well, I"), call("help", get_identity=True)
 )
-
-
-def of(dialects: list[Dialect]) -> Any:
-    return pytest.mark.parametrize("dialect", dialects, ids=str)
 
 
 # --------------------------------------------------------------------------------------------- the decision, pure
@@ -464,21 +457,6 @@ def test_errors_that_are_told_are_of_one_kind() -> None:
         assert issubclass(kind, AgentUnavailable)
 
 
-@of([CHAT[0], CHAT[1], RESPONSES[0], RESPONSES[1]])
-async def test_a_limit_whose_text_speaks_of_a_quota_is_waited_for(stub: LLMStub, dialect: Dialect) -> None:
-    """As Gemini's limits per minute do; what counts is the code."""
-    stub.script(replace(rate_limited(), message="You exceeded your current quota: insufficient_quota"), FINE)
-    await supervisor(dialect)([prompt()])
-    assert len(stub.requests) == 2
-
-
-@of([CHAT[0], CHAT[1], RESPONSES[0], RESPONSES[1]])
-async def test_a_quota_is_known_by_its_code(stub: LLMStub, dialect: Dialect) -> None:
-    stub.script(replace(quota_used_up(), message="No credits."))
-    with pytest.raises(ModelUnavailable, match="quota"):
-        await supervisor(dialect)([prompt()])
-
-
 @of([CHAT[0], RESPONSES[0]])
 async def test_who_watches_sees_the_retry_and_the_text_of_a_model_that_does_not_stream(
     stub: LLMStub, dialect: Dialect
@@ -519,33 +497,21 @@ COMPLETION = {
 }
 
 
-class Page(BaseHTTPRequestHandler):
+class Page(Handler):
     """Where an API should be, a page is; below `/local` a server of Chat Completions, whatever the path."""
 
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["content-length"]))
+    def respond(self) -> None:
+        self.body()
         page, kind = b"<!doctype html><html><body>Welcome</body></html>", "text/html"
         if self.path.startswith("/local/"):
             page, kind = json.dumps(COMPLETION).encode(), "application/json"
-        self.send_response(200)
-        self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(page)))
-        self.end_headers()
-        self.wfile.write(page)
-
-    def log_message(self, *_arguments: object) -> None:
-        """Log nothing."""
+        self.answer(200, page, {"Content-Type": kind})
 
 
 @pytest.fixture
 def page() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serve(Page) as url:
+        yield url
 
 
 @pytest.mark.parametrize("streams", [False, True], ids=["whole", "stream"])

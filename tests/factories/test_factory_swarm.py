@@ -6,7 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factory_agents import ALL, CHAT, CLAUDES, GPT, LOOK_UP, RESPONSES, Dialect, prompt, supervisor, swarm_of
+from factory_agents import (
+    ALL,
+    CHAT,
+    CLAUDES,
+    GPT,
+    LOOK_UP,
+    RESPONSES,
+    Dialect,
+    of,
+    prompt,
+    supervisor,
+    swarm_of,
+)
 from support.processes.http_server import HTTPServer
 from support.services.llm_stub import LLMStub, Tokens, bad_key, call, reply, text, thinking
 
@@ -17,11 +29,6 @@ from mail.core.task.usage import NO_USAGE, Usage, UsageMeter, report_usage
 from mail.core.turns import context
 from mail.http.task_records import task_summary
 from mail.testing.rig import Outcome, Rig
-
-
-def of(dialects: list[Dialect]) -> Any:
-    return pytest.mark.parametrize("dialect", dialects, ids=str)
-
 
 TURN = Tokens(input=1000, output=100, cached=400, reasoning=60)
 

@@ -6,11 +6,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from factory_agents import CLAUDE, GPT, Dialect, after, prompt, supervisor
+from factory_agents import CLAUDE, GPT, Dialect, after, of, prompt, supervisor
 from support.services.llm_stub import (
     LLMStub,
     Tokens,
@@ -61,10 +61,6 @@ EVERY = {
     for streams in (False, True)
 }
 STREAMED = {name: dialect for name, dialect in EVERY.items() if dialect.streams}
-
-
-def of(dialects: dict[str, Dialect]) -> Any:
-    return pytest.mark.parametrize("dialect", dialects.values(), ids=dialects)
 
 
 def request_of(dialect: Dialect, **params: Any) -> ModelRequest:
@@ -195,10 +191,15 @@ async def test_failures(stub: LLMStub, dialect: Dialect, turn: Any, cause: Cause
 
 @of({name: dialect for name, dialect in EVERY.items() if dialect.llm.endswith(GPT)})
 async def test_a_quota_that_is_used_up(stub: LLMStub, dialect: Dialect) -> None:
-    stub.script(quota_used_up())
-    failure = await fail_once(request_of(dialect))
-    assert failure is not None
-    assert failure.cause is Cause.QUOTA
+    """It is known by its code; limits per minute, as Gemini's, speak of a quota in their text."""
+    stub.script(
+        replace(quota_used_up(), message="No credits."),
+        replace(rate_limited(), message="You exceeded your current quota: insufficient_quota"),
+    )
+    for cause in (Cause.QUOTA, Cause.RATE_LIMIT):
+        failure = await fail_once(request_of(dialect))
+        assert failure is not None
+        assert failure.cause is cause
 
 
 @of({name: dialect for name, dialect in EVERY.items() if name.startswith("converse")})

@@ -123,31 +123,24 @@ async def test_get(web: str, run: Any) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-async def test_every_method(web: str, run: Any, method: str, in_call: str) -> None:
-    answer = await run(http_request, method=method, url=f"{web}/echo")
-    assert answer["status"] == 200
-    if method == "HEAD":
-        assert answer["body"] == ""
-        return
-    asked = json.loads(answer["body"])
-    assert asked["method"] == method
-    expected = None if method in ("GET", "OPTIONS") else in_call
-    assert asked["headers"].get("idempotency-key") == expected
-
-
-@pytest.mark.parametrize("method", METHODS)
-async def test_an_action_for_every_method(web: str, run: Any, method: str, in_call: str) -> None:
+async def test_an_action_for_every_method_and_one_for_any(
+    web: str, run: Any, method: str, in_call: str
+) -> None:
     """By the name of the method, imported from the package."""
     action = getattr(stdlib_http, f"http_{method.lower()}")
     with_body = {"json": {"a": 1}} if "json" in action.parameters["properties"] else {}
-    answer = await run(action, url=f"{web}/echo", **with_body)
-    assert action.read_only == (method in ("GET", "HEAD", "OPTIONS"))
+    is_read_only = method in ("GET", "HEAD", "OPTIONS")
+    assert action.read_only == is_read_only
     assert (action.idempotent or action.read_only) == (method not in ("POST", "PATCH"))
-    if method == "HEAD":
-        assert (answer["status"], answer["body"]) == (200, "")
-        return
-    asked = json.loads(answer["body"])
-    assert (asked["method"], asked["body"]) == (method, '{"a":1}' if with_body else "")
+    for called, fields in ((action, {}), (http_request, {"method": method})):
+        answer = await run(called, url=f"{web}/echo", **fields, **with_body)
+        assert answer["status"] == 200
+        if method == "HEAD":
+            assert answer["body"] == ""
+            continue
+        asked = json.loads(answer["body"])
+        assert (asked["method"], asked["body"]) == (method, '{"a":1}' if with_body else "")
+        assert asked["headers"].get("idempotency-key") == (None if is_read_only else in_call)
 
 
 async def test_which_methods_are_allowed(web: str, run: Any) -> None:

@@ -17,53 +17,26 @@ It is as strict as they are: a request that the provider would refuse gets the p
 - `prefix_cache`  what the providers' caches of prompts would bill
 """
 
-from support.services.llm_stub.prefix_cache import PrefixCache
-from support.services.llm_stub.script import (
-    Failure,
-    Reply,
-    Tokens,
-    bad_key,
-    bad_request,
-    call,
-    code,
-    context_exceeded,
-    hang_up,
-    overloaded,
-    quota_used_up,
-    rate_limited,
-    recorded,
-    redacted,
-    reply,
-    search,
-    server_error,
-    text,
-    thinking,
-    unknown_model,
-)
-from support.services.llm_stub.server import LLMStub, Request
-
-__all__ = [
-    "Failure",
-    "LLMStub",
-    "PrefixCache",
-    "Reply",
-    "Request",
-    "Tokens",
-    "bad_key",
-    "bad_request",
-    "call",
-    "code",
-    "context_exceeded",
-    "hang_up",
-    "overloaded",
-    "quota_used_up",
-    "rate_limited",
-    "recorded",
-    "redacted",
-    "reply",
-    "search",
-    "server_error",
-    "text",
-    "thinking",
-    "unknown_model",
-]
+from support.services.llm_stub.prefix_cache import PrefixCache as PrefixCache
+from support.services.llm_stub.script import Failure as Failure
+from support.services.llm_stub.script import Reply as Reply
+from support.services.llm_stub.script import Tokens as Tokens
+from support.services.llm_stub.script import bad_key as bad_key
+from support.services.llm_stub.script import bad_request as bad_request
+from support.services.llm_stub.script import call as call
+from support.services.llm_stub.script import code as code
+from support.services.llm_stub.script import context_exceeded as context_exceeded
+from support.services.llm_stub.script import hang_up as hang_up
+from support.services.llm_stub.script import overloaded as overloaded
+from support.services.llm_stub.script import quota_used_up as quota_used_up
+from support.services.llm_stub.script import rate_limited as rate_limited
+from support.services.llm_stub.script import recorded as recorded
+from support.services.llm_stub.script import redacted as redacted
+from support.services.llm_stub.script import reply as reply
+from support.services.llm_stub.script import search as search
+from support.services.llm_stub.script import server_error as server_error
+from support.services.llm_stub.script import text as text
+from support.services.llm_stub.script import thinking as thinking
+from support.services.llm_stub.script import unknown_model as unknown_model
+from support.services.llm_stub.server import LLMStub as LLMStub
+from support.services.llm_stub.server import Request as Request

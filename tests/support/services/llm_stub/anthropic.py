@@ -4,18 +4,20 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from support.services.llm_stub.script import Failure
-from support.services.llm_stub.wire import (
+from support.services.llm_stub.script import (
     Call,
     Code,
-    Issued,
+    Failure,
     Part,
     Redacted,
-    Refusal,
     Reply,
     Search,
     Text,
     Thinking,
+)
+from support.services.llm_stub.wire import (
+    Issued,
+    Refusal,
     arguments_of,
     has_calls,
     pieces,

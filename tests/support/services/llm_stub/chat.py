@@ -6,12 +6,9 @@ Reasoning is in `reasoning_content`, which OpenAI itself never sends, but DeepSe
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from support.services.llm_stub.script import Call, Reply, Text, Thinking
 from support.services.llm_stub.wire import (
-    Call,
     Issued,
-    Reply,
-    Text,
-    Thinking,
     arguments_of,
     has_calls,
     pieces,

@@ -18,20 +18,8 @@ from botocore.loaders import Loader  # type: ignore[import-untyped]
 from botocore.model import ServiceModel  # type: ignore[import-untyped]
 from botocore.validate import ParamValidator  # type: ignore[import-untyped]
 
-from support.services.llm_stub.script import Failure
-from support.services.llm_stub.wire import (
-    Call,
-    Issued,
-    Part,
-    Redacted,
-    Reply,
-    Text,
-    Thinking,
-    arguments_of,
-    has_calls,
-    pieces,
-    require,
-)
+from support.services.llm_stub.script import Call, Failure, Part, Redacted, Reply, Text, Thinking
+from support.services.llm_stub.wire import Issued, arguments_of, has_calls, pieces, require
 
 IDENTITY = Credentials("AKIDEXAMPLE", "secret")
 REGION = "eu-central-1"

@@ -5,23 +5,8 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any
 
-from support.services.llm_stub.wire import (
-    Call,
-    Code,
-    Issued,
-    Part,
-    Redacted,
-    Refusal,
-    Reply,
-    Search,
-    Text,
-    Thinking,
-    arguments_of,
-    pieces,
-    require,
-    require_known,
-    sse,
-)
+from support.services.llm_stub.script import Call, Code, Part, Redacted, Reply, Search, Text, Thinking
+from support.services.llm_stub.wire import Issued, Refusal, arguments_of, pieces, require, require_known, sse
 from support.services.llm_stub.wire import openai_error as error  # noqa: F401
 
 KNOWN = (

@@ -16,7 +16,7 @@ class Thinking:
 class Redacted:
     """Reasoning that only the provider can read."""
 
-    data: str
+    data: str = "secret"
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Code:
     """Code that the provider has run."""
 
     code: str
-    output: str
+    output: str = ""
 
 
 Part = Thinking | Redacted | Text | Call | Search | Code
@@ -123,35 +123,17 @@ class Recorded:
 
 Turn = Reply | Failure | HangUp | Recorded
 
+thinking, redacted, text, search, code, hang_up = Thinking, Redacted, Text, Search, Code, HangUp
+
 
 def reply(*parts: Part, **circumstances: Any) -> Reply:
     """A reply of these parts; circumstances are the fields of `Reply`."""
     return Reply(parts, **circumstances)
 
 
-def thinking(text: str) -> Thinking:
-    return Thinking(text)
-
-
-def redacted(data: str = "secret") -> Redacted:
-    return Redacted(data)
-
-
-def text(text: str) -> Text:
-    return Text(text)
-
-
 def call(name: str, raw: str | None = None, /, **arguments: Any) -> Call:
     """A tool call with these arguments, or with this text in their place."""
     return Call(name, arguments if raw is None else raw)
-
-
-def search(query: str) -> Search:
-    return Search(query)
-
-
-def code(code: str, output: str = "") -> Code:
-    return Code(code, output)
 
 
 def rate_limited(retry_after: float | str | None = None, *, header: str = "retry-after") -> Failure:
@@ -198,10 +180,6 @@ def context_exceeded() -> Failure:
         "This model's maximum context length is 200000 tokens."
     )
     return Failure(400, message, "invalid_request_error", "invalid_request_error", "context_length_exceeded")
-
-
-def hang_up() -> HangUp:
-    return HangUp()
 
 
 REPLIES = Path(__file__).parents[3] / "fixtures" / "replies"

@@ -5,17 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from support.services.llm_stub.script import (
-    Call,
-    Code,
-    Failure,
-    Part,
-    Redacted,
-    Reply,
-    Search,
-    Text,
-    Thinking,
-)
+from support.services.llm_stub.script import Call, Failure, Reply
 
 
 class Refusal(Exception):
@@ -87,23 +77,3 @@ def sse(data: dict[str, Any], event: str | None = None) -> bytes:
 def has_calls(reply: Reply) -> bool:
     """Whether the caller has tools to run."""
     return any(isinstance(part, Call) for part in reply.parts)
-
-
-__all__ = [
-    "Call",
-    "Code",
-    "Issued",
-    "Part",
-    "Redacted",
-    "Refusal",
-    "Reply",
-    "Search",
-    "Text",
-    "Thinking",
-    "arguments_of",
-    "has_calls",
-    "pieces",
-    "require",
-    "require_known",
-    "sse",
-]
