@@ -38,7 +38,10 @@ export function formatAgo(time, now) {
   const seconds = (now - time) / 1000;
   for (const [unit, length] of UNITS) {
     if (seconds >= length)
-      return new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "short" }).format(-Math.floor(seconds / length), unit);
+      return new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "short" }).format(
+        -Math.floor(seconds / length),
+        unit,
+      );
   }
   return "just now";
 }
