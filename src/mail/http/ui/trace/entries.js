@@ -56,13 +56,13 @@ const NAMES = {
 
 const senderOf = ({ message: { sender } }) => (sender.address_type === "system" ? "system" : sender.address);
 
-/** Return the beginning of a text in one line, without the marks of Markdown tables, headings, links and emphasis. */
+/** Return the beginning of a text in one line, without the marks of tables, code, headings, links and emphasis. */
 export const oneLine = (text) =>
   text
     .slice(0, 400)
     .replace(/^[ \t]*\|?[ \t]*:?-{3}[-|: \t]*$/gm, "")
     .replace(/^[ \t]*\|(.*)\|[ \t]*$/gm, (_, cells) => cells.replaceAll("|", "·"))
-    .replace(/^#{1,6}[ \t]+/gm, "")
+    .replace(/^(#{1,6}[ \t]+|[ \t]*```.*$)/gm, "")
     .replace(/(^|[\s(·])\*\*(?=\S)([^*\n]+)\*\*(?=$|[\s).,:;!?·])/gm, "$1$2")
     .replace(/\[([^\]\n]+)\]\(https?:[^()\s]*\)/g, "$1")
     .replace(/\s+/g, " ")
