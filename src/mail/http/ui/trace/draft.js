@@ -60,13 +60,13 @@ export function DraftDialog({ session, caller, agent, first, onFork, onClose }) 
       .then((swarm) => {
         const found = swarm.agents.find((each) => each.name === agent);
         if (!found) throw new Error("The swarm no longer has this agent.");
-        setNow({ ...found, known: swarm.actions.map((action) => action.name) });
         return saved(name, agent).then((changes) => {
           setSaved(Object.keys(changes).length > 0);
           setSystem(changes.system ?? found.system_prompt ?? "");
           setLlm(changes.llm ?? found.model);
           setOptions(changes.options ? JSON.stringify(changes.options) : "");
           setActions(new Set(changes.actions ?? found.actions));
+          setNow({ ...found, known: swarm.actions.map((action) => action.name) });
         });
       })
       .catch(setProblem);
@@ -121,13 +121,15 @@ export function DraftDialog({ session, caller, agent, first, onFork, onClose }) 
         class="mono"
         rows="10"
         required
+        disabled=${!now}
         value=${system}
         onType=${setSystem} />
-      <${TextField} label="Model" id="draft-llm" required value=${llm} onType=${setLlm} />
+      <${TextField} label="Model" id="draft-llm" required disabled=${!now} value=${llm} onType=${setLlm} />
       <${TextField}
         label="Options to set, as JSON"
         id="draft-options"
         placeholder='{"verbosity": "low"}'
+        disabled=${!now}
         value=${options}
         onType=${setOptions} />
       ${
