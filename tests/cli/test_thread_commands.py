@@ -12,7 +12,7 @@ from support.processes.server import ServerProcess, run_mail
 from support.processes.terminal import Terminal
 
 from mail.cli.threads import asks_in, reply
-from mail.cli.views.tasks import PendingCall, UserQuestion
+from mail.cli.views.questions import Question
 from mail.client import MAILClient
 from mail.errors import MAILError
 
@@ -184,10 +184,8 @@ def test_ids_that_urls_have_a_meaning_for(mail: Any) -> None:
 
 
 def test_other_calls_that_wait_are_no_questions() -> None:
-    call = PendingCall(call_id="c", name="book", arguments={}, asks=None)
-    question = PendingCall(
-        call_id="c", name="book", arguments={}, asks=UserQuestion(routing_info={"thread_id": "b-1"})
-    )
+    call = Question("c", "book")
+    question = Question("c", "book", asks={"routing_info": {"thread_id": "b-1"}})
     assert [asks_in(each, "t", "t") for each in (call, question)] == [False, True]
     assert [asks_in(question, thread_id, "t") for thread_id in ("b-1", "b-2", "")] == [True, False, False]
 

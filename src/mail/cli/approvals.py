@@ -130,7 +130,6 @@ COMMANDS = (
         arguments=(_ID,),
     ),
     Command(
-        name="approvals-approve",
         shell_name="approvals approve",
         summary="Approve a call, so that it runs.",
         handler=_decide("approve"),
@@ -142,14 +141,12 @@ COMMANDS = (
         ),
     ),
     Command(
-        name="approvals-answer",
         shell_name="approvals answer",
         summary="Answer the question of a call.",
         handler=_decide("answer"),
         arguments=(_ID, positional("answer", "The answer, for the agent to read.", metavar="TEXT"), _SHA256),
     ),
     Command(
-        name="approvals-reject",
         shell_name="approvals reject",
         summary="Reject a call, so that it does not run.",
         handler=_decide("reject"),

@@ -41,7 +41,6 @@ def show_audit(entries: Iterable[Mapping[str, Any]], output: Output) -> None:
 
 COMMANDS = (
     Command(
-        name="audit",
         shell_name="audit",
         summary="Show who did what with rights.",
         details="The newest entries first. For admins.",

@@ -17,7 +17,6 @@ def _show(answer: Mapping[str, Any], output: Output) -> None:
 
 COMMANDS = (
     Command(
-        name="action-finish",
         shell_name="action finish",
         summary="Finish a call of an action that finishes later.",
         details="Its agent reads the result as a message. The same result again changes nothing.",
@@ -26,7 +25,6 @@ COMMANDS = (
         arguments=(_TOKEN, positional("result", "The result, as text.")),
     ),
     Command(
-        name="action-fail",
         shell_name="action fail",
         summary="Fail a call of an action that finishes later.",
         operation="post_callback",
@@ -34,7 +32,6 @@ COMMANDS = (
         arguments=(_TOKEN, positional("error", "Why the work failed; the agent reads it.", metavar="REASON")),
     ),
     Command(
-        name="action-report",
         shell_name="action report",
         summary="Report that the work of a call has not ended.",
         operation="post_callback",

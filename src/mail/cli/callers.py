@@ -43,7 +43,6 @@ COMMANDS = (
         arguments=(_CALLER,),
     ),
     Command(
-        name="caller-delete",
         shell_name="caller delete",
         summary="Delete everything that the server stores about a caller.",
         details="Tasks that run are cancelled. This can't be undone; it resumes after a crash, and mail caller show "
@@ -53,7 +52,6 @@ COMMANDS = (
         arguments=(_CALLER,),
     ),
     Command(
-        name="caller-hold",
         shell_name="caller hold",
         summary="Keep everything of a caller, or one task, from being deleted.",
         details="Nobody can delete it, and it doesn't expire, until mail caller release.",
@@ -62,7 +60,6 @@ COMMANDS = (
         arguments=(_CALLER, positional("reason", "The reason, which admins see.", metavar="REASON"), _TASK),
     ),
     Command(
-        name="caller-release",
         shell_name="caller release",
         summary="Lift a hold.",
         operation="lift_hold",

@@ -56,7 +56,7 @@ class Command(click.Command):
     """A command of the prompt. Its callback returns a coroutine that performs it.
 
     Args:
-        name: its name at the prompt.
+        name: its name at the prompt; by default `shell_name` with hyphens.
         operation: the method of the client that it performs; the arguments are the parameters of the method.
         view: prints the answer as text; without it the answer is printed as JSON.
         handler: performs the command if that is more than `operation` and `view`.
@@ -71,8 +71,8 @@ class Command(click.Command):
     def __init__(
         self,
         *,
-        name: str,
         summary: str,
+        name: str = "",
         operation: str = "",
         view: View | None = None,
         handler: Handler | None = None,
@@ -82,7 +82,12 @@ class Command(click.Command):
         also: tuple[str, ...] = (),
         needs_slash: bool = False,
     ) -> None:
-        super().__init__(name, params=list(arguments), help=summary, callback=click.pass_obj(self.run))
+        super().__init__(
+            name or shell_name.replace(" ", "-"),
+            params=list(arguments),
+            help=summary,
+            callback=click.pass_obj(self.run),
+        )
         self.summary = summary
         self.operation = operation
         self.view = view

@@ -330,7 +330,6 @@ COMMANDS = (
         handler=_show_cost,
     ),
     Command(
-        name="send",
         needs_slash=True,
         shell_name="send",
         summary="Send a message to the swarm, and print the answer.",
@@ -361,7 +360,6 @@ COMMANDS = (
         ),
     ),
     Command(
-        name="reply",
         needs_slash=True,
         shell_name="reply",
         summary="Answer a task's questions, or continue a task.",

@@ -136,7 +136,6 @@ COMMANDS = (
         arguments=(_NAME,),
     ),
     Command(
-        name="draft-save",
         shell_name="draft save",
         summary="Change an agent in a draft of the swarm (admin).",
         details="Try it with mail task fork TASK --at ID --run --draft NAME.",
@@ -169,7 +168,6 @@ COMMANDS = (
         ),
     ),
     Command(
-        name="draft-try",
         shell_name="draft try",
         summary="Run tasks again on a draft, and compare the answers.",
         details="Each task is forked as it was after its last message; the tasks themselves stay as they are. Without "
@@ -195,7 +193,6 @@ COMMANDS = (
         ),
     ),
     Command(
-        name="draft-publish",
         shell_name="draft publish",
         summary="Let new tasks use a draft (admin).",
         operation="publish_swarm_draft",
@@ -203,7 +200,6 @@ COMMANDS = (
         arguments=(_NAME,),
     ),
     Command(
-        name="draft-withdraw",
         shell_name="draft withdraw",
         summary="Let new tasks do without a published draft (admin).",
         operation="withdraw_swarm_draft",
@@ -211,7 +207,6 @@ COMMANDS = (
         arguments=(_NAME,),
     ),
     Command(
-        name="draft-delete",
         shell_name="draft delete",
         summary="Delete a draft. Tasks that run on it continue (admin).",
         operation="delete_swarm_draft",

@@ -48,7 +48,6 @@ OUTPUT = option(
 
 COMMANDS = (
     Command(
-        name="file-upload",
         shell_name="file upload",
         summary="Upload a file for a message. Prints its id.",
         details="`mail send --file PATH` does this, too. A file without a message is deleted after a day.",
@@ -60,7 +59,6 @@ COMMANDS = (
         ),
     ),
     Command(
-        name="file-get",
         shell_name="file get",
         summary="Fetch a file of one of your tasks.",
         handler=_get,

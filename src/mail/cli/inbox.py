@@ -141,14 +141,12 @@ COMMANDS = (
         ),
     ),
     Command(
-        name="inbox-open",
         shell_name="inbox open",
         summary="Show a message, which is read from now on.",
         handler=open_mail,
         arguments=(MESSAGE,),
     ),
     Command(
-        name="inbox-reply",
         shell_name="inbox reply",
         summary="Answer the sender of a message. Prints the new message's id.",
         details="The tags approve and reject decide calls of an agent that wait for your approval.",
@@ -156,7 +154,6 @@ COMMANDS = (
         arguments=(MESSAGE, positional("body", "The answer.", metavar="TEXT"), TAG),
     ),
     Command(
-        name="inbox-compose",
         shell_name="inbox compose",
         summary="Send a message to addresses of MAIL 2.0. Prints its id.",
         details="Without @HOST, an address is one of this server; ann alone is user:ann.",
@@ -169,7 +166,6 @@ COMMANDS = (
         ),
     ),
     Command(
-        name="inbox-trash",
         shell_name="inbox trash",
         summary="Move a message to the trash.",
         handler=trash,

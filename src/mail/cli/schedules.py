@@ -89,7 +89,6 @@ COMMANDS = (
         arguments=(_NAME,),
     ),
     Command(
-        name="schedule-create",
         shell_name="schedule create",
         summary="Have the server post a message at certain times.",
         details="The tasks are yours, and their ids are its name and the time, such as morning@2026-03-29T06:30Z.",
@@ -106,7 +105,6 @@ COMMANDS = (
         ),
     ),
     Command(
-        name="schedule-change",
         shell_name="schedule change",
         summary="Change, disable or enable a schedule.",
         operation="change_schedule",
@@ -114,7 +112,6 @@ COMMANDS = (
         arguments=(_NAME, option("--cron", help=_CRON), option("--body", help="The message."), *_OPTIONS),
     ),
     Command(
-        name="schedule-delete",
         shell_name="schedule delete",
         summary="Delete a schedule. The tasks of its runs stay.",
         operation="delete_schedule",
@@ -122,7 +119,6 @@ COMMANDS = (
         arguments=(_NAME,),
     ),
     Command(
-        name="schedule-run",
         shell_name="schedule run",
         summary="Begin a run of a schedule now. Prints the id of its task.",
         operation="run_schedule",

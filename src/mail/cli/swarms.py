@@ -148,7 +148,6 @@ def show_versions(answer: Mapping[str, Any], output: Output) -> None:
 
 COMMANDS = (
     Command(
-        name="agents",
         needs_slash=True,
         shell_name="agents",
         summary="List the swarm's agents, and what they can do.",
@@ -199,7 +198,6 @@ COMMANDS = (
         ),
     ),
     Command(
-        name="swarm-versions",
         shell_name="swarm versions",
         summary="List the versions of the swarm that tasks use (admin).",
         details="With the open tasks that began with each: running, waiting for a call or a timer, and paused.",

@@ -309,7 +309,6 @@ COMMANDS = (
         ),
     ),
     Command(
-        name="task-turn",
         shell_name="task turn",
         summary="Show what an agent read and replied in a turn, and its tools.",
         operation="get_turn",
@@ -324,7 +323,6 @@ COMMANDS = (
         ),
     ),
     Command(
-        name="task-watch",
         shell_name="task watch",
         summary="Show a task's events as they happen, until it stops.",
         details="Exit codes: 3 the task has failed or was cancelled, 4 it is paused.",
@@ -337,7 +335,6 @@ COMMANDS = (
         ),
     ),
     Command(
-        name="task-cancel",
         shell_name="task cancel",
         summary="Cancel a running or paused task.",
         details="Its mail stays; a message resumes it.",
@@ -361,7 +358,6 @@ COMMANDS = (
         ),
     ),
     Command(
-        name="task-delete",
         shell_name="task delete",
         summary="Delete a stopped task, with everything that it stores.",
         details="This can't be undone. Forks of the task keep their copies.",
@@ -373,7 +369,6 @@ COMMANDS = (
         ),
     ),
     Command(
-        name="task-export",
         shell_name="task export",
         summary="Write all of a task as lines of JSON, or its mail as Markdown.",
         details="Files are lines without their bytes, unless you ask for them.",
@@ -386,7 +381,6 @@ COMMANDS = (
         ),
     ),
     Command(
-        name="task-share",
         shell_name="task share",
         summary="Make a link with which anybody can read a task.",
         details="It shows the conversation and the trace: no prompts, no arguments or results of actions, no other "
@@ -400,7 +394,6 @@ COMMANDS = (
         ),
     ),
     Command(
-        name="task-shares",
         shell_name="task shares",
         summary="List the links to a task that can be used.",
         operation="get_task_shares",
@@ -408,7 +401,6 @@ COMMANDS = (
         arguments=(TASK, OWNER),
     ),
     Command(
-        name="task-revoke-share",
         shell_name="task revoke-share",
         summary="Revoke a link to a task.",
         details="mail task shares lists them, with their numbers.",
@@ -417,7 +409,6 @@ COMMANDS = (
         arguments=(TASK, positional("number", "The number of the link."), OWNER),
     ),
     Command(
-        name="task-cancel-timer",
         shell_name="task cancel-timer",
         summary="Cancel a reminder, or a message that was to be posted later.",
         details="mail task show lists those that wait, with their ids.",
@@ -429,7 +420,6 @@ COMMANDS = (
         ),
     ),
     Command(
-        name="task-cancel-call",
         shell_name="task cancel-call",
         summary="Cancel a call of an action that finishes later.",
         details="mail task show lists those that wait, with their ids. The agent reads an error.",
@@ -441,7 +431,6 @@ COMMANDS = (
         ),
     ),
     Command(
-        name="task-approve",
         shell_name="task approve",
         summary="Approve calls of a task; the server then runs them.",
         details="Exit codes: 3 the task has failed, 4 it is paused again.",
@@ -460,7 +449,6 @@ COMMANDS = (
         ),
     ),
     Command(
-        name="task-reject",
         shell_name="task reject",
         summary="Reject calls of a task; they are not run.",
         details="Exit codes: 3 the task has failed, 4 it is paused again.",
@@ -474,7 +462,6 @@ COMMANDS = (
         ),
     ),
     Command(
-        name="task-fork",
         shell_name="task fork",
         summary="Create a new task from any earlier state of another one.",
         details="Use it to try another message, or another version of the swarm.",

@@ -11,10 +11,11 @@ from mail.cli.output import Output, one_line
 from mail.cli.program import program
 from mail.cli.session import Session, Status
 from mail.cli.values import Integer, Number, Task
+from mail.cli.views.events import Line, Node, show_tree
+from mail.cli.views.questions import Question
 from mail.errors import MAILError
 
 if TYPE_CHECKING:
-    from mail.cli.views.tasks import PendingCall
     from mail.client import MAILClient
 
 TASK = option("--task", "task_id", metavar="TASK", help="Only messages of this task.", type=Task())
@@ -28,15 +29,102 @@ ACK_WITHIN = option(
 
 def show_threads(answer: Mapping[str, Any], output: Output) -> None:
     """Print a line per thread."""
-    from mail.cli.views import threads
+    headings = ("thread", "state", "worker", "waits", "updated", "task", "title")
+    output.table(headings, [_row(each, output) for each in answer["threads"]], none="no threads")
+    if answer["next_cursor"] and output.is_terminal:
+        output.text(f"There are more threads: --cursor {answer['next_cursor']}", style="dim")
 
-    threads.show_threads(answer, output)
+
+def show_thread(answer: Mapping[str, Any], output: Output, *, in_full: bool = False) -> None:
+    """Print a thread's facts, and its conversation: as a tree with a line per message, or in full."""
+    for name, value in _facts(answer["summary"]):
+        output.text(f"{name:<10}  {one_line(value)}")
+    output.text("")
+    if not in_full:
+        show_tree(_tree(answer), output)
+        return
+    for turn in answer["conversation"]:
+        message, indent = turn["message"], "  " * turn["level"]
+        marked = f"{_mark(answer['summary'], message)}{message['subject']}"
+        heading = one_line(f"{message['sender']} → {message['recipient']} {marked}")
+        output.text(f"{indent}{heading}", style="bold")
+        for line in message["body"].splitlines():
+            output.text(f"{indent}  {line}".rstrip())
+        output.text("")
+
+
+def _row(summary: Mapping[str, Any], output: Output) -> tuple[str, ...]:
+    """Return the cells of a thread; without a bead, it has the status and the title of its newest task."""
+    first: Mapping[str, Any] = next(iter(summary.get("tasks") or ()), {})  # older servers send none
+    task_id = summary["task_ids"][0]
+    return (
+        summary["thread_id"],
+        summary["state"] if summary["bead_id"] else first.get("status", ""),
+        summary["worker"],
+        _waits(summary),
+        output.time(summary["updated_at"]),
+        "" if task_id == summary["thread_id"] else task_id,
+        summary["title"] or first.get("title") or "",
+    )
+
+
+def _waits(summary: Mapping[str, Any]) -> str:
+    """Return the numbers of messages that wait to be acknowledged, in words."""
+    late = f", {len(summary['overdue'])} overdue" if summary["overdue"] else ""
+    return f"{len(summary['pending'])} pending{late}" if summary["pending"] else ""
+
+
+def _facts(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "thread", summary["thread_id"]
+    yield "tasks", ", ".join(summary["task_ids"])
+    if summary["bead_id"]:
+        yield "bead", f"{summary['bead_id']} {summary['title']}"
+        yield "state", summary["state"]
+        if len(tasks := summary.get("tasks") or ()) > 1:
+            yield "by task", ", ".join(f"{task['task_id']} {task['state']}" for task in tasks)
+    if worker := summary["worker"]:
+        yield "worker", f"{worker} ({summary['session']})" if summary["session"] else worker
+    if progress := summary["last_progress"]:
+        yield "progress", f"{progress['step']}: {progress['status']}"
+    if summary["context_usage"]:
+        yield "context", f"{summary['context_usage']}%"
+    if summary["commit_sha"]:
+        yield "commit", summary["commit_sha"]
+    if summary["files"]:
+        yield "files", ", ".join(summary["files"])
+    if request := summary["help_request"]:
+        yield "question", request["question"]
+    if waits := _waits(summary):
+        yield "waits", waits
+
+
+def _tree(answer: Mapping[str, Any]) -> list[Node]:
+    """Build the tree of the conversation; messages that wait, or were closed, are marked."""
+    roots: list[Node] = []
+    above: list[Node] = []
+    for turn in answer["conversation"]:
+        message = turn["message"]
+        mark = _mark(answer["summary"], message)
+        words = one_line(f"{mark}{message['subject']} | {one_line(message['body'])}")
+        line = Line(0, "", one_line(message["sender"]), one_line(message["recipient"]), words)
+        del above[turn["level"] :]
+        parent = above[-1] if above else None
+        node = Node(line, parent, depth=len(above))
+        (roots if parent is None else parent.children).append(node)
+        above.append(node)
+    return roots
+
+
+def _mark(summary: Mapping[str, Any], message: Mapping[str, Any]) -> str:
+    """Return the mark of a message that waits, or was closed without the answer that it required, with a blank."""
+    if message["id"] in summary["pending"]:
+        return "(overdue) " if message["id"] in summary["overdue"] else "(pending) "
+    is_dropped = message.get("closed") and message.get("ack_required") and not message.get("acknowledged")
+    return "(closed) " if is_dropped else ""
 
 
 async def thread(session: Session, given: Namespace) -> None:
     """Print a thread, or answer the request for help in it and print the outcome."""
-    from mail.cli.views.threads import show_thread
-
     if given.reply is None:
         answer = await session.client.get_thread(
             given.thread_id, task_id=given.task_id, ack_within=given.ack_within
@@ -56,7 +144,7 @@ class Outcome:
     task_id: str
     response: str
     status: Status | None
-    calls: tuple["PendingCall", ...]
+    calls: tuple[Question, ...]
 
     @property
     def as_json(self) -> dict[str, Any]:
@@ -85,9 +173,7 @@ async def reply(client: "MAILClient", thread_id: str, text: str, *, task_id: str
     return await _answer(client, thread_id, chosen, calls[0], text)
 
 
-async def _answer(
-    client: "MAILClient", thread_id: str, task_id: str, call: "PendingCall", text: str
-) -> Outcome:
+async def _answer(client: "MAILClient", thread_id: str, task_id: str, call: Question, text: str) -> Outcome:
     """Send the text as the result of a call: unlike a message, it has no effect if no call waits any more."""
     from mail.client.errors import BadAnswer
 
@@ -116,26 +202,26 @@ def show_reply(outcome: Outcome, output: Output) -> None:
             output.text(line)
 
 
-def _lines(call: "PendingCall", task_id: str) -> Iterator[str]:
+def _lines(call: Question, task_id: str) -> Iterator[str]:
     if call.asks is None or "question" not in call.arguments:
         yield f"waits       {call.name} {one_line(json.dumps(call.arguments, ensure_ascii=False))}"
         return
-    thread_id = call.asks.thread_id or task_id
+    thread_id = call.thread_id or task_id
     yield f"thread      {thread_id}"
     yield f"question    {one_line(call.arguments['question'])}"
     yield "Answer with"
     yield f"  {program()} {shlex.join(['thread', 'show', thread_id, '--task', task_id])} --reply TEXT"
 
 
-async def _calls(client: "MAILClient", task_id: str) -> list["PendingCall"]:
+async def _calls(client: "MAILClient", task_id: str) -> list[Question]:
     from mail.cli.views.tasks import read_task
 
     return read_task(await client.get_task(task_id)).pending_tool_calls
 
 
-def asks_in(call: "PendingCall", thread_id: str, task_id: str) -> bool:
+def asks_in(call: Question, thread_id: str, task_id: str) -> bool:
     """Return whether a call is a question to the task's owner, in this thread or in the task of this id."""
-    return call.asks is not None and thread_id in (call.asks.thread_id, task_id)
+    return call.asks is not None and thread_id in (call.thread_id, task_id)
 
 
 def _nothing_waits(thread_id: str) -> MAILError:

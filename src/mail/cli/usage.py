@@ -102,7 +102,6 @@ def _count(number: int, noun: str) -> str:
 
 COMMANDS = (
     Command(
-        name="usage",
         shell_name="usage",
         summary="Show the tokens and the cost of your tasks.",
         details="Admins see those of all tasks.",

@@ -46,7 +46,6 @@ COMMANDS = (
         ),
     ),
     Command(
-        name="webhook-register",
         shell_name="webhook register",
         summary="Send events of your future tasks to a URL. Prints the webhook's id.",
         operation="register_webhook",
@@ -65,7 +64,6 @@ COMMANDS = (
         ),
     ),
     Command(
-        name="webhook-delete",
         shell_name="webhook delete",
         summary="Delete a webhook. Tasks that began with it keep it.",
         details="For another caller's webhook, --caller also removes it from the tasks that have it.",

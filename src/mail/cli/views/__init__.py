@@ -1,1 +1,1 @@
-"""Views: events, tasks, threads. Smaller views stand beside their commands."""
+"""Views: events, tasks, turns. Smaller views stand beside their commands."""

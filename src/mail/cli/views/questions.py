@@ -1,7 +1,7 @@
 """The questions of a paused task to its owner, in words."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from hashlib import sha256
 from typing import Any
 
@@ -18,6 +18,8 @@ class Question:
     Attributes:
         agent: who asks; empty if unknown.
         arguments_text: the arguments as the server has served them; empty if it has not.
+        asks: set for a question to the task's owner; it may have a `routing_info`, which names a thread.
+        decision: the decision on it, which takes effect once the task's other calls are decided, too.
     """
 
     call_id: str
@@ -26,7 +28,14 @@ class Question:
     needs_approval: bool = False
     agent: str = ""
     arguments_text: str = ""
-    reviewers: tuple[str, ...] = ()
+    reviewers: Sequence[str] = ()
+    asks: Mapping[str, Any] | None = None
+    decision: str | None = None
+
+    @property
+    def thread_id(self) -> str:
+        """The thread of a question to the task's owner; empty if it names none."""
+        return str(((self.asks or {}).get("routing_info") or {}).get("thread_id", ""))
 
     @property
     def digest(self) -> str | None:
@@ -49,16 +58,9 @@ class Question:
 
 def questions_of(calls: Iterable[Mapping[str, Any]]) -> tuple[Question, ...]:
     """Return the undecided `pending_tool_calls` of a task."""
+    names = [each.name for each in fields(Question)]
     return tuple(
-        Question(
-            str(call["call_id"]),
-            str(call["name"]),
-            call.get("arguments") or {},
-            call.get("needs_approval") is True,
-            str(call.get("agent") or ""),
-            str(call.get("arguments_text") or ""),
-            tuple(call.get("reviewers") or ()),
-        )
+        Question(**{name: call[name] for name in names if call.get(name) is not None})
         for call in calls
         if not call.get("decision")
     )

@@ -16,7 +16,7 @@ from mail.cli.views.events import (
     show_tree,
 )
 from mail.cli.views.live import SHORT, Durations, duration, time_of_day
-from mail.cli.views.questions import Question, questions_of
+from mail.cli.views.questions import Question
 from mail.errors import MAILError
 
 
@@ -26,31 +26,6 @@ class RecordedEvent(BaseModel):
     event: str
     data: str
     id: str | None = None
-
-
-class UserQuestion(BaseModel):
-    """A question to the task's owner."""
-
-    routing_info: dict[str, Any] | None = None
-
-    @property
-    def thread_id(self) -> str:
-        """The question's thread; empty if it names none."""
-        return str((self.routing_info or {}).get("thread_id", ""))
-
-
-class PendingCall(BaseModel):
-    """A call that waits for its result or an approval; `asks` if it is a question to the task's owner."""
-
-    call_id: str
-    name: str
-    arguments: dict[str, Any] = {}
-    agent: str = ""
-    asks: UserQuestion | None = None
-    needs_approval: bool = False
-    arguments_text: str = ""
-    reviewers: list[str] = []
-    decision: str | None = None
 
 
 class TaskView(BaseModel):
@@ -69,7 +44,7 @@ class TaskView(BaseModel):
     generation: int | None = None
     steps: int | None = None
     max_steps: int | None = None
-    pending_tool_calls: list[PendingCall] = []
+    pending_tool_calls: list[Question] = []
     waiting_for: list[dict[str, Any]] = []
     calls: list[dict[str, Any]] | None = None
     timers: list[dict[str, Any]] | None = None
@@ -84,7 +59,7 @@ class TaskView(BaseModel):
 
     def questions(self) -> tuple[Question, ...]:
         """Return the task's undecided questions."""
-        return questions_of(call.model_dump() for call in self.pending_tool_calls)
+        return tuple(call for call in self.pending_tool_calls if not call.decision)
 
     def timeline(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the kind and data of each event. Raises MAILError."""
