@@ -22,7 +22,6 @@ from mail.auth.tokens import issue_token
 from mail.bootstrap import local
 from mail.client import BadAnswer, EventStream, MAILClient
 from mail.config import ServerConfig
-from mail.config.models import AS_GIVEN
 from mail.server.process import serving
 from mail.swarms_json.utils import PACKAGED_SOURCE
 
@@ -55,7 +54,7 @@ async def show_all(stream: EventStream) -> None:
 @asynccontextmanager
 async def running_server(database: Path) -> AsyncIterator[tuple[str, dict[str, str]]]:
     """The example swarm behind HTTP; gives the URL, and a token for a user and for an admin."""
-    defaults = ServerConfig.model_validate({}, context=AS_GIVEN)
+    defaults = ServerConfig.model_validate({})
     config = defaults.with_overrides(database=str(database), swarm_source=str(PACKAGED_SOURCE))
     system = local(config, environ={})
     tokens = {

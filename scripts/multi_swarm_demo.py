@@ -22,7 +22,6 @@ from mail.auth.tokens import issue_token
 from mail.bootstrap import local
 from mail.client import MAILClient
 from mail.config import ServerConfig
-from mail.config.models import AS_GIVEN
 from mail.server.process import serving
 from mail.swarms_json.utils import PACKAGED_SOURCE
 
@@ -33,7 +32,7 @@ SWARMS = ("swarm-alpha", "swarm-beta")
 @asynccontextmanager
 async def running_server(folder: Path, name: str) -> AsyncIterator[tuple[str, dict[str, str]]]:
     """One of the swarms behind HTTP; gives the URL, and a token for a user, an admin and each other swarm."""
-    defaults = ServerConfig.model_validate({}, context=AS_GIVEN)
+    defaults = ServerConfig.model_validate({})
     config = defaults.with_overrides(
         host="127.0.0.1",
         database=str(folder / f"{name}.db"),

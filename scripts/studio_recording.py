@@ -27,7 +27,7 @@ from playwright.async_api import Browser, Locator, Page, async_playwright
 from mail.auth.keys import Caller
 from mail.auth.tokens import issue_link
 from mail.bootstrap import local
-from mail.config.models import AS_GIVEN, ServerConfig
+from mail.config.models import ServerConfig
 from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.task.activity import model_call
 from mail.core.task.swarm import ActionCore, AgentCore, SwarmCore
@@ -349,7 +349,7 @@ SEND = """
 async def studio(browser: Browser, swarm: SwarmCore | None, size: tuple[int, int]) -> AsyncIterator[Page]:
     """Serve a swarm, or the example, and open its page as a user."""
     with TemporaryDirectory() as folder:
-        config = ServerConfig.model_validate({}, context=AS_GIVEN).with_overrides(
+        config = ServerConfig.model_validate({}).with_overrides(
             database=str(Path(folder) / "mail.db"), swarm_source=str(PACKAGED_SOURCE)
         )
         system = local(config, clock=SYSTEM_CLOCK, environ={})

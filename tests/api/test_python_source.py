@@ -6,7 +6,6 @@ import pytest
 
 from mail.bootstrap import read_swarm
 from mail.config import ServerConfig
-from mail.config.models import AS_GIVEN
 from mail.errors import ConfigurationError
 
 MODULE = """
@@ -19,7 +18,7 @@ nothing = 1
 
 
 def configured(name: str, source: str) -> ServerConfig:
-    return ServerConfig.model_validate({"swarm": {"name": name, "source": source}}, context=AS_GIVEN)
+    return ServerConfig.model_validate({"swarm": {"name": name, "source": source}})
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,6 @@ from mail.bootstrap import local
 from mail.client import MAILClient
 from mail.client.operations import OPERATIONS
 from mail.config import ServerConfig
-from mail.config.models import AS_GIVEN
 from mail.core.protocol.tool_schemas import AgentToolCall
 from mail.core.task.swarm import AgentCore, SwarmCore
 from mail.errors import Unauthenticated
@@ -43,7 +42,7 @@ SAID = "http://localhost:8000"
 @pytest.fixture
 async def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
     """The URL of `mail server` with its example swarm; TOKEN is in the environment."""
-    defaults = ServerConfig.model_validate({}, context=AS_GIVEN)
+    defaults = ServerConfig.model_validate({})
     config = defaults.with_overrides(database=str(tmp_path / "mail.db"), swarm_source=str(PACKAGED_SOURCE))
     system = local(config, environ={})
     monkeypatch.setenv("TOKEN", await issue_token(system.documents, Caller("user", "ann")))

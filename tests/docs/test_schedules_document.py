@@ -9,7 +9,6 @@ from support.processes.document_samples import DOCS
 from support.processes.http_server import HTTPServer
 
 from mail.config import ServerConfig
-from mail.config.models import AS_GIVEN
 from mail.core.decisions.schedules import LATE_SECONDS, LOOK_SECONDS, MAX_LOOK_SECONDS
 from mail.core.task.schedules import FAILING, HISTORY, MAX_SCHEDULES, MAX_WAITING, Schedule
 from mail.testing.agents import build_swarm, complete
@@ -39,7 +38,7 @@ def sample(language: str) -> str:
 
 def test_the_file() -> None:
     given = tomllib.loads(sample("toml"))["server"]
-    [schedule] = ServerConfig.model_validate(given, context=AS_GIVEN).schedules
+    [schedule] = ServerConfig.model_validate(given).schedules
     assert (schedule.name, schedule.timezone, schedule.caller) == ("morning", "Europe/Berlin", "user:ann")
 
 

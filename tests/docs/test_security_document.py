@@ -12,11 +12,10 @@ from support.processes.server import ServerProcess, run_mail
 
 from mail.auth.tokens import TOKEN_BYTES
 from mail.config import ServerConfig
-from mail.config.models import AS_GIVEN
 from mail.core.task.documents import CallerRole
 
 TEXT = (DOCS / "security.md").read_text(encoding="utf-8")
-DEFAULTS = ServerConfig.model_validate({}, context=AS_GIVEN)
+DEFAULTS = ServerConfig.model_validate({})
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ from mail.auth.tokens import issue_token
 from mail.bootstrap import embedded, local
 from mail.bootstrap.system import LocalSystem
 from mail.config import ServerConfig
-from mail.config.models import AS_GIVEN
 from mail.core.task.rows import Write
 from mail.core.task.task import TaskKey
 from mail.errors import ConfigurationError
@@ -24,7 +23,7 @@ from mail.testing.agents import build_swarm, complete
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ServerConfig:
     monkeypatch.chdir(tmp_path)
-    defaults = ServerConfig.model_validate({}, context=AS_GIVEN)
+    defaults = ServerConfig.model_validate({})
     return defaults.with_overrides(database=str(tmp_path / "mail.db"))
 
 

@@ -14,7 +14,6 @@ from mail.auth.keys import Caller, digest
 from mail.auth.tokens import issue, issue_token, number_of
 from mail.bootstrap import local
 from mail.config import ServerConfig
-from mail.config.models import AS_GIVEN
 from mail.core.task.approvals import Approval
 from mail.core.task.interswarm import PeerRecord
 from mail.core.task.swarm import ActionCore
@@ -392,7 +391,7 @@ async def stage(tmp_path: Path, cheap_passwords: None) -> AsyncIterator[Stage]:
         "storage": {"database": ":memory:"},
         "telemetry": {"metrics": "admin"},
     }
-    system = local(ServerConfig.model_validate(given, context=AS_GIVEN), swarm=swarm, environ={})
+    system = local(ServerConfig.model_validate(given), swarm=swarm, environ={})
     documents = system.documents
 
     async def revocable() -> str:

@@ -11,7 +11,7 @@ from studio_page import expect
 from support.services.identity_provider import AUDIENCE, CLIENT, IdentityProvider, identity_provider
 
 from mail.bootstrap import local
-from mail.config.models import AS_GIVEN, ServerConfig
+from mail.config.models import ServerConfig
 from mail.server.process import serving
 from mail.swarms_json.load import PACKAGED_SOURCE
 
@@ -30,7 +30,7 @@ class TeamServer(PageServer):
     async def serving(self) -> AsyncIterator[None]:
         jwt = {"issuer": self._provider.issuer, "audience": AUDIENCE, "client_id": CLIENT}
         given = {"auth": {"jwt": {**jwt, "role_claim": "groups", "admins": ["ops"]}}}
-        config = ServerConfig.model_validate(given, context=AS_GIVEN).with_overrides(
+        config = ServerConfig.model_validate(given).with_overrides(
             database=str(self._folder / "mail.db"), swarm_source=str(PACKAGED_SOURCE)
         )
         async with serving(local(config, environ={})) as self.url:

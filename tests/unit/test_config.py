@@ -139,7 +139,7 @@ class TestDefaults:
 
     def test_arguments_go_before_the_file(self, write: WriteFile) -> None:
         write("[server]\nport = 1\n[server.swarm]\nname = 'file'\nsource = 'file.json'")
-        config = ServerConfig.model_validate({"swarm": {"name": "argument"}})
+        config = ServerConfig(swarm={"name": "argument"})  # type: ignore[arg-type]
         assert (config.port, config.swarm.name, config.swarm.source) == (1, "argument", "file.json")
         whole = ServerConfig(swarm=SwarmConfig(name="whole"))
         assert whole.swarm == SwarmConfig(name="whole", source="swarms.json")

@@ -27,7 +27,7 @@ from mail.api.answers import Answer, Piece, read_answer
 from mail.api.loop_thread import LoopThread
 from mail.api.runtime import ANSWER_SECONDS, UserRole
 from mail.api.swarms import DEFAULT_USER, UNVERSIONED, MAILSwarm, MAILSwarmTemplate
-from mail.api.tracebacks import without_frames, without_frames_async, without_frames_iterating
+from mail.api.tracebacks import without_frames
 from mail.core.decisions.breakpoints import ways_to_answer
 from mail.core.decisions.submit import Submission
 from mail.core.engine.watch import Submitted
@@ -274,7 +274,7 @@ class Swarm(Generic[Output]):
     @overload
     async def aask(self, text: str, *, output_type: Any, **options: Unpack[AskOptions]) -> Any: ...
 
-    @without_frames_async
+    @without_frames
     async def aask(
         self,
         text: str,
@@ -290,7 +290,7 @@ class Swarm(Generic[Output]):
         fields = {"body": text, "task_id": task_id, "drop_question": drop_question, "files": files}
         return await self._ask(timeout, output_type, **fields, idempotency_key=idempotency_key)
 
-    @without_frames_async
+    @without_frames
     async def await_(
         self, task: Answer | str, *, timeout: float | None = ANSWER_SECONDS, output_type: Any = None
     ) -> Any:
@@ -311,7 +311,7 @@ class Swarm(Generic[Output]):
 
     wait = _blocking(await_)
 
-    @without_frames_async
+    @without_frames
     async def afork(
         self,
         task: Answer | str,
@@ -340,7 +340,7 @@ class Swarm(Generic[Output]):
 
     fork = _blocking(afork)
 
-    @without_frames_async
+    @without_frames
     async def aread_file(self, file: FileRef | str) -> File:
         """Return a file of a task: of an answer (`Answer.files`), of an event's message, or by its id.
 
@@ -356,7 +356,7 @@ class Swarm(Generic[Output]):
 
     read_file = _blocking(aread_file)
 
-    @without_frames_async
+    @without_frames
     async def afinish(self, token: str, result: Any = None, *, error: str | None = None) -> None:
         """Finish a call of an action that has returned `LATER`; its agent reads the result as a message.
 
@@ -379,7 +379,7 @@ class Swarm(Generic[Output]):
 
     finish = _blocking(afinish)
 
-    @without_frames_async
+    @without_frames
     async def apost_later(
         self, text: str, not_before: datetime | float | str, *, task_id: str | None = None
     ) -> str:
@@ -400,14 +400,14 @@ class Swarm(Generic[Output]):
 
     post_later = _blocking(apost_later)
 
-    @without_frames_async
+    @without_frames
     async def areport(self, token: str, progress: str | None = None) -> None:
         """Send a heartbeat of a call that finishes later, and how far its work has come; raises as `finish`."""
         await self.running.runtime.engine.callbacks.report(token, progress)
 
     report = _blocking(areport)
 
-    @without_frames_async
+    @without_frames
     async def areply(
         self,
         answer: Answer | str,
@@ -432,7 +432,7 @@ class Swarm(Generic[Output]):
 
     reply = _blocking(areply)
 
-    @without_frames_async
+    @without_frames
     async def aapprove(
         self,
         answer: Answer | str,
@@ -468,7 +468,7 @@ class Swarm(Generic[Output]):
 
     approve = _blocking(aapprove)
 
-    @without_frames_async
+    @without_frames
     async def areject(
         self,
         answer: Answer | str,
@@ -489,7 +489,7 @@ class Swarm(Generic[Output]):
 
     reject = _blocking(areject)
 
-    @without_frames_async
+    @without_frames
     async def aanswer(
         self,
         answer: Answer | str,
@@ -522,7 +522,7 @@ class Swarm(Generic[Output]):
         self, text: str, *, output_type: Any, **options: Unpack[AskOptions]
     ) -> AsyncGenerator[Any]: ...
 
-    @without_frames_iterating
+    @without_frames
     async def stream(
         self,
         text: str,
@@ -575,7 +575,7 @@ class Swarm(Generic[Output]):
 
     # ------------------------------------------------------------------------------------------ running
 
-    @without_frames_async
+    @without_frames
     async def __aenter__(self) -> Self:
         await self.running.runtime.start()
         return self

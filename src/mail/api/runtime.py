@@ -18,18 +18,19 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, get_arg
 from pydantic import ValidationError
 from pydantic_core import to_json
 
+from mail import bootstrap
 from mail.api.embedded import EmbeddedSwarm
-from mail.api.interswarm import InterswarmLink
 from mail.api.overrides import ActionOverrideFunction
 from mail.core.decisions.manual import ResponseType, Step
 from mail.core.decisions.submit import Submission
 from mail.core.engine.commit import load_task
 from mail.core.engine.manual import ManualMode, StepOptions
 from mail.core.engine.watch import Submitted
-from mail.core.protocol.address import Principal
+from mail.core.protocol.address import Principal, parse_agent_address
 from mail.core.protocol.awaitables import Flag
 from mail.core.protocol.compose import read_message
 from mail.core.protocol.error_text import describe
+from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.context import Context
 from mail.core.task.documents import IN_MEMORY
@@ -45,8 +46,7 @@ from mail.swarms_json.build import DEFAULT_TASK_MESSAGE_LIMIT
 if TYPE_CHECKING:
     from sse_starlette import EventSourceResponse, ServerSentEvent
 
-    from mail.core.protocol.interswarm import MAILInterswarmMessage
-    from mail.net import SwarmRegistry
+    from mail.net import InterswarmRouter, SwarmRegistry
 
 UserRole = Literal["admin", "agent", "user"]
 
@@ -58,6 +58,9 @@ ANSWER_SECONDS = 3600.0
 
 PING_SECONDS = 15.0
 """Default interval of pings in a stream without events, in seconds."""
+
+LOCAL_URL = "http://localhost:8000"
+"""The default base URL of a swarm."""
 
 MAX_TASKS = 1000
 """Number of recent tasks that a runtime remembers; the store has all of them."""
@@ -94,7 +97,7 @@ class MAILRuntime(EmbeddedSwarm):
 
     Args:
         user_role: `agent` for another swarm.
-        swarm_registry: the other swarms that agents may write to after `start_interswarm`.
+        swarm_registry: the other swarms that agents may write to after `start_interswarm`, which creates it by default.
         enable_interswarm: whether `start_interswarm` may be called.
         exclude_tools: MAIL tools that no agent may call.
         enable_db_agent_histories: has no effect; histories are always kept in the store.
@@ -185,7 +188,8 @@ class MAILRuntime(EmbeddedSwarm):
         self._task_ids: deque[str] = deque(maxlen=MAX_TASKS)
         self._unanswered: deque[Submitted] = deque(maxlen=MAX_TASKS)
         self._stepping: set[tuple[TaskKey, str]] = set()
-        self._link = InterswarmLink(self, self.principal, swarm_registry, self._handle_local_message)
+        self.swarm_registry = swarm_registry
+        self._router: InterswarmRouter | None = None
 
     # ------------------------------------------------------------------------------------------- submitting
 
@@ -406,7 +410,8 @@ class MAILRuntime(EmbeddedSwarm):
     async def _graceful_shutdown(self) -> None:
         await super()._graceful_shutdown()
         await self.stop_interswarm()
-        await self._link.close()
+        if self.swarm_registry is not None:
+            await self.swarm_registry.http.aclose()
 
     async def manual_step(
         self,
@@ -508,11 +513,6 @@ class MAILRuntime(EmbeddedSwarm):
 
     # ------------------------------------------------------------------------------------------ other swarms
 
-    @property
-    def swarm_registry(self) -> "SwarmRegistry | None":
-        """The other swarms that agents may write to."""
-        return self._link.registry
-
     async def start_interswarm(self) -> None:
         """Connect to other swarms: from now on, mail to `agent@swarm` is delivered to the swarms of the registry.
 
@@ -522,15 +522,23 @@ class MAILRuntime(EmbeddedSwarm):
             raise ConfigurationError(
                 f"swarm {self.swarm.name!r} keeps to itself; set enable_interswarm to let it write to other swarms"
             )
-        await self._link.start()
+        if self.swarm_registry is None:
+            self.swarm_registry = bootstrap.interswarm_registry(self.principal.swarm, LOCAL_URL)
+        if self._router is None:
+            self._router = bootstrap.interswarm_router(self.swarm_registry)
+            self._router.register_message_handler("*", self._handle_local_message)
+        await self._router.start()
+        self.peers = self._router
 
     async def stop_interswarm(self) -> None:
         """Disconnect from other swarms; mail to them is then returned to its sender."""
-        await self._link.stop()
+        self.peers = None
+        if self._router is not None:
+            await self._router.stop()
 
     def is_interswarm_running(self) -> Flag:
         """Return whether the swarm is connected to other swarms; may be awaited."""
-        return self._link.is_running
+        return Flag(self._router is not None and self._router.is_running())
 
     async def handle_interswarm_response(self, response_message: AnyMessage) -> None:
         """Deliver another swarm's message to the mailbox of its recipient.
@@ -540,8 +548,25 @@ class MAILRuntime(EmbeddedSwarm):
         await self._handle_local_message(read_message(response_message))
 
     async def _handle_local_message(self, message: MAILMessage) -> None:
-        if not await self._link.receive(message):
+        """Deliver a message to an agent here: within its task, if it is from a swarm that participates in that."""
+        sender, engine = message.sender, self.engine
+        source = parse_agent_address(sender.address)[1] if sender.address_type == "agent" else None
+        task = await self.load_task(message.task_id)
+        if source is None or task is None or source not in task.peers:
             await self.submit(message)
+            return
+        known = () if engine.peers is None else await engine.peers.caller_ids(source)
+        wrapped = MAILInterswarmMessage(
+            message_id=message.id,
+            source_swarm=source,
+            target_swarm=self.principal.swarm,
+            timestamp=message.timestamp,
+            task_owner=task.owner,
+            task_contributors=task.contributors,
+            msg_type=message.msg_type,
+            payload=message.message,
+        )
+        await engine.receive(known[0] if known else source, wrapped, back=True)
 
     async def route_interswarm_message(self, message: AnyMessage) -> MAILMessage:
         """Send a message that belongs to no task here; agents' mail to `agent@swarm` needs no such call.
@@ -549,16 +574,21 @@ class MAILRuntime(EmbeddedSwarm):
         Returns the message as sent, or a system message with the reason why it could not be delivered. Raises
         MAILError if the swarm is not connected.
         """
-        return await self._link.route(read_message(message))
+        return await self._connection().route_message(read_message(message), owner=str(self.principal))
 
     async def post_interswarm_user_message(
-        self, message: "MAILInterswarmMessage | Mapping[str, Any]"
+        self, message: MAILInterswarmMessage | Mapping[str, Any]
     ) -> MAILMessage:
         """Send a person's message to another swarm's `/interswarm/message`, and return the answer.
 
         See `InterswarmRouter.post_interswarm_user_message`. Raises MAILError if the swarm is not connected.
         """
-        return await self._link.router.post_interswarm_user_message(message)
+        return await self._connection().post_interswarm_user_message(message)
+
+    def _connection(self) -> "InterswarmRouter":
+        if self._router is None or not self._router.is_running():
+            raise MAILError("there is no connection to other swarms: await start_interswarm() first")
+        return self._router
 
 
 def _principal(user_id: str, user_role: UserRole, swarm: str) -> Principal:

@@ -11,9 +11,16 @@ from mail import bootstrap
 from mail.api.actions import MAILAction, Setting
 from mail.api.agents import MAILAgent, MAILAgentTemplate, template_for
 from mail.api.embedded import Mode
-from mail.api.interswarm import LOCAL_URL
 from mail.api.overrides import ActionOverrideFunction
-from mail.api.runtime import ANSWER_SECONDS, PING_SECONDS, AnyMessage, MAILRuntime, RuntimeOptions, UserRole
+from mail.api.runtime import (
+    ANSWER_SECONDS,
+    LOCAL_URL,
+    PING_SECONDS,
+    AnyMessage,
+    MAILRuntime,
+    RuntimeOptions,
+    UserRole,
+)
 from mail.api.tracebacks import without_frames
 from mail.core.decisions.submit import Submission
 from mail.core.engine.watch import Submitted

@@ -1,53 +1,43 @@
 """Tracebacks of errors that a program's own mistakes cause: they end where the program calls this package."""
 
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import Callable
 from contextlib import aclosing
 from functools import wraps
-from typing import Any
+from inspect import isasyncgenfunction, iscoroutinefunction
+from typing import Any, cast
 
 from mail.errors import MAILError
 
 
-def without_frames[**P, T](public: Callable[P, T]) -> Callable[P, T]:
-    """Leave the frames below a public function out of its MAILErrors, whose text says what to change."""
+def without_frames[F: Callable[..., Any]](public: F) -> F:
+    """Leave the frames below a public function out of its MAILErrors, whose text says what to change.
+
+    It may be a coroutine function, or an asynchronous generator.
+    """
 
     @wraps(public)
-    def call(*arguments: P.args, **named: P.kwargs) -> T:
+    def call(*arguments: Any, **named: Any) -> Any:
         try:
             return public(*arguments, **named)
         except MAILError as error:
             raise error.with_traceback(None)  # noqa: B904  # with its own cause
 
-    return call
-
-
-def without_frames_async[**P, T](
-    public: Callable[P, Coroutine[Any, Any, T]],
-) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Leave out the frames below a public coroutine function; see `without_frames`."""
-
     @wraps(public)
-    async def call(*arguments: P.args, **named: P.kwargs) -> T:
+    async def wait(*arguments: Any, **named: Any) -> Any:
         try:
             return await public(*arguments, **named)
         except MAILError as error:
-            raise error.with_traceback(None)  # noqa: B904  # with its own cause
-
-    return call
-
-
-def without_frames_iterating[**P, T](
-    public: Callable[P, AsyncGenerator[T]],
-) -> Callable[P, AsyncGenerator[T]]:
-    """Leave out the frames below a public asynchronous generator; see `without_frames`."""
+            raise error.with_traceback(None)  # noqa: B904
 
     @wraps(public)
-    async def call(*arguments: P.args, **named: P.kwargs) -> AsyncGenerator[T]:
+    async def iterate(*arguments: Any, **named: Any) -> Any:
         try:
             async with aclosing(public(*arguments, **named)) as items:
                 async for item in items:
                     yield item
         except MAILError as error:
-            raise error.with_traceback(None)  # noqa: B904  # with its own cause
+            raise error.with_traceback(None)  # noqa: B904
 
-    return call
+    if isasyncgenfunction(public):
+        return cast(F, iterate)
+    return cast(F, wait if iscoroutinefunction(public) else call)

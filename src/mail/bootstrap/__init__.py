@@ -44,7 +44,6 @@ from mail.bootstrap.telemetry import (
 )
 from mail.config import ServerConfig, StorageConfig, TelemetryConfig
 from mail.config.database import AUTO
-from mail.config.models import AS_GIVEN
 from mail.core.decisions.schedules import check_schedule
 from mail.core.engine.action_threads import ACTION_THREADS
 from mail.core.engine.documents import ServerDocuments
@@ -156,7 +155,7 @@ def embedded(swarm: SwarmCore, *, database: Store | str = IN_MEMORY) -> LocalSys
         "task_bytes": 0,
         "caller_bytes": 0,
     }
-    config = ServerConfig.model_validate({"limits": unlimited}, context=AS_GIVEN)
+    config = ServerConfig.model_validate({"limits": unlimited})
     return System(with_protocol(swarm), backend, config, clock=SYSTEM_CLOCK, is_embedded=True)
 
 

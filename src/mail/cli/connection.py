@@ -18,7 +18,6 @@ from mail.client.errors import InvalidConnection, ServerUnreachable
 from mail.client.messaging import MessageOptions
 from mail.client.operations import OPERATIONS, Request
 from mail.config import ClientConfig, load_config
-from mail.config.models import AS_GIVEN
 from mail.errors import MAILError
 
 if TYPE_CHECKING:
@@ -155,7 +154,7 @@ def connect(
         "timeout": configured.timeout if timeout is None else timeout,
         "verbose": verbose or configured.verbose,
     }
-    given = ClientConfig.model_validate(settings, context=AS_GIVEN)
+    given = ClientConfig.model_validate(settings)
     return _client(configured_server(config) if server is None else server, api_key, given)
 
 
@@ -164,7 +163,7 @@ def connect_anonymously(server: str | None, *, timeout: float) -> CommandClient:
     client = _client(
         configured_server() if server is None else server,
         None,
-        ClientConfig.model_validate({"timeout": timeout}, context=AS_GIVEN),
+        ClientConfig.model_validate({"timeout": timeout}),
     )
     client.api_key = client.local_keys = None
     return client

@@ -53,12 +53,11 @@ async def _demo(message: str, database: str, output: Output) -> None:
     from mail.bootstrap import local
     from mail.client import MAILClient
     from mail.config import ClientConfig
-    from mail.config.models import AS_GIVEN
     from mail.server.process import serving
 
     system = local(_config(database), environ={})
     token = await issue_token(system.documents, Caller("user", "you"))
-    config = ClientConfig.model_validate({"timeout": TIMEOUT}, context=AS_GIVEN)
+    config = ClientConfig.model_validate({"timeout": TIMEOUT})
     async with serving(system) as url, MAILClient(url, token, config=config) as client:
         if not output.as_json:
             output.text(f"Swarm {system.swarm.name} ({', '.join(system.swarm.agents)}) listens on {url}")
@@ -99,8 +98,8 @@ def _aligned(steps: str) -> str:
 
 def _config(database: str) -> "ServerConfig":
     """Return the default configuration with the example swarm, without the current folder's configuration."""
-    from mail.config.models import AS_GIVEN, ServerConfig
+    from mail.config.models import ServerConfig
     from mail.swarms_json.load import PACKAGED_SOURCE
 
-    defaults = ServerConfig.model_validate({}, context=AS_GIVEN)
+    defaults = ServerConfig.model_validate({})
     return defaults.with_overrides(database=database, swarm_source=str(PACKAGED_SOURCE))

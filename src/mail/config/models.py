@@ -18,8 +18,6 @@ from pydantic import (
     BeforeValidator,
     Field,
     ValidationError,
-    ValidationInfo,
-    model_validator,
 )
 
 from mail.auth.claims import JWTSettings
@@ -85,6 +83,9 @@ _VARIABLES: Mapping[str, tuple[str, ...]] = {
 }
 """The keys of `[server]` that environment variables set: their tables and names."""
 
+DATABASE_VARIABLE = "DATABASE_URL"
+"""The variable of the database, whose errors don't quote it, as it may hold a password."""
+
 
 def read_environment(environ: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """Return the tables of `[server]` that the environment sets. Raises ConfigurationError, with the variable."""
@@ -104,6 +105,11 @@ def read_environment(environ: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         except ValidationError as error:
             raise ConfigurationError(f"{name}: {text!r}: {problems(error, model)[0][1]}") from None
         place[key] = getattr(read, key)
+    if url := environ.get(DATABASE_VARIABLE):
+        try:
+            found.setdefault("storage", {})["database"] = read_database(url)
+        except ValueError as error:
+            raise ConfigurationError(f"{DATABASE_VARIABLE}: {error}") from error
     return found
 
 
@@ -116,18 +122,13 @@ CONFIG_PATH_VARIABLE = "MAIL_CONFIG_PATH"
 """The environment variable that names another file."""
 
 
-DATABASE_VARIABLE = "DATABASE_URL"
-
 BUDGET_KEY = r"^(admin|user)(:[^\s@]+)?$"
 """The callers of a budget: a role, or one caller, such as `user:alice`."""
-
-AS_GIVEN = "as given"
-"""The validation context in which missing keys have their defaults, and no file is read."""
 
 
 if TYPE_CHECKING:
 
-    class _Filled(Table):
+    class _TopTable(Table):
         """A table, whose fields are its arguments."""
 else:
 
@@ -135,32 +136,19 @@ else:
         """Reads the file outside of pydantic, which would turn a ConfigurationError into a ValidationError."""
 
         def __call__(cls, **given):
-            return cls.model_validate(cls.filled(given), context=AS_GIVEN)
+            return cls.model_validate(_merge(getattr(load_config(), cls.table).model_dump(), given))
 
-    class _Filled(Table, metaclass=_ReadsFile):
-        pass
-
-
-class _TopTable(_Filled):
-    """A table whose missing keys have the values of the configuration file, if it is built directly."""
-
-    table: ClassVar[str]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _fill_from_file(cls, given: Any, info: ValidationInfo) -> Any:
-        return given if info.context == AS_GIVEN or not isinstance(given, dict) else cls.filled(given)
-
-    @classmethod
-    def filled(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Return the values with those of the file for missing keys. Raises ConfigurationError."""
-        return _merge(getattr(load_config(), cls.table).model_dump(), given)
+    class _TopTable(Table, metaclass=_ReadsFile):
+        """A table whose missing keys have the values of the configuration file, unless it is validated."""
 
 
 class ServerConfig(_TopTable):
-    """`[server]` with its sub-tables. `ServerConfig()` has the values of the configuration file."""
+    """`[server]` with its sub-tables. `ServerConfig()` has the values of the configuration file.
 
-    table = "server"
+    With `ServerConfig.model_validate`, missing keys have their defaults, and no file is read.
+    """
+
+    table: ClassVar[str] = "server"
 
     port: int = Field(default=DEFAULT_PORT, ge=0, le=65535)
     host: str = Field(default="0.0.0.0", min_length=1)  # noqa: S104 - the documented default
@@ -217,7 +205,7 @@ class ServerConfig(_TopTable):
             "storage": _given(database=database),
         }
         try:
-            return self.model_validate(_merge(self.model_dump(), _given(**given)), context=AS_GIVEN)
+            return self.model_validate(_merge(self.model_dump(), _given(**given)))
         except ValidationError as error:
             raise ConfigurationError(describe(error, type(self))) from error
 
@@ -236,7 +224,7 @@ class ClientConfig(_TopTable):
         verbose: whether clients log requests and responses.
     """
 
-    table = "client"
+    table: ClassVar[str] = "client"
 
     timeout: Annotated[float, BeforeValidator(_total)] = Field(default=3600.0, gt=0)
     verbose: bool = False
@@ -296,22 +284,13 @@ def load_config(path: str | Path | None = None) -> MailConfig:
         _warn_of_tables(str(file), foreign)
     tables = {"server": {}, "client": {}} | {name: given[name] for name in given if name not in foreign}
     try:
-        config = MailConfig.model_validate(tables, context=AS_GIVEN)
+        config = MailConfig.model_validate(tables)
     except ValidationError as error:
         raise ConfigurationError(f"{file}: {describe(error, MailConfig)}") from error
-    environment = read_environment(os.environ)
-    if environment:
-        tables = _merge(config.server.model_dump(), environment)
-        server = ServerConfig.model_validate(tables, context=AS_GIVEN)
+    if environment := read_environment(os.environ):
+        server = ServerConfig.model_validate(_merge(config.server.model_dump(), environment))
         config = MailConfig(server=server, client=config.client)
-    url = os.environ.get(DATABASE_VARIABLE)
-    if not url:
-        return config
-    try:
-        database = read_database(url)
-    except ValueError as error:
-        raise ConfigurationError(f"{DATABASE_VARIABLE}: {error}") from error
-    return MailConfig(server=config.server.with_overrides(database=database), client=config.client)
+    return config
 
 
 def _is_foreign(table: str) -> bool:
