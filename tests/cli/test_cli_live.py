@@ -12,7 +12,7 @@ from sse_starlette import ServerSentEvent
 from mail.cli.output import Output
 from mail.cli.views.conversation import Reply
 from mail.cli.views.events import show_answer, show_stream
-from mail.cli.views.live import CLEAR, WorkingAgents
+from mail.cli.views.live import WorkingAgents
 from mail.client import stream as client_stream
 from mail.core.task.live import LiveKind
 
@@ -149,7 +149,7 @@ async def test_on_a_terminal_the_line_is_drawn_below_the_events(
     show_answer(shown, output)
     text = stream.getvalue()
     assert ("lead: web_search" in text) is is_shown
-    assert (CLEAR in text) is is_shown
+    assert ("\x1b[2K" in text) is is_shown
     assert ("lead 5.5 s (models 1.2 s, web_search 4.0 s)" in text) is is_shown
     assert ("Answer:\x1b[0m\ndone" if is_shown else "Answer: done") in text
     assert "turn_started" not in text

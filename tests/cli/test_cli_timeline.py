@@ -112,8 +112,8 @@ def test_plain_where_it_is_piped_and_styled_on_a_terminal(monkeypatch: pytest.Mo
     monkeypatch.delenv("NO_COLOR", raising=False)
     line = Line(0.0123, "new_message", "a", "b", "x" * 300)
     piped, terminal = io.StringIO(), Terminal()
-    printer(piped)(line)
-    printer(terminal)(line)
+    printer(Output(piped))(line)
+    printer(Output(terminal))(line)
     assert piped.getvalue().startswith("   12.3 ms  new_message     a → b  ")
     assert "\x1b[" not in piped.getvalue()
     assert [replace(line, seconds=t).columns()[0].strip() for t in (1.25, 11.05, 200.4)] == [
@@ -124,7 +124,7 @@ def test_plain_where_it_is_piped_and_styled_on_a_terminal(monkeypatch: pytest.Mo
     assert "\x1b[" in terminal.getvalue()
     assert terminal.getvalue().count("\n") == 2, "a text that doesn't fit has a line of its own"
     assert "…" in terminal.getvalue()
-    printer(terminal)(replace(line, text="short"))
+    printer(Output(terminal))(replace(line, text="short"))
     assert terminal.getvalue().count("\n") == 3
 
 

@@ -30,23 +30,17 @@ NeedsApproval = (
 )
 
 
-class _Repeating(TypedDict, total=False):
+class ActionOptions(TypedDict, total=False):
+    """The options of an action; see `MAILAction`."""
+
     idempotent: bool
     read_only: bool
     sequential: bool
-    retries: int
-
-
-class _RunOptions(_Repeating, total=False):
     finishes: Finishes
     timeout: float | str | None
     heartbeat: float | str | None
     on_cancel: Callable[..., Any] | None
-
-
-class ActionOptions(_RunOptions, total=False):
-    """The options of an action; see `MAILAction`."""
-
+    retries: int
     needs_approval: NeedsApproval
     approval_timeout: float | None
 
@@ -128,34 +122,11 @@ class MAILAction:
         parameters: dict[str, Any],
         function: str | Callable[..., Any],
         *,
-        idempotent: bool = False,
-        read_only: bool = False,
-        sequential: bool = False,
-        finishes: Finishes = "now",
-        timeout: float | str | None = None,
-        heartbeat: float | str | None = None,
-        on_cancel: Callable[..., Any] | None = None,
-        retries: int = 0,
-        needs_approval: NeedsApproval = False,
-        approval_timeout: float | None = None,
         model: type[BaseModel] | None = None,
+        **options: Unpack[ActionOptions],
     ) -> None:
         self._model, self._typed = model, None
-        self._spec = ActionCore(
-            name,
-            _not_built,
-            description,
-            parameters,
-            idempotent,
-            read_only,
-            sequential,
-            needs_approval=needs_approval,  # type: ignore[arg-type]  # `to_core` makes it async
-            approval_timeout=approval_timeout,
-            model=model,
-            retries=retries,
-            **read_timing(name, finishes, timeout, heartbeat)._asdict(),
-            on_cancel=None if on_cancel is None else as_cancel_function(name, on_cancel, parameters),
-        )
+        self._spec = _read(name, _not_built, description, parameters, model, options)
         self._validate()
         self.function = self._build_action_function(function)
 
@@ -221,13 +192,7 @@ class MAILAction:
         description: str | None = None,
         *,
         signature: Signature | None = None,
-        needs_approval: NeedsApproval = False,
-        approval_timeout: float | None = None,
-        finishes: Finishes = "now",
-        timeout: float | str | None = None,
-        heartbeat: float | str | None = None,
-        on_cancel: Callable[..., Any] | None = None,
-        **options: Unpack[_Repeating],
+        **options: Unpack[ActionOptions],
     ) -> Self:
         """Return an action whose arguments are the parameters of a function, by their type hints and defaults.
 
@@ -236,22 +201,11 @@ class MAILAction:
         """
         signature = signature or signature_of(function)
         run, parameters, arguments = typed_action(name, function, signature)
-        core = ActionCore(
-            name,
-            run,
-            description or arguments.description,
-            parameters,
-            model=arguments.model,
-            **read_timing(name, finishes, timeout, heartbeat)._asdict(),
-            on_cancel=None if on_cancel is None else as_cancel_function(name, on_cancel, parameters),
-            **options,
-        )
-        if not core.description:
+        text = description or arguments.description
+        if not text:
             raise _undescribed(name)
-        action = cls.from_core(core)
+        action = cls.from_core(_read(name, run, text, parameters, arguments.model, options))
         action._typed, action._deps = function, signature.deps
-        action.needs_approval, action.approval_timeout = needs_approval, approval_timeout
-        action._validate()
         return action
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
@@ -421,6 +375,24 @@ def action(
         return MAILAction(called, text, schema, decorated, **options)
 
     return decorate if function is None else decorate(function)
+
+
+def _read(
+    name: str,
+    run: ActionFunction,
+    description: str,
+    parameters: dict[str, Any],
+    model: type[BaseModel] | None,
+    options: ActionOptions,
+) -> ActionCore:
+    """Return an action with these options, the approval as it is given: `to_core` makes it async."""
+    given: dict[str, Any] = {**options}
+    timing = read_timing(
+        name, given.pop("finishes", "now"), given.pop("timeout", None), given.pop("heartbeat", None)
+    )
+    if given.get("on_cancel") is not None:
+        given["on_cancel"] = as_cancel_function(name, given["on_cancel"], parameters)
+    return ActionCore(name, run, description, parameters, model=model, **timing._asdict(), **given)
 
 
 async def _not_built(_arguments: dict[str, Any]) -> str:

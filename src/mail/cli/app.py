@@ -11,6 +11,7 @@ import click
 from mail.cli.command import Command, Group
 from mail.cli.examples import epilog
 from mail.cli.options import on_server
+from mail.cli.output import Output
 
 SECTIONS = {
     "Start": {
@@ -147,18 +148,17 @@ def _shell_command(row: Command) -> click.Command:
         api_key: str | None,
         timeout: float | None,
         config: Path | None,
-        as_json: bool,
+        output: Output,
         **given: Any,
     ) -> int | None:
         import asyncio
 
         from mail.cli.connection import connect
-        from mail.cli.output import Output
         from mail.cli.session import Session, exit_code
         from mail.core.protocol.visible_text import printable
 
         client = connect(server, api_key, timeout=timeout, config=config)
-        session = Session(client, Output(sys.stdout, as_json), is_prompt=False)
+        session = Session(client, output, is_prompt=False)
 
         async def run() -> int | None:
             async with client:

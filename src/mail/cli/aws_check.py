@@ -1,7 +1,5 @@
 """`mail aws-check`: test a deployment in an AWS account."""
 
-import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -9,7 +7,7 @@ import click
 from mail.cli.local_aws import pair
 from mail.cli.options import as_json
 from mail.cli.output import Output
-from mail.cli.smoke import Check, shown
+from mail.cli.smoke import Report
 
 PROJECT = "mail-check"
 
@@ -31,7 +29,7 @@ def aws_check(
     parameter: tuple[str, ...],
     keep: bool,
     yes: bool,
-    as_json: bool,
+    output: Output,
 ) -> int:
     """Test a deployment in your AWS account, with a stack of its own.
 
@@ -42,7 +40,6 @@ def aws_check(
 
     from mail.cli.aws_check_steps import NOT_SHOWN, Run, perform_all, plan
 
-    output = Output(sys.stdout, as_json)
     steps, apart = plan(dict(pair(each, "--parameter") for each in parameter))
     if unknown := {*only} - {step.name for step in steps}:
         raise click.BadParameter(f"{min(unknown)!r} is no step; --plan prints them", param_hint="--only")
@@ -62,15 +59,6 @@ def aws_check(
         )
         click.confirm(question, abort=True, err=True)
     folder.mkdir(parents=True, exist_ok=True)
-    checks: list[Check] = []
-
-    def show(check: Check) -> None:
-        checks.append(check)
-        if not as_json:
-            output.text(shown(check))
-
-    asyncio.run(perform_all(Run(folder.resolve(), stack), steps, show, cleans=not only and not keep))
-    passed = not any(check.problem for check in checks)
-    if as_json:
-        output.result({"stack": stack, "passed": passed, "checks": [asdict(each) for each in checks]})
-    return int(not passed)
+    report = Report(output)
+    asyncio.run(perform_all(Run(folder.resolve(), stack), steps, report.add, cleans=not only and not keep))
+    return report.end(stack=stack)

@@ -16,8 +16,7 @@ from uuid import uuid4
 
 from mail.cli.aws_account import aws
 from mail.cli.options import load_storage
-from mail.cli.output import one_line
-from mail.cli.smoke import Check, Failed, perform
+from mail.cli.smoke import Check, Failed, perform, perform_one
 from mail.errors import ConfigurationError, MAILError
 
 if TYPE_CHECKING:
@@ -501,15 +500,14 @@ async def perform_all(
     """Perform steps one after another, none after a failed deployment; with `cleans` the last one at any rate."""
 
     async def perform(step: Step) -> bool:
-        begin, problem = time.monotonic(), ""
-        try:
+        async def check() -> None:
             if step.perform is not build:
                 await run.check_owner()
             await step.perform(run)
-        except MAILError as error:
-            problem = one_line(error.detail)
-        show(Check(step.name, round(time.monotonic() - begin, 3), problem))
-        return not problem
+
+        done = await perform_one(step.name, check)
+        show(done)
+        return not done.problem
 
     is_begun = False
     try:

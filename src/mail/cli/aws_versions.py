@@ -1,6 +1,5 @@
 """`mail aws-versions`: the published versions of a deployment's functions, which AWS keeps until they are deleted."""
 
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -121,7 +120,7 @@ async def change_versions(stack: str, *, back: bool, keep: int | None) -> list[F
     help=f"The versions of each function that --prune keeps. [default: {KEPT}]",
 )
 @as_json
-def aws_versions(stack: str, back: bool, prune: bool, keep: int, as_json: bool) -> None:
+def aws_versions(stack: str, back: bool, prune: bool, keep: int, output: Output) -> None:
     """Show the published versions of a deployment's functions.
 
     With --back, all functions return to the version before, in seconds; with --prune, old versions are deleted, but
@@ -132,7 +131,6 @@ def aws_versions(stack: str, back: bool, prune: bool, keep: int, as_json: bool) 
     if back and prune:
         raise click.UsageError("--back and --prune exclude each other: go back, test, and prune later")
     functions = asyncio.run(change_versions(stack, back=back, keep=keep if prune else None))
-    output = Output(sys.stdout, as_json)
     rows = [
         [
             each.function,

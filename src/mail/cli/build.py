@@ -1,7 +1,5 @@
 """`mail build`: what `sam deploy` uploads for a project that `mail init` has created."""
 
-import sys
-
 import click
 
 from mail.cli.options import as_json
@@ -16,7 +14,7 @@ from mail.cli.output import Output
     help="The processors of the functions.",
 )
 @as_json
-def build(architecture: str, as_json: bool) -> None:
+def build(architecture: str, output: Output) -> None:
     """Collect in .build/ what `sam deploy` uploads.
 
     That is the swarm in this folder, its modules and its packages.
@@ -24,6 +22,5 @@ def build(architecture: str, as_json: bool) -> None:
     from mail.cli.project.bundle import TARGET, make_bundle
 
     sizes = make_bundle(architecture)
-    output = Output(sys.stdout, as_json)
     shown = [*(f"{TARGET / name}  {size / 1e6:.1f} MB" for name, size in sizes.items()), "Next: sam deploy"]
     output.result({"folder": str(TARGET), "bytes": sizes}, lambda: output.text("\n".join(shown)))

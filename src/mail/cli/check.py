@@ -41,7 +41,7 @@ def check(
     against: str | None,
     api_key: str | None,
     config: Path | None,
-    as_json: bool,
+    output: Output,
 ) -> int:
     """Check that a swarm's agents can work. Nothing is sent to models or agents.
 
@@ -68,7 +68,6 @@ def check(
     if os.getcwd() not in sys.path:  # as for `mail server`: swarms.json may name modules beside it
         sys.path.append(os.getcwd())
     swarm, entry = read_swarm(server)
-    output = Output(sys.stdout, as_json)
     checked = list(check_agents(swarm, entry))
     problems = sum(len(agent.problems) for agent in checked)
     update = (
@@ -94,7 +93,7 @@ def check(
             show_update(update, output)
 
     output.result(found if update is None else {**found, "update": update}, shown)
-    if find_source(server.swarm.source) is PACKAGED_SOURCE and not as_json:
+    if find_source(server.swarm.source) is PACKAGED_SOURCE and not output.as_json:
         output.text(
             f"This folder has no {server.swarm.source}, so this is the example swarm; mail init creates a project"
         )

@@ -48,7 +48,7 @@ class ClientCommand(click.Command):
 @click.option("--verbose", is_flag=True, help="Log requests to stderr.")
 @on_server
 def client(
-    url: str | None, server: str | None, command: tuple[str, ...], as_json: bool, **connection: Any
+    url: str | None, server: str | None, command: tuple[str, ...], output: Output, **connection: Any
 ) -> int:
     """Run commands on a server, typed at the prompt or piped in.
 
@@ -59,7 +59,7 @@ def client(
     from mail.cli.repl.commands import Grammar
     from mail.cli.repl.shell import GivenLines, PlainLines, is_interactive
 
-    session = _session(choose_server(url, server), as_json=as_json, **connection)
+    session = _session(choose_server(url, server), output=output, **connection)
     if not command and is_interactive():
         return _prompt(session, Grammar.MIXED)
     return _run(session, GivenLines(command) if command else PlainLines(sys.stdin), Grammar.COMMANDS)
@@ -80,7 +80,7 @@ def chat(
     server: str | None,
     task_id: str | None,
     continues: bool,
-    as_json: bool,
+    output: Output,
     **connection: Any,
 ) -> int:
     """Chat with a swarm.
@@ -93,7 +93,7 @@ def chat(
     from mail.cli.repl.commands import Grammar
     from mail.cli.repl.shell import PlainLines, is_interactive
 
-    session = _session(choose_server(url, server), as_json=as_json, **connection)
+    session = _session(choose_server(url, server), output=output, **connection)
     session.slash = "/"
     if continues and task_id is not None:
         raise click.BadParameter("name the task with --task-id, or give --continue for the last one")
@@ -103,12 +103,12 @@ def chat(
     return _run(session, PlainLines(sys.stdin, Grammar.CHAT), Grammar.CHAT, task_id)
 
 
-def _session(server: str | None, *, as_json: bool, **connection: Any) -> Session:
+def _session(server: str | None, *, output: Output, **connection: Any) -> Session:
     from mail.cli.connection import connect
 
     mail_client = connect(server, **connection)
     _log(verbose=mail_client.config.verbose)
-    return Session(mail_client, Output(sys.stdout, as_json))
+    return Session(mail_client, output)
 
 
 def _prompt(session: Session, grammar: "Grammar", task_id: str | None = None) -> int:

@@ -18,14 +18,13 @@ from mail.errors import ConfigurationError
 @click.command()
 @on_database
 @as_json
-def db_init(as_json: bool, **storage: Any) -> None:
+def db_init(output: Output, **storage: Any) -> None:
     """Create the missing tables of the configured database. Safe to repeat."""
     import asyncio
 
     from mail.bootstrap.backends import create_tables
 
     target = load_storage(**storage)
-    output = Output(sys.stdout, as_json)
     tables = asyncio.run(create_tables(target))
 
     def show() -> None:
@@ -47,7 +46,7 @@ def db_init(as_json: bool, **storage: Any) -> None:
 @click.option("--dry-run", is_flag=True, help="Check every task, and import none.")
 @on_database
 @as_json
-def db_import(source: str | None, dry_run: bool, as_json: bool, **storage: Any) -> int:
+def db_import(source: str | None, dry_run: bool, output: Output, **storage: Any) -> int:
     """Import the tasks of MAIL 1.3.6: histories, events and answers. Safe to repeat; its tables stay unchanged."""
     from mail.bootstrap.imports import Outcome, import_tasks
     from mail.config import load_config
@@ -86,7 +85,6 @@ def db_import(source: str | None, dry_run: bool, as_json: bool, **storage: Any) 
             print(f"mail: {one_line(problem)}", file=sys.stderr)  # noqa: T201
 
     run(import_all())
-    output = Output(sys.stdout, as_json)
 
     def show() -> None:
         for swarm, count in swarms.items():
@@ -106,7 +104,7 @@ def db_import(source: str | None, dry_run: bool, as_json: bool, **storage: Any) 
 @click.command()
 @on_database
 @as_json
-def db_reindex(as_json: bool, **storage: Any) -> None:
+def db_reindex(output: Output, **storage: Any) -> None:
     """Make the index again that tasks are searched by, also while a server runs. Searches find less meanwhile."""
     import asyncio
 
@@ -114,7 +112,6 @@ def db_reindex(as_json: bool, **storage: Any) -> None:
 
     target = load_storage(**storage)
     count = asyncio.run(rebuild_index(target))
-    output = Output(sys.stdout, as_json)
     answer = {"database": target.shown, "tasks": count}
     output.result(answer, lambda: output.text(f"indexed {counted(count, 'task')} of {target.shown}"))
 
@@ -123,7 +120,7 @@ def db_reindex(as_json: bool, **storage: Any) -> None:
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @on_database
 @as_json
-def backup(file: Path | None, as_json: bool, **storage: Any) -> None:
+def backup(file: Path | None, output: Output, **storage: Any) -> None:
     """Copy the configured SQLite file into FILE, also while a server runs on it.
 
     FILE must not exist. By default its name has the date and the time. It has everything: tasks, tokens, webhooks and
@@ -135,7 +132,6 @@ def backup(file: Path | None, as_json: bool, **storage: Any) -> None:
     target = file or Path(f"mail-backup-{time.strftime('%Y%m%d-%H%M%S')}.db")
     back_up(source, target)
     size = target.stat().st_size
-    output = Output(sys.stdout, as_json)
     answer = {"database": source.shown, "backup": str(target), "bytes": size}
     output.result(answer, lambda: output.text(f"copied {source.shown} to {target}, {size / 1024**2:.1f} MiB"))
 
@@ -144,7 +140,7 @@ def backup(file: Path | None, as_json: bool, **storage: Any) -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @on_database
 @as_json
-def restore(file: Path, as_json: bool, **storage: Any) -> None:
+def restore(file: Path, output: Output, **storage: Any) -> None:
     """Replace the configured SQLite file by the backup FILE, while no server runs on it.
 
     The present file is kept under another name. Tasks that were running when the backup was made resume with the next
@@ -154,7 +150,6 @@ def restore(file: Path, as_json: bool, **storage: Any) -> None:
 
     target = load_storage(**storage)
     replaced = restore_backup(target, file)
-    output = Output(sys.stdout, as_json)
 
     def show() -> None:
         kept = f"; the file of before is {replaced}" if replaced else ""

@@ -1,7 +1,6 @@
 """`mail demo`: a swarm that answers a question, and the mail of its agents."""
 
 import shlex
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,7 +33,7 @@ Next:
 @click.command()
 @click.argument("message", default=QUESTION, help=f"The message for the swarm. [default: {QUESTION}]")
 @as_json
-def demo(message: str, as_json: bool) -> None:
+def demo(message: str, output: Output) -> None:
     """Ask the example swarm something, and show its events.
 
     A server with a temporary database runs for as long as this takes.
@@ -44,7 +43,7 @@ def demo(message: str, as_json: bool) -> None:
     if not message.strip():
         raise click.BadParameter("write a message", param_hint="MESSAGE")
     with tempfile.TemporaryDirectory(prefix="mail-demo-") as folder:
-        asyncio.run(_demo(message, str(Path(folder) / "demo.db"), Output(sys.stdout, as_json)))
+        asyncio.run(_demo(message, str(Path(folder) / "demo.db"), output))
 
 
 async def _demo(message: str, database: str, output: Output) -> None:

@@ -28,7 +28,7 @@ async def _upload(session: "Session", given: Namespace) -> None:
 
 
 async def _get(session: "Session", given: Namespace) -> None:
-    write_bytes(session, await session.client.get_file(given.file_id), given.output)
+    write_bytes(session, await session.client.get_file(given.file_id), given.path)
 
 
 def write_bytes(session: "Session", data: bytes, path: Path | None) -> None:
@@ -43,7 +43,7 @@ def write_bytes(session: "Session", data: bytes, path: Path | None) -> None:
 
 
 OUTPUT = option(
-    "--output", "-o", metavar="PATH", type=PATH, help="Where to write it. [default: standard output]"
+    "--output", "-o", "path", metavar="PATH", type=PATH, help="Where to write it. [default: standard output]"
 )
 
 COMMANDS = (

@@ -27,7 +27,7 @@ DEFAULT_MODEL = "openai/gpt-5-mini"
 @click.option("--python", is_flag=True, help="Define the swarm in Python, not in swarms.json.")
 @click.option("--force", is_flag=True, help="Accept a model that is not known.")
 @as_json
-def init(folder: Path, model: str | None, no_model: bool, python: bool, force: bool, as_json: bool) -> None:
+def init(folder: Path, model: str | None, no_model: bool, python: bool, force: bool, output: Output) -> None:
     """Create a project with a swarm of your own.
 
     It has a swarm, its configuration, a test, a template for AWS, and instructions for coding agents. No file is ever
@@ -68,7 +68,6 @@ def init(folder: Path, model: str | None, no_model: bool, python: bool, force: b
         install = f"pip install {distribution_of(package or '')}"
         steps[0] = f"{steps[0]} && {install}" if steps[0].startswith("cd ") else f"{install} && {steps[0]}"
     where = folder if folder.name == project.name else folder.resolve()
-    output = Output(sys.stdout, as_json)
     output.result(
         {
             "folder": str(folder),

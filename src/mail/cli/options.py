@@ -1,19 +1,28 @@
 """The options that several commands share."""
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from mail.cli.output import Output
 from mail.cli.program import DEFAULT_SERVER, SERVER_VARIABLE
 from mail.cli.values import Number
 
 if TYPE_CHECKING:
     from mail.config import StorageConfig
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+as_json = click.option(
+    "--json",
+    "output",
+    is_flag=True,
+    callback=lambda _context, _option, given: Output(sys.stdout, given),
+    help="Print JSON for programs.",
+)
+"""Gives a command its `output`."""
 
 config_file = click.option(
     "--config",

@@ -29,14 +29,13 @@ _ESCAPED = re.compile(r'(["`$\\])')
     "--steps", type=click.Choice(("macos", "windows")), help="Only print the steps for this platform."
 )
 @as_json
-def register(steps: str | None, as_json: bool) -> None:
+def register(steps: str | None, output: Output) -> None:
     """Make `mail client` open swarm:// links.
 
     Registers the client on Linux; prints the steps for macOS and Windows.
     """
     command = client_command()
     here = {"darwin": "macos", "win32": "windows"}.get(sys.platform)
-    output = Output(sys.stdout, as_json)
 
     def show_steps(platform: str, text: str) -> None:
         output.result({"registered": False, "platform": platform, "steps": text}, lambda: output.write(text))

@@ -1,6 +1,5 @@
 """`mail smoke`: what a server must do right after a deployment, from the outside."""
 
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict, dataclass
 from time import monotonic
@@ -35,6 +34,31 @@ class Failed(MAILError):
     """A check has not passed."""
 
 
+class Report:
+    """The results of checks: for people a line of each as it ends, for programs all of them at the end."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._checks: list[Check] = []
+
+    def add(self, check: Check) -> None:
+        """Print the result of a check, or keep it."""
+        self._checks.append(check)
+        if check.problem:
+            shown = f"✗ {check.name}: {check.problem}"
+        else:
+            shown = f"✓ {check.name} ({check.seconds:.2f} s)"
+        if not self._output.as_json:
+            self._output.text(shown)
+
+    def end(self, **about: str) -> int:
+        """Print what programs read, with what it is `about`; return the exit code."""
+        passed = not any(check.problem for check in self._checks)
+        if self._output.as_json:
+            self._output.result({**about, "passed": passed, "checks": list(map(asdict, self._checks))})
+        return int(not passed)
+
+
 @click.command()
 @server_url
 @server_option
@@ -64,7 +88,7 @@ def smoke(
     server: str | None,
     stream_url: str | None,
     message: str,
-    as_json: bool,
+    output: Output,
     **connection: Any,
 ) -> int:
     """Test a server after its deployment.
@@ -75,24 +99,17 @@ def smoke(
 
     from mail.cli.connection import connect
 
-    output = Output(sys.stdout, as_json)
     server = choose_server(url, server)
     client, streaming = (connect(each, **connection) for each in (server, stream_url or server))
+    report = Report(output)
 
-    async def run() -> list[Check]:
-        done = []
+    async def run() -> None:
         async with client, streaming:
             async for check in perform(client, streaming, message):
-                done.append(check)
-                if not as_json:
-                    output.text(shown(check))
-        return done
+                report.add(check)
 
-    checks = asyncio.run(run())
-    passed = not any(check.problem for check in checks)
-    if as_json:
-        output.result({"url": client.base_url, "passed": passed, "checks": [asdict(each) for each in checks]})
-    return int(not passed)
+    asyncio.run(run())
+    return report.end(url=client.base_url)
 
 
 async def perform(client: "CommandClient", streaming: "CommandClient", message: str) -> AsyncIterator[Check]:
@@ -148,23 +165,22 @@ async def perform(client: "CommandClient", streaming: "CommandClient", message: 
         "events are streamed": stream,
     }
     for name, check in checks.items():
-        begin, problem = monotonic(), ""
-        try:
-            await check()
-        except MAILError as error:
-            problem = one_line(error.detail)
-        yield Check(name, round(monotonic() - begin, 3), problem)
-        if problem:
+        done = await perform_one(name, check)
+        yield done
+        if done.problem:
             return
+
+
+async def perform_one(name: str, check: Callable[[], Awaitable[None]]) -> Check:
+    """Perform a check, which raises MAILError if it doesn't pass."""
+    begin, problem = monotonic(), ""
+    try:
+        await check()
+    except MAILError as error:
+        problem = one_line(error.detail)
+    return Check(name, round(monotonic() - begin, 3), problem)
 
 
 def _expect(is_so: bool, problem: str) -> None:
     if not is_so:
         raise Failed(problem)
-
-
-def shown(check: Check) -> str:
-    """Return a check as a line of text."""
-    if check.problem:
-        return f"✗ {check.name}: {check.problem}"
-    return f"✓ {check.name} ({check.seconds:.2f} s)"

@@ -1,6 +1,5 @@
 """The commands about a server, its swarm, and the swarms that it knows; `mail ping` is one of them."""
 
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     help="Seconds to wait for the answer.",
 )
 @as_json
-def ping(url: str | None, server: str | None, timeout: float, as_json: bool) -> int:
+def ping(url: str | None, server: str | None, timeout: float, output: Output) -> int:
     """Check whether a server can be reached, and show its health."""
     import asyncio
 
@@ -36,7 +35,6 @@ def ping(url: str | None, server: str | None, timeout: float, as_json: bool) -> 
     client = connect_anonymously(choose_server(url, server), timeout=timeout)
     health, problem = asyncio.run(_get_health(client))
     shown = f"✗ {problem}" if problem else f"✓ {health['swarm_name']} is {health['status']}"
-    output = Output(sys.stdout, as_json)
     output.result(
         {"url": client.base_url, "reachable": not problem, **(health or {"error": problem})},
         lambda: output.text(shown),

@@ -274,7 +274,7 @@ _FORK_ACTIONS = {
 async def _export(session: Session, given: Namespace) -> None:
     form: Literal["lines", "markdown"] = "markdown" if given.markdown else "lines"
     exported = await session.client.export_task(given.task_id, files=given.files, form=form)
-    write_bytes(session, exported, given.output)
+    write_bytes(session, exported, given.path)
 
 
 COMMANDS = (

@@ -1,6 +1,5 @@
 """`mail token`: API tokens of servers without an authentication service."""
 
-import sys
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -46,7 +45,7 @@ def token() -> None:
 @on_database
 @as_json
 def create(
-    role: Literal["admin", "user", "agent"], caller_id: str, days: int | None, as_json: bool, **storage: Any
+    role: Literal["admin", "user", "agent"], caller_id: str, days: int | None, output: Output, **storage: Any
 ) -> None:
     """Create a token and print it. It can't be shown again. Running servers accept it immediately."""
     from mail.auth.keys import Caller
@@ -56,17 +55,15 @@ def create(
     except BadRequest as error:
         raise click.BadParameter(error.detail, param_hint="--id") from None
     text = run(_create(token_storage(**storage), caller, days))
-    output = Output(sys.stdout, as_json)
     output.result({"token": text, "role": role, "id": caller_id}, lambda: output.write(text))
 
 
 @token.command("list", epilog=epilog("token list"))
 @on_database
 @as_json
-def list_tokens(as_json: bool, **storage: Any) -> None:
+def list_tokens(output: Output, **storage: Any) -> None:
     """List tokens: number, role, id, times of creation and expiry. The tokens themselves can't be shown again."""
     tokens = run(_list(token_storage(**storage)))
-    output = Output(sys.stdout, as_json)
     headings = ("number", "role", "id", "created", "expires")
     rows = [
         (

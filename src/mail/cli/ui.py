@@ -53,7 +53,7 @@ def ui(
     role: "PageRole | None",
     caller_id: str | None,
     browser: bool,
-    as_json: bool,
+    output: Output,
     **storage: Any,
 ) -> None:
     """Open the server's page in a browser, signed in.
@@ -85,9 +85,8 @@ def ui(
     else:
         caller = _caller(role or "user", caller_id) if role or caller_id else None
         page = run(_from_database(token_storage(**storage), client.base_url, caller))
-    output = Output(sys.stdout, as_json)
     output.result({"url": page.url, **page.fields}, lambda: output.write(f"{page.url}\n{page.note}"))
-    if browser and not _open(page.url) and not as_json:
+    if browser and not _open(page.url) and not output.as_json:
         output.write("No browser was found here; open the address yourself.")
 
 

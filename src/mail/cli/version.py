@@ -1,7 +1,5 @@
 """`mail version`."""
 
-import sys
-
 import click
 
 import mail
@@ -11,9 +9,8 @@ from mail.cli.output import Output
 
 @click.command()
 @as_json
-def version(as_json: bool) -> None:
+def version(output: Output) -> None:
     """Print the versions of MAIL and of the protocol."""
     versions = {"implementation": mail.__version__, "protocol": mail.PROTOCOL_VERSION}
     text = "\n".join(f"MAIL {name} {number}" for name, number in versions.items())
-    output = Output(sys.stdout, as_json)
     output.result(versions, lambda: output.text(text))

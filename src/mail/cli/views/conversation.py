@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mail.cli.output import Output, counted, one_line
 from mail.cli.views.events import Stopwatch, StreamView, read_item
-from mail.cli.views.live import FRAME_SECONDS, FRAMES, WorkingAgents, duration
+from mail.cli.views.live import Animation, WorkingAgents, duration
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -101,23 +101,14 @@ class LiveConversation(Conversation):
     """Shows the newest steps, the text that models write, and who works, at the end of a terminal."""
 
     def __init__(self, output: Output) -> None:
-        from rich.live import Live
-
         self._output = output
         self._steps = Steps()
         self._agents = WorkingAgents()
         self._replies: dict[str, Reply] = {}
         self._newest = ""
-        self._frame = 0
         self._written: tuple[str, int, list[Text]] = ("", 0, [])
         self._console = output.console()
-        self._live: Live = Live(
-            console=self._console,
-            auto_refresh=False,
-            transient=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
+        self._animation = Animation(self._console, self._shown)
 
     def live(self, kind: str, data: Mapping[str, Any]) -> None:
         extra = data.get("extra_data") or {}
@@ -150,15 +141,9 @@ class LiveConversation(Conversation):
         self._agents.read_record(kind, data, monotonic())
 
     async def run(self) -> None:
-        from asyncio import sleep
+        await self._animation.run()
 
-        with self._live:
-            while True:
-                self._live.update(self._shown(), refresh=True)
-                await sleep(FRAME_SECONDS)
-                self._frame += 1
-
-    def _shown(self) -> "Text":
+    def _shown(self, sign: str) -> "Text":
         """Return the newest steps, the end of the text that is being written, and who works."""
         from rich.text import Text
 
@@ -171,7 +156,7 @@ class LiveConversation(Conversation):
             for written in self._lines_of(reply.shown(self._newest), size.width)[-room:]:
                 shown.append_text(written).append("\n")
         working = self._agents.line(monotonic())
-        return shown.append(f"{FRAMES[self._frame % len(FRAMES)]} {working}", "cyan")
+        return shown.append(f"{sign} {working}", "cyan")
 
     def _lines_of(self, text: str, width: int) -> "list[Text]":
         """Return the lines of a reply, as its Markdown will look; they are made once for each of its states."""

@@ -5,15 +5,17 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TextIO
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from mail.cli.output import Output, one_line
 from mail.cli.session import Status
-from mail.cli.views.live import SHORT, Durations, StatusLine, duration
+from mail.cli.views.live import SHORT, Animation, Durations, WorkingAgents, duration
 from mail.cli.views.questions import Question, questions_of
 from mail.errors import MAILError
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.text import Text
     from rich.tree import Tree
     from sse_starlette import ServerSentEvent
@@ -184,25 +186,20 @@ def read_event_line(kind: str, data: Mapping[str, Any]) -> Line:
     return Line(0, kind, one_line(who), "", one_line(data.get("response", data.get("description", ""))))
 
 
-def printer(stream: TextIO) -> Callable[[Line], None]:
-    """Return a function that prints lines to `stream`: styled and cut to the width of a terminal, else plain."""
-    if stream.isatty():
-        return _rich_printer(stream)
+def printer(output: Output, console: "Console | None" = None) -> Callable[[Line], None]:
+    """Return a function that prints lines: styled and cut to the width of a terminal, else plain."""
+    if output.is_terminal:
+        return _rich_printer(console or output.console())
 
     def print_plain(line: Line) -> None:
         text = "  ".join(line.columns())
-        stream.write(text if len(text) <= _PIPED_WIDTH else f"{text[: _PIPED_WIDTH - 1]}…")
-        stream.write("\n")
-        stream.flush()
+        output.write(text if len(text) <= _PIPED_WIDTH else f"{text[: _PIPED_WIDTH - 1]}…")
 
     return print_plain
 
 
-def _rich_printer(stream: TextIO) -> Callable[[Line], None]:
-    from rich.console import Console
+def _rich_printer(console: "Console") -> Callable[[Line], None]:
     from rich.text import Text
-
-    console = Console(file=stream, highlight=False)
 
     def print_styled(line: Line) -> None:
         time, kind, parties, text = line.columns()
@@ -364,14 +361,26 @@ class Timeline(StreamView):
         self._client = client
         self._task_id = task_id
         self._output = output
-        self._status = StatusLine(output.stream)
-        self._show = printer(output.stream)
+        self._agents = WorkingAgents()
+        console = output.console() if output.is_terminal else None
+        self._animation = (
+            None if console is None or console.is_dumb_terminal else Animation(console, self._working)
+        )
+        self._show = printer(output, console)
         self._lines: LineReader | None = None
 
+    def _working(self, sign: str) -> "Text":
+        from rich.text import Text
+
+        return Text(f"{sign} {self._agents.line(monotonic())}", no_wrap=True, overflow="ellipsis")
+
     def live(self, kind: str, data: Mapping[str, Any]) -> None:
-        self._status.read(kind, data)
+        self._agents.read(kind, data, monotonic())
+        if self._animation is not None:
+            self._animation.draw()
+            return
         extra = data.get("extra_data") or {}
-        if not self._status.is_off or self._output.as_json or kind not in WORK:
+        if self._output.as_json or kind not in WORK:
             return
         what = one_line(extra.get("model") or extra.get("tool_name") or "")
         again = (
@@ -394,20 +403,19 @@ class Timeline(StreamView):
         return None
 
     async def event(self, event: "ServerSentEvent", kind: str, data: Mapping[str, Any]) -> None:
-        self._status.read_record(kind, data)
+        self._agents.read_record(kind, data, monotonic())
         if self._output.as_json:
             self._output.result({"event": kind, "id": event.id, "data": data})
         elif self._lines is None:
             self._print([read_event_line(kind, data)])
 
     def _print(self, lines: Iterable[Line]) -> None:
-        with self._status.hidden():
-            for line in lines:
-                self._show(line)
+        for line in lines:
+            self._show(line)
 
     async def run(self) -> None:
-        if self._output.is_terminal:
-            await self._status.run()
+        if self._animation is not None:
+            await self._animation.run()
 
 
 async def show_stream(

@@ -1,15 +1,17 @@
 """Views of what agents do: a line that says who works on what, and how long each worked."""
 
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from shutil import get_terminal_size
-from time import monotonic, time
-from typing import Any, TextIO
+from itertools import cycle
+from time import time
+from typing import TYPE_CHECKING, Any
 
 from mail.cli.output import one_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_SECONDS = 0.1
@@ -18,8 +20,6 @@ TAIL = 60
 
 SHORT = 0.05
 """Seconds that are not worth telling."""
-
-CLEAR = "\r\x1b[2K"
 
 
 @dataclass(slots=True)
@@ -113,61 +113,30 @@ class WorkingAgents:
             yield f"{name}: {work.label}, {duration(now - work.begun)}{note}"
 
 
-class StatusLine:
-    """The last line of a terminal, which says who works; it is redrawn below what is printed."""
+class Animation:
+    """What a terminal shows below everything else while agents work; `show` returns it, given the sign of a moment."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._agents = WorkingAgents()
-        self._frame = 0
-        self._is_drawn = False
-        self.is_off = os.environ.get("TERM") == "dumb" or not stream.isatty()
+    def __init__(self, console: "Console", show: "Callable[[str], Text]") -> None:
+        from rich.live import Live
 
-    def read(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Show a live event."""
-        self._agents.read(kind, data, monotonic())
-        self._draw()
+        self._show = show
+        self._sign = FRAMES[0]
+        self._live = Live(
+            console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
+        )
 
-    def read_record(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Note an event of the record."""
-        self._agents.read_record(kind, data, monotonic())
-
-    @contextmanager
-    def hidden(self) -> Iterator[None]:
-        """Hide the line while something else is printed."""
-        self._clear()
-        yield
-        self._draw()
+    def draw(self) -> None:
+        """Show the present state."""
+        self._live.update(self._show(self._sign), refresh=True)
 
     async def run(self) -> None:
-        """Redraw the line again and again, until cancelled."""
+        """Draw again and again, until cancelled; then nothing of it is left."""
         from asyncio import sleep
 
-        try:
-            while True:
+        with self._live:
+            for self._sign in cycle(FRAMES):
+                self.draw()
                 await sleep(FRAME_SECONDS)
-                self._frame += 1
-                self._draw()
-        finally:
-            self._clear()
-
-    def _draw(self) -> None:
-        if self.is_off:
-            return
-        line = self._agents.line(monotonic())
-        self._clear()
-        if line:
-            width = get_terminal_size().columns - 3
-            shown = line if len(line) <= width else f"{line[: width - 1]}…"
-            self._stream.write(f"{FRAMES[self._frame % len(FRAMES)]} {shown}")
-            self._stream.flush()
-            self._is_drawn = True
-
-    def _clear(self) -> None:
-        if self._is_drawn:
-            self._stream.write(CLEAR)
-            self._stream.flush()
-            self._is_drawn = False
 
 
 class Durations:

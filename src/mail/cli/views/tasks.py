@@ -104,7 +104,7 @@ def show_task(view: TaskView, output: Output, *, events: bool = False) -> None:
 
 def show_lines(view: TaskView, output: Output, *, first: int = 1) -> None:
     """Print a line for each item of a task from an event on, or for each event if the server has no items."""
-    reader, show = LineReader(view.start_time), printer(output.stream)
+    reader, show = LineReader(view.start_time), printer(output)
     lines = [line for item in view.items if item["seq"] >= first for line in reader.read(item)]
     for line in lines or [read_event_line(*event) for event in view.timeline()]:
         show(line)
