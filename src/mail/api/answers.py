@@ -1,6 +1,6 @@
 """The answers of a swarm to a person, as `mail.Swarm` returns them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mail.core.protocol.message import MAILMessage
@@ -48,26 +48,20 @@ class Answer:
 def read_answer(task: Task, message: MAILMessage | None) -> Answer:
     """Return the answer that a message gives, the last one of the task by default. Raises TaskFailed or BadRequest."""
     text = "" if message is None else message.message.body
+    answer = Answer(text=text, task_id=task.task_id, usage=sum(task.usage.values(), NO_USAGE))
     if message is not None and message.is_completion:
-        files = tuple(files_in(message.message.routing_info))
-        return Answer(text=text, task_id=task.task_id, usage=sum(task.usage.values(), NO_USAGE), files=files)
+        return replace(answer, files=tuple(files_in(message.message.routing_info)))
     if task.status in (TaskStatus.FAILED, TaskStatus.CANCELLED):
         raise TaskFailed(f"task {task.task_id!r}: {text}", task_id=task.task_id, status=task.status.value)
-    usage = sum(task.usage.values(), NO_USAGE)
     waiting = task.generation.breakpoint if task.status is TaskStatus.PAUSED else None
-    if waiting is None and message is None:
+    if waiting is not None:
+        pending = tuple(call for call in waiting.calls if call.approval is None)
+        return replace(answer, text=waiting.question, pending=pending)
+    if message is None:
         raise BadRequest(
             f"task {task.task_id!r} has no answer yet: it waits for a message, as a new fork does"
         )
-    if waiting is None:
-        return Answer(text=text, task_id=task.task_id, usage=usage)
-    pending = tuple(call for call in waiting.calls if call.approval is None)
-    return Answer(
-        text=waiting.question,
-        task_id=task.task_id,
-        pending=pending,
-        usage=usage,
-    )
+    return answer
 
 
 Piece = Event | LiveEvent | Answer

@@ -219,17 +219,7 @@ class Swarm(Generic[Output]):
     def ask(self, text: str, *, output_type: Any, **options: Unpack[AskOptions]) -> Any: ...
 
     @without_frames
-    def ask(
-        self,
-        text: str,
-        *,
-        task_id: str | None = None,
-        timeout: float | None = ANSWER_SECONDS,
-        output_type: Any = None,
-        drop_question: bool = False,
-        idempotency_key: str | None = None,
-        files: Sequence[File | str | Path] = (),
-    ) -> Any:
+    def ask(self, text: str, *, output_type: Any = None, **options: Unpack[AskOptions]) -> Any:
         """Ask the swarm something, and wait for the answer.
 
         Args:
@@ -252,16 +242,7 @@ class Swarm(Generic[Output]):
         another question under the same key, BadRequest, or TimeoutError.
         Raises MAILError in a running event loop, where `aask` has to be awaited.
         """
-        work = self.aask(
-            text,
-            task_id=task_id,
-            timeout=timeout,
-            output_type=output_type,
-            drop_question=drop_question,
-            idempotency_key=idempotency_key,
-            files=files,
-        )
-        return self._wait(work, "ask", "aask")
+        return self._wait(self.aask(text, output_type=output_type, **options), "ask", "aask")
 
     @overload
     async def aask(

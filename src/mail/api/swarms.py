@@ -333,12 +333,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
         timeout: float | None = ANSWER_SECONDS,
         task_id: str | None = None,
         resume_from: str | None = None,
-        *,
-        breakpoint_tool_call_result: Any = None,
-        approvals: Approvals | None = None,
-        max_steps: int | None = None,
-        drop_question: bool = False,
-        output_type: Any = None,
+        **options: Unpack[PostOptions],
     ) -> Answered:
         """Send a message to the swarm and wait for its answer.
 
@@ -363,19 +358,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
 
         Raises BadRequest (always in manual mode), TaskNotFound, QuestionOpen, or TimeoutError.
         """
-        submitted = await self._post(
-            body,
-            subject,
-            msg_type,
-            entrypoint,
-            task_id,
-            resume_from,
-            breakpoint_tool_call_result=breakpoint_tool_call_result,
-            approvals=approvals,
-            max_steps=max_steps,
-            drop_question=drop_question,
-            output_type=output_type,
-        )
+        submitted = await self._post(body, subject, msg_type, entrypoint, task_id, resume_from, **options)
         return await self._answer(submitted, await self._runtime.wait(submitted, timeout), show_events)
 
     async def post_message_stream(

@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +16,7 @@ from mail.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from mail.cli.repl.commands import Grammar
-    from mail.cli.repl.shell import Lines
+    from mail.cli.repl.shell import Read
 
 LEVEL_VARIABLE = "MAIL_LOG_LEVEL"
 
@@ -57,12 +58,13 @@ def client(
     Exit codes: 3 a task has failed, 4 a task is paused.
     """
     from mail.cli.repl.commands import Grammar
-    from mail.cli.repl.shell import GivenLines, PlainLines, is_interactive
+    from mail.cli.repl.shell import PlainLines, is_interactive
 
     session = _session(choose_server(url, server), output=output, **connection)
     if not command and is_interactive():
         return _prompt(session, Grammar.MIXED)
-    return _run(session, GivenLines(command) if command else PlainLines(sys.stdin), Grammar.COMMANDS)
+    read = partial(next, iter(command), None) if command else PlainLines(sys.stdin).read
+    return _run(session, read, Grammar.COMMANDS)
 
 
 @click.command()
@@ -100,7 +102,7 @@ def chat(
     task_id = "last" if continues else task_id
     if is_interactive():
         return _prompt(session, Grammar.CHAT, task_id)
-    return _run(session, PlainLines(sys.stdin, Grammar.CHAT), Grammar.CHAT, task_id)
+    return _run(session, PlainLines(sys.stdin, Grammar.CHAT).read, Grammar.CHAT, task_id)
 
 
 def _session(server: str | None, *, output: Output, **connection: Any) -> Session:
@@ -119,16 +121,16 @@ def _prompt(session: Session, grammar: "Grammar", task_id: str | None = None) ->
     session.is_chat = True
     session.ask_key = _ask_key
     lines = TerminalLines(session, grammar)
-    Shell(session, lines, grammar=grammar, errors=sys.stderr).run(greeting=True, task_id=task_id)
+    Shell(session, lines.read, grammar=grammar, errors=sys.stderr).run(greeting=True, task_id=task_id)
     return 0
 
 
-def _run(session: Session, lines: "Lines", grammar: "Grammar", task_id: str | None = None) -> int:
+def _run(session: Session, read: "Read", grammar: "Grammar", task_id: str | None = None) -> int:
     """Run the commands and messages of a pipe or a command line; return the exit code."""
     from mail.cli.repl.shell import Shell
 
     session.is_chat = grammar is not grammar.COMMANDS
-    worked = Shell(session, lines, grammar=grammar, errors=sys.stderr).run(task_id=task_id)
+    worked = Shell(session, read, grammar=grammar, errors=sys.stderr).run(task_id=task_id)
     return exit_code(session.memory.statuses.values()) if worked else 1
 
 

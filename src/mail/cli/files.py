@@ -1,37 +1,33 @@
 """The commands about files: `mail file upload`, `mail file get`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from mail.cli.command import Command, Namespace, option, positional
+from mail.cli.session import Session, UsageError
 from mail.cli.values import PATH
 
-if TYPE_CHECKING:
-    from mail.cli.session import Session
 
-
-async def upload(session: "Session", path: Path, **options: str | None) -> dict[str, Any]:
+async def upload(session: Session, path: Path, **options: str | None) -> dict[str, Any]:
     """Upload a file; return its reference. Raises UsageError for one that can't be read."""
-    from mail.cli.session import UsageError
-
     try:
         return await session.client.upload_file(path, **options)
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error.strerror}") from None
 
 
-async def _upload(session: "Session", given: Namespace) -> None:
+async def _upload(session: Session, given: Namespace) -> None:
     stored = await upload(session, given.file, name=given.name, type=given.type)
     session.output.result(stored, lambda: session.output.text(stored["id"]))
 
 
-async def _get(session: "Session", given: Namespace) -> None:
+async def _get(session: Session, given: Namespace) -> None:
     write_bytes(session, await session.client.get_file(given.file_id), given.path)
 
 
-def write_bytes(session: "Session", data: bytes, path: Path | None) -> None:
+def write_bytes(session: Session, data: bytes, path: Path | None) -> None:
     """Write bytes to a file; without one, to the standard output."""
     if path is None:
         click.echo(data, nl=False)

@@ -48,13 +48,7 @@ def create(
     role: Literal["admin", "user", "agent"], caller_id: str, days: int | None, output: Output, **storage: Any
 ) -> None:
     """Create a token and print it. It can't be shown again. Running servers accept it immediately."""
-    from mail.auth.keys import Caller
-
-    try:
-        caller = Caller(role, caller_id)
-    except BadRequest as error:
-        raise click.BadParameter(error.detail, param_hint="--id") from None
-    text = run(_create(token_storage(**storage), caller, days))
+    text = run(_create(token_storage(**storage), named_caller(role, caller_id), days))
     output.result({"token": text, "role": role, "id": caller_id}, lambda: output.write(text))
 
 
@@ -83,6 +77,16 @@ def list_tokens(output: Output, **storage: Any) -> None:
 def revoke(number: str, **storage: Any) -> None:
     """Revoke a token. Running servers refuse it within five seconds."""
     run(_revoke(token_storage(**storage), number))
+
+
+def named_caller(role: Literal["admin", "user", "agent"], caller_id: str) -> "Caller":
+    """Return the caller that options name. Raises click.BadParameter."""
+    from mail.auth.keys import Caller
+
+    try:
+        return Caller(role, caller_id)
+    except BadRequest as error:
+        raise click.BadParameter(error.detail, param_hint="--id") from None
 
 
 def run[T](coroutine: "Coroutine[Any, Any, T]") -> T:

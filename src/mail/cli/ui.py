@@ -9,8 +9,8 @@ import click
 
 from mail.cli.options import api_key, as_json, choose_server, on_database, server_option, server_url
 from mail.cli.output import Output
-from mail.cli.token import run, token_storage
-from mail.errors import BadRequest, MAILError
+from mail.cli.token import named_caller, run, token_storage
+from mail.errors import MAILError
 
 if TYPE_CHECKING:
     from mail.auth.keys import Caller
@@ -83,21 +83,11 @@ def ui(
             "the server is on another machine: add --api-key, or set MAIL_API_KEY", param_hint="--server"
         )
     else:
-        caller = _caller(role or "user", caller_id) if role or caller_id else None
+        caller = named_caller(role or "user", caller_id or role or "user") if role or caller_id else None
         page = run(_from_database(token_storage(**storage), client.base_url, caller))
     output.result({"url": page.url, **page.fields}, lambda: output.write(f"{page.url}\n{page.note}"))
     if browser and not _open(page.url) and not output.as_json:
         output.write("No browser was found here; open the address yourself.")
-
-
-def _caller(role: PageRole, caller_id: str | None) -> "Caller":
-    """Return whom to sign in. Raises click.BadParameter."""
-    from mail.auth.keys import Caller
-
-    try:
-        return Caller(role, caller_id or role)
-    except BadRequest as error:
-        raise click.BadParameter(error.detail, param_hint="--id") from None
 
 
 async def _over_http(client: Any) -> _Page:

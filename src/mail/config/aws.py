@@ -57,8 +57,8 @@ class AwsConfig:
             bucket=environ.get("MAIL_BUCKET") or None,
             turn_queues=_queues(environ.get("MAIL_TURN_QUEUES", "")),
             outbound_queue=environ.get("MAIL_DELIVERY_QUEUE", ""),
-            retention_days=_days(environ.get("MAIL_RETENTION_DAYS", "")),
-            stream_seconds=_seconds(environ.get("MAIL_STREAM_SECONDS", "")),
+            retention_days=_number(environ, "MAIL_RETENTION_DAYS", "days; 0 means forever") or None,
+            stream_seconds=_number(environ, "MAIL_STREAM_SECONDS", "seconds"),
             stream_url=environ.get("MAIL_STREAM_URL", "").rstrip("/"),
             base_url=environ.get("MAIL_BASE_URL", "").rstrip("/"),
             secrets_path=environ.get("MAIL_SECRETS_PATH", ""),
@@ -81,17 +81,8 @@ def _queues(text: str) -> tuple[str, ...]:
     return urls
 
 
-def _seconds(text: str) -> float | None:
+def _number(environ: Mapping[str, str], name: str, unit: str) -> int | None:
+    text = environ.get(name)
     if text and not text.isdecimal():
-        raise ConfigurationError(f"MAIL_STREAM_SECONDS: {text!r} is not a whole number of seconds")
-    return float(text) if text else None
-
-
-def _days(text: str) -> int | None:
-    if not text:
-        return None
-    if not text.isdecimal():
-        raise ConfigurationError(
-            f"MAIL_RETENTION_DAYS: {text!r} is not a whole number of days; 0 means forever"
-        )
-    return int(text) or None
+        raise ConfigurationError(f"{name}: {text!r} is not a whole number of {unit}")
+    return int(text) if text else None

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from mail.cli.connection import UNAUTHORIZED, MissingKey
 from mail.cli.conversation import open_task, say
@@ -20,11 +20,8 @@ BYTE_ORDER_MARK = "\ufeff"
 """The mark that some editors and shells write before the first line."""
 
 
-class Lines(Protocol):
-    """A source of commands."""
-
-    def read(self) -> str | None:
-        """Return the next command, which may have several lines; None after the last."""
+Read = Callable[[], str | None]
+"""Returns the next command, which may have several lines; None after the last."""
 
 
 class PlainLines:
@@ -52,16 +49,6 @@ class PlainLines:
         return "".join(typed) or None
 
 
-class GivenLines:
-    """Commands of one line each."""
-
-    def __init__(self, lines: Iterable[str]) -> None:
-        self._lines: Iterator[str] = iter(lines)
-
-    def read(self) -> str | None:
-        return next(self._lines, None)
-
-
 class Shell:
     """A shell that runs commands until there are no more.
 
@@ -70,10 +57,10 @@ class Shell:
     """
 
     def __init__(
-        self, session: Session, lines: Lines, *, grammar: Grammar = Grammar.COMMANDS, errors: TextIO
+        self, session: Session, read: Read, *, grammar: Grammar = Grammar.COMMANDS, errors: TextIO
     ) -> None:
         self._session = session
-        self._lines = lines
+        self._read_line = read
         self._grammar = grammar
         self._errors = errors
         self._runner = asyncio.Runner()
@@ -122,7 +109,7 @@ class Shell:
 
     def _read(self) -> str | None:
         try:
-            typed = self._lines.read()
+            typed = self._read_line()
         except KeyboardInterrupt:
             if self._session.ask_key is None:
                 raise

@@ -19,13 +19,14 @@ _ESCAPED_IN_QUOTES = re.compile(r'\\(["\\\n])')
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """The state of the lexer after the typed text.
+    """The words of typed text, and the state of the lexer after it.
 
     Attributes:
         quote: the open quote; empty if there is none.
         is_continued: whether a final backslash joins the next line.
     """
 
+    words: list[str]
     quote: str = ""
     is_continued: bool = False
 
@@ -36,29 +37,15 @@ class Scanned:
 
 
 def scan(typed: str, quote: str = "") -> Scanned:
-    """Follow the quotes and backslashes of typed text, which may begin inside a quote."""
-    is_continued = False
-    for piece in _PIECE.finditer(quote + typed):
-        quote, is_continued = "", False
-        match piece.lastgroup:
-            case "single_end":
-                quote = "" if piece["single_end"] else "'"
-            case "double_end":
-                quote = "" if piece["double_end"] == '"' else '"'
-                is_continued = piece["double_end"] == "\\"
-            case "escaped":
-                is_continued = not piece["escaped"]
-    return Scanned(quote, is_continued)
-
-
-def split(typed: str) -> list[str]:
     """Split text into words, in linear time; a backslash before a line end joins the lines.
 
-    Raises ValueError if a quote is open at the end, or a backslash is last.
+    It may begin inside a quote.
     """
     words: list[str] = []
     word: list[str] | None = None  # None between words; an empty one may be in quotes
-    for piece in _PIECE.finditer(typed):
+    is_continued = False
+    for piece in _PIECE.finditer(quote + typed):
+        quote, is_continued = "", False
         match piece.lastgroup:
             case "space":
                 if word is not None:
@@ -68,21 +55,27 @@ def split(typed: str) -> list[str]:
             case "plain":
                 chunk = piece["plain"]
             case "single_end":
-                if not piece["single_end"]:
-                    raise ValueError("No closing quotation")
+                quote = "" if piece["single_end"] else "'"
                 chunk = piece["single"]
             case "double_end":
-                if piece["double_end"] != '"':
-                    raise ValueError("No closing quotation")
+                quote = "" if piece["double_end"] == '"' else '"'
+                is_continued = piece["double_end"] == "\\"
                 chunk = _ESCAPED_IN_QUOTES.sub(lambda escape: escape[1].removesuffix("\n"), piece["double"])
             case _:
-                if not piece["escaped"]:
-                    raise ValueError("No escaped character")
-                if piece["escaped"] == "\n":
-                    continue
                 chunk = piece["escaped"]
+                is_continued = not chunk
+                if chunk == "\n":
+                    continue
         word = word or []
         word.append(chunk)
     if word is not None:
         words.append("".join(word))
-    return words
+    return Scanned(words, quote, is_continued)
+
+
+def split(typed: str) -> list[str]:
+    """Return the words of a text. Raises ValueError if a quote is open at the end, or a backslash is last."""
+    scanned = scan(typed)
+    if not scanned.is_whole:
+        raise ValueError("No end of a quote or of a line")
+    return scanned.words

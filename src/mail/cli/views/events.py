@@ -95,11 +95,6 @@ class Stopwatch:
             return 0.0
 
 
-def read_event(event: "ServerSentEvent") -> tuple[str, dict[str, Any]]:
-    """Return the kind and the data of an event. Raises MAILError."""
-    return event.event or "message", read_data(event.data or "{}")
-
-
 def read_data(text: str) -> dict[str, Any]:
     """Parse the data of an event. Raises MAILError if it is not a JSON object."""
     try:
@@ -334,7 +329,7 @@ async def follow(
             async for event in stream:
                 if event.event == PING:
                     continue
-                kind, data = read_event(event)
+                kind, data = event.event or "message", read_data(event.data or "{}")
                 if kind == ITEM:
                     durations.read(data)
                     await view.item(data)
