@@ -7,6 +7,7 @@ import binascii
 from base64 import b64decode, b64encode
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from typing import Any, Self
 
 from cryptography.exceptions import InvalidTag
@@ -17,6 +18,7 @@ from mail.auth.claims import read_claims
 from mail.auth.keys import SEALING_KEYS, Caller, digest
 from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import Clock
+from mail.core.protocol.values import value
 from mail.errors import ConfigurationError, MAILError, Unauthenticated
 
 PRIVATE, PUBLIC = SEALING_KEYS
@@ -67,27 +69,20 @@ class Seal:
             return None
 
 
+@value
 class CallerTokens:
     """The token that each caller has shown last, until it expires.
 
-    Args:
-        caller_of: returns whom the claims of a token name. Raises a MAILError if they name nobody.
+    Attributes:
+        _caller_of: returns whom the claims of a token name. Raises a MAILError if they name nobody.
     """
 
-    def __init__(
-        self,
-        documents: ServerDocuments,
-        clock: Clock,
-        seal: Seal,
-        swarm: str,
-        caller_of: Callable[[Mapping[str, Any]], Caller],
-    ) -> None:
-        self._documents = documents
-        self._clock = clock
-        self._seal = seal
-        self._swarm = swarm
-        self._caller_of = caller_of
-        self._kept: OrderedDict[str, str] = OrderedDict()
+    _documents: ServerDocuments
+    _clock: Clock
+    _seal: Seal
+    _swarm: str
+    _caller_of: Callable[[Mapping[str, Any]], Caller]
+    _kept: OrderedDict[str, str] = field(default_factory=OrderedDict)
 
     async def keep(self, caller: Caller, token: str, expires: float) -> None:
         """Store a token that its caller has just shown and that was verified."""

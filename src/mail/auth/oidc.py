@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, ValidationError
 from mail.auth.claims import JWTSettings, metadata_url, read_claims, read_issuer
 from mail.auth.keys import Authenticator, Caller
 from mail.core.engine.documents import ServerDocuments
+from mail.core.protocol.values import value
 from mail.errors import AuthServiceUnavailable, Unauthenticated
 
 if TYPE_CHECKING:
@@ -214,27 +215,20 @@ class Provider:
             ) from error
 
 
+@value
 class JWTAuthenticator:
     """An `Authenticator` for the tokens of one provider, and over another one for all other keys.
 
-    Args:
-        client_secret: this server's secret at the provider, if that wants one of its page.
-        tokens: keeps the tokens for servers to which they are passed on; None if there is none.
+    Attributes:
+        _client_secret: this server's secret at the provider, if that wants one of its page.
+        _tokens: keeps the tokens for servers to which they are passed on; None if there is none.
     """
 
-    def __init__(
-        self,
-        settings: JWTSettings,
-        provider: Provider,
-        others: Authenticator,
-        client_secret: str = "",
-        tokens: "CallerTokens | None" = None,
-    ) -> None:
-        self.settings = settings
-        self.provider = provider
-        self._others = others
-        self._client_secret = client_secret
-        self._tokens = tokens
+    settings: JWTSettings
+    provider: Provider
+    _others: Authenticator
+    _client_secret: str = ""
+    _tokens: "CallerTokens | None" = None
 
     async def authenticate(self, bearer: str) -> Caller:
         if read_claims(bearer).get("iss") != self.settings.issuer:

@@ -6,6 +6,7 @@ import httpx2
 from pydantic import BaseModel, StringConstraints, ValidationError
 
 from mail.auth.keys import Caller
+from mail.core.protocol.values import value
 from mail.core.task.documents import CallerRole
 from mail.errors import AuthServiceUnavailable, BadRequest, Forbidden, Unauthenticated
 
@@ -29,13 +30,13 @@ class TokenInfo(BaseModel):
     api_key: str | None = None
 
 
+@value
 class AuthService:
     """An `Authenticator` over the external service. The HTTP client is shared; its owner closes it."""
 
-    def __init__(self, client: httpx2.AsyncClient, auth_endpoint: str, token_info_endpoint: str) -> None:
-        self._client = client
-        self._auth_endpoint = auth_endpoint
-        self._token_info_endpoint = token_info_endpoint
+    _client: httpx2.AsyncClient
+    _auth_endpoint: str
+    _token_info_endpoint: str
 
     async def authenticate(self, bearer: str) -> Caller:
         return read_caller(await self.token_info(await self.login(bearer)))

@@ -117,12 +117,12 @@ async def revoke_token(documents: ServerDocuments, number: str) -> StoredToken:
     return found[0]
 
 
+@value
 class TokenAuthenticator:
     """An `Authenticator` over the tokens that this server has issued."""
 
-    def __init__(self, documents: ServerDocuments, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._documents = documents
-        self._clock = clock
+    _documents: ServerDocuments
+    _clock: Clock = SYSTEM_CLOCK
 
     async def authenticate(self, bearer: str) -> Caller:
         token = await find_valid_token(self._documents, digest(bearer), self._clock)

@@ -3,12 +3,12 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import field
 from importlib import import_module
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from fastapi import Request
 
@@ -16,7 +16,7 @@ from mail.auth.keys import Authenticator
 from mail.core.engine.documents import ServerDocuments
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.telemetry import NO_TRACER, Tracer
-from mail.core.protocol.values import Value, value
+from mail.core.protocol.values import value
 from mail.core.task.audit import AuditEntry
 from mail.errors import MAILError, RateLimited, Unauthenticated
 from mail.http.account import Account, Holding
@@ -25,9 +25,11 @@ from mail.http.rates import RateLimiter
 
 logger = logging.getLogger(__name__)
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what `bootstrap` hands over
+    from mail.adapters.telemetry.prometheus import PrometheusMetrics
     from mail.auth.oidc import JWTAuthenticator
     from mail.mail2.host import MailHost
+    from mail.net.peers import Registry
     from mail.swarms_json.current import CurrentSwarm
 
 
@@ -138,52 +140,11 @@ def unlimited(_request: Request) -> float | None:
     return None
 
 
-class Registry(Protocol):
-    """The registry of other swarms."""
-
-    @property
-    def local_base_url(self) -> str:
-        """URL at which other swarms reach this server; empty if unknown."""
-
-    async def public_endpoints(self) -> Sequence[Value]:
-        """Return the public swarms, with the fields of `mail.http.routes.registry.SwarmEndpoint`."""
-
-    async def all_endpoints(self) -> Sequence[Value]:
-        """Return all registered swarms, with their settings but without tokens."""
-
-    async def register_swarm(
-        self,
-        swarm_name: str,
-        base_url: str,
-        auth_token: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        volatile: bool | None = None,
-        *,
-        auth: Literal["bearer", "aws_iam"] = "bearer",
-        caller_id: str = "",
-    ) -> Value:
-        """Register a swarm; the result's `notes` say what its operator should do. Raises BadRequest."""
-
-    def unregister_swarm(self, swarm_name: str) -> Awaitable[bool]:
-        """Remove a swarm; return whether it was registered."""
-
-
 class RequestObserver(Protocol):
     """Measures requests."""
 
     def request_ended(self, method: str, route: str, status: int, seconds: float) -> None:
         """Report a request that has ended. `route` is its pattern; `seconds` include a whole stream."""
-
-
-class MetricsPage(Protocol):
-    """The page with the server's metrics."""
-
-    @property
-    def content_type(self) -> str:
-        """Media type of the page."""
-
-    def render(self) -> bytes:
-        """Return the page."""
 
 
 @value
@@ -241,7 +202,7 @@ class Service:
     issues_tokens: bool = True
     identity: "JWTAuthenticator | None" = None
     served: "CurrentSwarm | None" = None
-    registry: Registry | None = None
+    registry: "Registry | None" = None
     page_bytes: int = PAGE_BYTES
     max_answer_bytes: int | None = None
     account: Account = field(default_factory=Account)
@@ -250,7 +211,7 @@ class Service:
     mail_host: "Callable[[Request], Awaitable[MailHost]] | None" = None
     observers: Sequence[RequestObserver] = ()
     tracer: Tracer = NO_TRACER
-    metrics: MetricsPage | None = None
+    metrics: "PrometheusMetrics | None" = None
     metrics_are_public: bool = False
 
     @property

@@ -47,10 +47,11 @@ from mail.mail2.records import (
 )
 from mail.mail2.swarms import Swarms
 from mail.mail2.tasks import SUBMISSIONS_PER_HOUR, Tasks
-from mail.mail2.webhooks import Sender, Webhooks
+from mail.mail2.webhooks import Webhooks
 
 if TYPE_CHECKING:
     from mail.mail2.remotes import Remotes
+    from mail.net.webhooks import HTTPWebhooks
 
 SWEEP_SECONDS = 10.0
 """Seconds between two looks for work that another process has left, or that is due by now."""
@@ -108,7 +109,7 @@ class MailHost:
         rows: Rows,
         documents: ServerDocuments,
         clock: Clock,
-        sender: Sender,
+        sender: "HTTPWebhooks",
         host: str,
         *,
         runtime: Runtime | None = None,

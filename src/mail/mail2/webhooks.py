@@ -2,10 +2,9 @@
 
 import hmac
 import logging
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4, uuid5
 
 from pydantic_core import to_json
@@ -14,11 +13,14 @@ from mail.core.protocol.clock import Clock
 from mail.core.protocol.values import value
 from mail.core.task.documents import PutIf
 from mail.core.task.rows import Rows, Write
-from mail.core.task.webhooks import Reply, Webhook
+from mail.core.task.webhooks import Webhook
 from mail.errors import BadRequest, NotFound
 from mail.mail2 import WORK
 from mail.mail2.addresses import Address
 from mail.mail2.records import LEASE_SECONDS, MESSAGES, WEBHOOKS, Call, Message, Row, Stamps
+
+if TYPE_CHECKING:
+    from mail.net.webhooks import HTTPWebhooks
 
 RETRY_SECONDS = (1.0, 30.0, 300.0, 3_600.0, 21_600.0)
 """Seconds before each attempt after the first."""
@@ -33,16 +35,6 @@ MAX_WEBHOOKS = 20
 EVENT = "mail.delivered"
 
 logger = logging.getLogger(__name__)
-
-
-class Sender(Protocol):
-    """Sends requests to the addresses of webhooks."""
-
-    async def check(self, webhook: Webhook) -> None:
-        """Raise BadRequest for a URL that may not be called."""
-
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, seconds: float) -> Reply:
-        """Send a request, within so many seconds."""
 
 
 @value
@@ -66,7 +58,7 @@ class Webhooks:
     _rows: Rows
     _clock: Clock
     _stamps: Stamps
-    _sender: Sender
+    _sender: "HTTPWebhooks"
     _host: str
 
     async def ids(self) -> list[str]:

@@ -22,6 +22,7 @@ from pydantic_core import from_json
 from mail.core.decisions import items
 from mail.core.decisions.items import Item
 from mail.core.decisions.runs import Run
+from mail.core.protocol.values import value
 from mail.core.task.task import TaskStatus
 from mail.http.runs import Progress, RunId
 
@@ -41,12 +42,12 @@ LinkFile = Callable[[Mapping[str, Any]], Awaitable[str]]
 """Returns the URL that fetches the file of a reference."""
 
 
+@value
 class Drawing:
     """Draws runs in the terms of A2A; `is_typed` if answers are JSON values, as an output schema demands."""
 
-    def __init__(self, link: LinkFile, *, is_typed: bool) -> None:
-        self._link = link
-        self._is_typed = is_typed
+    _link: LinkFile
+    is_typed: bool
 
     async def task(self, progress: Progress, status: TaskStatus | None = None) -> A2ATask:
         """Return the whole task; `status` is that of the run if it is known better than by its events."""
@@ -114,7 +115,7 @@ class Drawing:
         )
 
     async def _artifact(self, answer: items.Answer) -> Artifact:
-        parts = [_data(answer.text) if self._is_typed else _text(answer.text)]
+        parts = [_data(answer.text) if self.is_typed else _text(answer.text)]
         parts += [await self._file(each) for each in answer.files]
         return Artifact(artifact_id=f"answer-{answer.seq}", name="answer", parts=parts)
 

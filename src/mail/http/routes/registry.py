@@ -1,6 +1,6 @@
 """The registry of other swarms."""
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import Depends, Path, Query, Request
 from pydantic import Field
@@ -11,7 +11,10 @@ from mail.http.access import Admin, RoleGate
 from mail.http.audit import audited, refuse_session
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import answers, make_router
-from mail.http.service import Registry, Service, base_url, service_of
+from mail.http.service import Service, base_url, service_of
+
+if TYPE_CHECKING:
+    from mail.net.peers import Registry
 
 
 class PostSwarms(Given):
@@ -153,7 +156,7 @@ async def post_swarms(
             auth=body.auth or "bearer",
             caller_id=body.caller_id or "",
         )
-    return JSON({"status": "registered", "swarm_name": body.name, "notes": done["notes"]})
+    return JSON({"status": "registered", "swarm_name": body.name, "notes": done.notes})
 
 
 @router.delete("/swarms/{name:path}", summary="Remove another swarm", **answers(SwarmUnregistered, 400, 404))
@@ -167,7 +170,7 @@ async def delete_swarm(
     return JSON({"status": "unregistered", "swarm_name": name})
 
 
-def _registry(request: Request) -> Registry:
+def _registry(request: Request) -> "Registry":
     registry = service_of(request).registry
     if registry is None:
         raise SwarmNotFound("this server knows no other swarms")
