@@ -100,6 +100,30 @@ async def test_what_comes_later_is_found_too_and_the_words_may_be_far_apart(
         assert await find(store, "happened") == ["other"], "the answer"
 
 
+async def test_an_excerpt_shows_the_words_in_the_last_message_that_has_one(
+    store: Store, make: Maker, tasks: dict[str, Task]
+) -> None:
+    long = "x" * 20_000
+    body = f"Long\nbefore it, there was a NEEDLE in the haystack of hay {long}"
+    await store.commit(make.change(tasks["long-talk"], Mail("beta", body=f"{long} words {body}")))
+
+    async def excerpts(query: str) -> list[tuple[str, ...] | None]:
+        return list((await searched(store, ANN, Search(words_of(query)))).excerpts)
+
+    if await has_texts(store):
+        (excerpt,) = await excerpts("needle hay")
+        assert excerpt is not None
+        assert excerpt[1::2] == ("needle", "hay", "hay")
+        text = "".join(excerpt)
+        assert (text[0], text[-1]) == ("…", "…")
+        assert " long before it, there was a needle in the haystack" in text
+        assert len(text) <= 130
+        ((*_, found, _),) = [each for each in await excerpts("서울 sums") if each]
+        assert found == "서울", "composed as it was"
+        assert await excerpts("pure_x") == [None], "only its title has that"
+        assert await excerpts("") == [None, None]
+
+
 async def test_the_last_changed_task_is_the_first(adapter: StoreAdapter) -> None:
     clock = FakeClock()
     make, store = Maker(clock), adapter.store

@@ -40,9 +40,14 @@ async def test_a_search_has_pages_and_filters(server: HTTPServer) -> None:
     assert list((await search(server, until=changed)).json()) == ["task-1"]
     assert list((await search(server, q="", status="running")).json()) == []
     assert list((await search(server, min_cost=0.01)).json()) == []
+    assert first.json()["task-0"]["excerpt"][1::2][-1] == "sum"
+    assert "excerpt" not in (await search(server, q="task-1")).json()["task-1"], "only its id has that"
+    assert "excerpt" not in (await search(server, q="")).json()["task-1"]
     whole = await search(server, q="another", fields="")
     assert whole.status_code == 400
-    events = (await server.client.get("/tasks", params={"q": "another"})).json()["task-0"]["events"]
+    record = (await server.client.get("/tasks", params={"q": "another"})).json()["task-0"]
+    assert record["excerpt"][1::2] == ["another"]
+    events = record["events"]
     assert events[-1]["event"] == "task_complete"
 
 

@@ -113,6 +113,7 @@ def test_texts_are_found_and_the_last_changed_task_is_the_first(page: "Page", st
         search.fill(text)
         expect(tasks).to_have_count(1)
         expect(tasks).to_contain_text(found)
+        expect(tasks.locator("mark").first).to_have_text(text.lower())
     search.fill("in none of them")
     expect(page.get_by_text("No tasks match")).to_be_visible()
     page.get_by_role("button", name="Show all tasks").click()

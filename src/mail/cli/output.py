@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import cycle
 from typing import TYPE_CHECKING, Any, TextIO
 
 from mail.errors import MAILError
@@ -85,15 +86,26 @@ class Output:
         """Return the id of a task as people read it: on a terminal the beginning of a long one, which commands take."""
         return text[:SHORT_ID] if self.is_terminal and UUID.fullmatch(text) else text
 
-    def table(self, headings: Sequence[str], rows: Sequence[Sequence[str]], *, none: str = "") -> None:
+    def table(
+        self,
+        headings: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        *,
+        none: str = "",
+        excerpts: Sequence[Sequence[str]] = (),
+    ) -> None:
         """Print headings and rows: on a terminal in columns, cut to its width; else uncut, separated by tabs.
 
-        On a terminal, `none` stands for a table without rows.
+        On a terminal, `none` stands for a table without rows. Each row may have an excerpt in pieces, every second of
+        which is bold: on a terminal it has a line of its own, else it is the last column.
         """
         if not rows and none and self.is_terminal:
             self.text(none)
             return
         if not self.is_terminal:
+            if excerpts:
+                headings = (*headings, "excerpt")
+                rows = [(*row, "".join(pieces)) for row, pieces in zip(rows, excerpts, strict=True)]
             for row in (headings, *rows):
                 self.write("\t".join(_one_cell(cell) for cell in row))
             return
@@ -109,6 +121,10 @@ class Output:
             )
             line = Text("  ".join(padded).rstrip(), style="" if number else "dim")
             console.print(line, no_wrap=True, overflow="ellipsis", crop=True)
+            if number and any(excerpts[number - 1 : number]):
+                styles = cycle(("dim", "bold"))
+                found = [(_printable(piece), next(styles)) for piece in excerpts[number - 1]]
+                console.print(Text.assemble("  ", *found), no_wrap=True, overflow="ellipsis", crop=True)
 
     def time(self, timestamp: str) -> str:
         """Return a timestamp as people read it: on a terminal short and in local time, else unchanged."""

@@ -170,7 +170,8 @@ class MAILClient(Messaging):
 
         `query` is plain text whose words are searched for in titles, ids, messages and names of agents. A search may
         also ask for tasks that have last changed `since` or `until` a time, or whose models have cost at least
-        `min_cost` US dollars. The last changed task is the first then. `forks` may be left out.
+        `min_cost` US dollars. The last changed task is the first then, and `excerpt` has what a message says around the
+        words, in pieces, every second of which is one of them. `forks` may be left out.
         """
         size = None if limit is None else min(limit, PAGE)
         none: dict[str, JSONObject] = {}

@@ -27,6 +27,7 @@ from mail.core.task.interswarm import OpenRequest
 from mail.core.task.mailboxes import goes_out
 from mail.core.task.members import member_of, show_address
 from mail.core.task.ports import Store
+from mail.core.task.search import Excerpt
 from mail.core.task.size import paused_size
 from mail.core.task.task import Task, TaskStatus
 from mail.core.task.timers import Timer, TimerKind
@@ -203,6 +204,11 @@ class TaskSummary(Answered):
         description="Only in `GET /task`, for a complete task with an output schema: the answer, which fits the "
         "schema.",
     )
+    excerpt: list[str] | None = Field(
+        default=None,
+        description="Only of a search for words, if a message has one: what the message says around it, in lower case "
+        "and without accents. Every second piece, from the second on, is one of the words.",
+    )
 
 
 class TaskRecord(TaskSummary):
@@ -290,16 +296,21 @@ async def snapshot_pieces(
     return _record_pieces(task, events, read_waiting(store, snapshot), more, pacer)
 
 
-async def tasks_pieces(service: Service, tasks: Sequence[Task], pacer: Paced) -> AsyncGenerator[bytes]:
+async def tasks_pieces(
+    service: Service, tasks: Sequence[Task], pacer: Paced, excerpts: Mapping[str, Excerpt]
+) -> AsyncGenerator[bytes]:
     """Yield `TaskRecord`s by task id, in pieces of JSON: reads small tasks concurrently, and large ones one by one."""
 
+    def pieces(task: Task) -> AsyncGenerator[bytes]:
+        return task_pieces(service, task, pacer, _excerpt(task, excerpts))
+
     async def whole(task: Task) -> bytes:
-        return b"".join([piece async for piece in task_pieces(service, task, pacer)])
+        return b"".join([piece async for piece in pieces(task)])
 
     async def records() -> AsyncGenerator[tuple[str, object]]:
         for some in in_portions(tasks):
             if len(some) == 1:
-                yield some[0].task_id, task_pieces(service, some[0], pacer)
+                yield some[0].task_id, pieces(some[0])
             else:
                 await pacer.pause(sum(task.stored_bytes for task in some))
                 for task, record in zip(some, await asyncio.gather(*map(whole, some)), strict=True):
@@ -310,7 +321,12 @@ async def tasks_pieces(service: Service, tasks: Sequence[Task], pacer: Paced) ->
 
 
 async def summaries_pieces(
-    tasks: Iterable[Task], pacer: Paced, *, of_others: bool = False, by_caller: bool = False
+    tasks: Iterable[Task],
+    pacer: Paced,
+    excerpts: Mapping[str, Excerpt] = MappingProxyType({}),
+    *,
+    of_others: bool = False,
+    by_caller: bool = False,
 ) -> AsyncGenerator[bytes]:
     """Yield `TaskSummary`s by task id, in pieces of JSON.
 
@@ -322,10 +338,16 @@ async def summaries_pieces(
     async def summaries() -> AsyncGenerator[tuple[str, object]]:
         for task in tasks:
             await pacer.pause(SUMMARY_BYTES + paused_size(task.generation.breakpoint))
-            yield f"{task.instance}#{task.task_id}" if by_caller else task.task_id, summary(task)
+            name = f"{task.instance}#{task.task_id}" if by_caller else task.task_id
+            yield name, {**summary(task), **_excerpt(task, excerpts)}
 
     async for piece in object_pieces(summaries()):
         yield piece
+
+
+def _excerpt(task: Task, excerpts: Mapping[str, Excerpt]) -> dict[str, Any]:
+    """Return the field `excerpt` of a task that has one."""
+    return {"excerpt": excerpts[task.task_id]} if task.task_id in excerpts else {}
 
 
 def _summary_for_others(task: Task) -> dict[str, Any]:

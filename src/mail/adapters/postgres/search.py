@@ -18,6 +18,7 @@ from mail.adapters.shared.search import (
     LONGEST_SEARCH,
     MOST_PARTS,
     Behind,
+    by_length,
     grams_of,
     head_of,
     parts_of,
@@ -170,7 +171,7 @@ class SearchIndex:
     async def find(
         self, instance: str, search: Search, *, limit: int, cursor: str | None
     ) -> tuple[list[Row], bool]:
-        """Return number, last change and state of the tasks found, and whether all of this server are searched.
+        """Return number, last change, state and a part with words of the tasks found, and whether all are searched.
 
         Raises BadRequest for a search that takes too long.
         """
@@ -184,7 +185,7 @@ class SearchIndex:
             "until": search.until,
             "statuses": search.status and list(listings_of(search.status)),
             "cost": search.min_cost,
-            "words": list(search.words),
+            "words": by_length(search.words),
             "limit": limit,
             "page_bytes": PAGE_BYTES,
         }
@@ -226,7 +227,11 @@ def _found(match: str | None) -> LiteralString:
             " JOIN mail.searched ON searched.task = hit.task"
         )
     return (
-        f"SELECT found.born, found.updated, {page_state('found.updated DESC, found.born DESC')} FROM"
+        f"SELECT found.born, found.updated, {page_state('found.updated DESC, found.born DESC')}, ("
+        "  SELECT hit.text FROM unnest(%(words)s::text[]) WITH ORDINALITY AS asked (word, n), LATERAL ("
+        "   SELECT text FROM mail.texts WHERE texts.task = found.task AND part > 0 AND position(asked.word IN text) > 0"
+        "   ORDER BY part DESC LIMIT 1"
+        "  ) AS hit ORDER BY n LIMIT 1) FROM"
         f" (SELECT searched.* FROM {source} WHERE instance = %(instance)s"
         " AND (updated, born) < (%(updated)s::text, %(born)s::bigint) AND updated >= %(since)s"
         " AND (%(until)s::text = '' OR updated < %(until)s::text) AND cost >= %(cost)s"

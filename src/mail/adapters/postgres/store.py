@@ -48,7 +48,7 @@ from mail.adapters.postgres.schema import task_number
 from mail.adapters.postgres.search import SearchIndex, page_state
 from mail.adapters.shared.codec import decode_events, decode_portion, decoding, read_tasks
 from mail.adapters.shared.cursors import make_page, read_cursor
-from mail.adapters.shared.search import make_place
+from mail.adapters.shared.search import excerpt_of, make_place
 from mail.adapters.shared.snapshots import (
     Waiting,
     check_snapshot,
@@ -446,10 +446,15 @@ class PostgresStore:
         self, instance: str, search: Search, *, limit: int = 100, cursor: str | None = None
     ) -> TaskPage:
         rows, is_complete = await self.searches.find(instance, search, limit=limit + 1, cursor=cursor)
-        changed = {born: updated for born, updated, _ in rows}
-        states = [(born, state) for born, _, state in rows]
-        page = await self._page(states, limit, lambda born: make_place(changed[born], born))
-        return replace(page, searched=Searched.TEXTS if is_complete else Searched.SOME_TEXTS)
+        cursors = {born: make_place(updated, born) for born, updated, *_ in rows}
+        texts = {cursors[born]: text for born, _, _, text in rows}
+        page = await self._page([(born, state) for born, _, state, _ in rows], limit, cursors.__getitem__)
+        hits = [texts[place] for place in page.cursors]
+        return replace(
+            page,
+            searched=Searched.TEXTS if is_complete else Searched.SOME_TEXTS,
+            excerpts=tuple(None if hit is None else excerpt_of(hit, search.words) for hit in hits),
+        )
 
     async def list_dead(
         self, instance: str | None, *, limit: int = 100, cursor: str | None = None

@@ -7,11 +7,12 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, S
 from contextlib import suppress
 from math import inf
 from time import monotonic
+from unicodedata import normalize
 
 from pydantic_core import from_json
 
 from mail.adapters.shared.cursors import foreign_cursor
-from mail.core.task.search import LONGEST_WORD, fold
+from mail.core.task.search import LONGEST_WORD, Excerpt, fold
 from mail.core.task.task import Task
 from mail.errors import BadRequest
 
@@ -35,6 +36,13 @@ LONGEST_SEARCH = 2.0
 
 MOST_PARTS = 1 << 16
 """The parts of a task at most, with its head; no limit of a task lets it have as many."""
+
+BEFORE, AFTER = 50, 70
+"""Characters of an excerpt before the word that it shows and after it."""
+
+_SPACES = re.compile(r"\s+")
+_CUT_BEGIN, _CUT_END = re.compile(r"^\S{0,15}\s"), re.compile(r"\s\S{0,15}$")
+"""A word that the limits of an excerpt have cut."""
 
 _CURSOR = re.compile(r"(\d{1,18})@([0-9T:.+-]{1,40})", re.ASCII)
 
@@ -86,6 +94,26 @@ def parts_of(begun: str, texts: Iterable[str]) -> Iterator[str]:
             start += PART - LONGEST_WORD
         part = part[start:]
     yield part + PADDING
+
+
+def by_length(words: Iterable[str]) -> list[str]:
+    """Return words in the order in which an excerpt prefers them: the longest say most."""
+    return sorted(words, key=len, reverse=True)
+
+
+def excerpt_of(text: str, words: Iterable[str]) -> Excerpt:
+    """Return what a part that has one of the words says around the last place of the longest, on one line."""
+    longest_first = by_length(words)
+    word = next(word for word in longest_first if word in text)
+    at = text.rindex(word)
+    start, end = max(at - BEFORE, 0), at + len(word) + AFTER
+    before, after = (_SPACES.sub(" ", each) for each in (text[start:at], text[at:end].rstrip()))
+    if start > 0:
+        before = "…" + _CUT_BEGIN.sub("", before)
+    if len(text.rstrip()) > end:
+        after = _CUT_END.sub("", after) + "…"
+    pieces = re.split(f"({'|'.join(map(re.escape, longest_first))})", before.lstrip() + after)
+    return tuple(normalize("NFC", piece) for piece in pieces)
 
 
 def make_place(updated: str, number: int) -> str:

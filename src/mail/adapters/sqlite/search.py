@@ -32,6 +32,8 @@ from mail.adapters.shared.search import (
     LONGEST_SEARCH,
     MOST_PARTS,
     Behind,
+    by_length,
+    excerpt_of,
     grams_of,
     head_of,
     parts_of,
@@ -42,7 +44,7 @@ from mail.adapters.shared.search import (
 from mail.adapters.sqlite.commit import ids_of
 from mail.adapters.sqlite.database import SQLiteDatabase, commit_id, give_space_back, unavailable
 from mail.core.task.documents import IN_MEMORY
-from mail.core.task.search import Search, cost_of
+from mail.core.task.search import Excerpt, Search, cost_of
 from mail.core.task.stored import read_task
 from mail.errors import WrittenLater
 
@@ -295,8 +297,10 @@ class Files:
         except sqlite3.Error as error:
             raise unavailable(error) from error
 
-    def find(self, instance: str, search: Search, limit: int, cursor: str | None) -> list[tuple[int, str]]:
-        """Return the rows of the tasks found and when they have changed, the last changed first.
+    def find(
+        self, instance: str, search: Search, limit: int, cursor: str | None
+    ) -> list[tuple[int, str, Excerpt | None]]:
+        """Return the rows of the tasks found, when they have changed and where they have the words, the last first.
 
         Raises BadRequest for a search that takes too long.
         """
@@ -304,7 +308,8 @@ class Files:
         timer.start()
         try:
             statement, values = self.statement(instance, search, limit, cursor)
-            return self.index.execute(statement, values).fetchall()
+            found = self.index.execute(statement, values).fetchall()
+            return [(row, updated, self._excerpt(row, search.words)) for row, updated in found]
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
                 raise search_too_long() from None
@@ -312,6 +317,17 @@ class Files:
         finally:
             timer.cancel()
             timer.join()  # it interrupts nothing that follows
+
+    def _excerpt(self, row: int, words: Iterable[str]) -> Excerpt | None:
+        """Return what the last part of a task's messages with one of the words says around it; None if none has one."""
+        for word in by_length(words):
+            found = self.index.execute(
+                "SELECT text FROM texts WHERE rowid > ? AND rowid < ? AND instr(text, ?) ORDER BY rowid DESC",
+                (row * MOST_PARTS, (row + 1) * MOST_PARTS, word),
+            ).fetchone()
+            if found is not None:
+                return excerpt_of(found[0], words)
+        return None
 
     def statement(
         self, instance: str, search: Search, limit: int, cursor: str | None
@@ -418,8 +434,8 @@ class SearchIndex:
 
     async def find(
         self, instance: str, search: Search, *, limit: int, cursor: str | None
-    ) -> tuple[list[tuple[int, str]], bool]:
-        """Return the rows of the tasks found and when they have changed, and whether all tasks are searched by now."""
+    ) -> tuple[list[tuple[int, str, Excerpt | None]], bool]:
+        """Return what `Files.find` does, and whether all tasks are searched by now."""
         is_complete = await self._behind.catch_up()
         return await self._call(lambda files: files.find(instance, search, limit, cursor)), is_complete
 

@@ -635,11 +635,16 @@ class SQLiteStore:
         self, instance: str, search: Search, *, limit: int = 100, cursor: str | None = None
     ) -> TaskPage:
         rows, is_complete = await self._search.find(instance, search, limit=limit + 1, cursor=cursor)
-        changed = dict(rows)
-        found = self._tasks([(row,) for row, _ in rows[:limit]], PAGE_BYTES)
+        changed = {row: updated for row, updated, _ in rows}
+        excerpts = {row: excerpt for row, _, excerpt in rows}
+        found = self._tasks([(row,) for row, *_ in rows[:limit]], PAGE_BYTES)
         own = [(row, task) async for row, task in found if task.instance == instance]
         page = make_page(own, list(changed), limit, lambda row: make_place(changed[row], row))
-        return replace(page, searched=Searched.TEXTS if is_complete else Searched.SOME_TEXTS)
+        return replace(
+            page,
+            searched=Searched.TEXTS if is_complete else Searched.SOME_TEXTS,
+            excerpts=tuple(excerpts[row] for row, _ in own),
+        )
 
     async def list_dead(
         self, instance: str | None, *, limit: int = 100, cursor: str | None = None

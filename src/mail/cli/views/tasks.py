@@ -51,6 +51,7 @@ class TaskView(BaseModel):
     working: list[dict[str, Any]] | None = None
     dead_letters: list[int] = []
     usage: dict[str, Any] = {}
+    excerpt: list[str] = []
 
     @property
     def state(self) -> str:
@@ -77,7 +78,7 @@ def read_task(task: Mapping[str, Any]) -> TaskView:
 
 def show_tasks(tasks: Iterable[Mapping[str, Any]], output: Output) -> None:
     """Print a line per task."""
-    views = map(read_task, tasks)
+    views = [*map(read_task, tasks)]
     rows = [
         (
             output.id(view.task_id),
@@ -88,7 +89,9 @@ def show_tasks(tasks: Iterable[Mapping[str, Any]], output: Output) -> None:
         )
         for view in views
     ]
-    output.table(("task", "status", "started", "cost", "title"), rows, none="no tasks")
+    excerpts = [view.excerpt for view in views]
+    headings = ("task", "status", "started", "cost", "title")
+    output.table(headings, rows, none="no tasks", excerpts=excerpts if any(excerpts) else ())
 
 
 def show_task(view: TaskView, output: Output, *, events: bool = False) -> None:

@@ -16,7 +16,7 @@ from mail.core.task.files import FileRef
 from mail.core.task.interswarm import Peer, RemoteState
 from mail.core.task.leases import Claim, DueTask, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.live import LiveEvent
-from mail.core.task.search import Search, Searched
+from mail.core.task.search import Excerpt, Search, Searched
 from mail.core.task.swarm import History
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint
@@ -112,7 +112,7 @@ class TaskPage:
 
     If `is_ordered` is False, the tasks have no order, and the next page may contain newer ones. `cursors` are those
     behind each of the tasks. Of a search, `searched` says what was searched: all texts, only those of some tasks, as
-    the others are still to be indexed, or only titles and ids.
+    the others are still to be indexed, or only titles and ids; `excerpts` are where each of the tasks has the words.
     """
 
     tasks: list[Task]
@@ -120,6 +120,7 @@ class TaskPage:
     is_ordered: bool = True
     cursors: tuple[str, ...] = ()
     searched: Searched = Searched.TEXTS
+    excerpts: tuple[Excerpt | None, ...] = ()
 
     def upto(self, max_bytes: int) -> "TaskPage":
         """Return the beginning of the page: the tasks that have stored so many bytes together, and at least one."""

@@ -21,6 +21,9 @@ LONGEST_WORD = 128
 FOLDED_AT_ONCE = 64 * 1024
 """Characters that are folded at once: other threads wait for as long as that takes."""
 
+type Excerpt = tuple[str, ...]
+"""What a message says around the words of a search: every second piece, from the second on, is one of them."""
+
 _drop_accents = partial(re.compile("[\u0300-\u036f]").sub, "")
 
 

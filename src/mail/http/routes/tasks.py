@@ -116,7 +116,8 @@ async def get_tasks(
     """Return a page of the caller's tasks, newest first; without `limit`, the newest thousand.
 
     With `q`, `since`, `until` or `min_cost`, search the caller's tasks and return those found, the last changed first;
-    `X-Searched` says in what. Titles and ids are searched everywhere, texts not on DynamoDB.
+    `X-Searched` says in what, and `excerpt` what a message says around the words. Titles and ids are searched
+    everywhere, texts not on DynamoDB.
     A page with events ends early if its tasks are large together; its next cursor leads to the rest. Admins can list
     the tasks of others, without what is written in them.
     """
@@ -146,6 +147,7 @@ async def get_tasks(
         async with audited(request, caller, Act.LIST_TASKS, owner=instance):
             page = await service.runtime.store.list_tasks(instance, status=status, limit=limit, cursor=cursor)
     service.holding(request).take(0)
+    excerpts = {task.task_id: each for task, each in zip(page.tasks, page.excerpts, strict=False) if each}
     if not forks:
         page = replace(page, tasks=[task for task in page.tasks if not task.forked_from])
         query["forks"] = "false"
@@ -157,10 +159,10 @@ async def get_tasks(
         pieces = summaries_pieces(found, pacer, of_others=True, by_caller=every)
     elif fields is None:
         page = page.upto(service.page_bytes)
-        pieces = tasks_pieces(service, page.tasks, reading(service, request, *page.tasks))
+        pieces = tasks_pieces(service, page.tasks, reading(service, request, *page.tasks), excerpts)
     else:
         query["fields"] = fields
-        pieces = summaries_pieces(page.tasks, reading(service, request, *page.tasks, events=0))
+        pieces = summaries_pieces(page.tasks, reading(service, request, *page.tasks, events=0), excerpts)
     headers = page_headers(request, "/tasks", query, page.cursor)
     if searched:
         headers["X-Searched"] = page.searched

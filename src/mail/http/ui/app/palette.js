@@ -3,6 +3,7 @@
 import * as api from "../api/api.js";
 import { StatusChip } from "../components/chip.js";
 import { Dialog } from "../components/dialog.js";
+import { Excerpt } from "../components/excerpt.js";
 import { Icon } from "../components/icons.js";
 import { visible } from "../components/visible.js";
 import { html, useEffect, useId, useRef, useState } from "../html.js";
@@ -188,7 +189,10 @@ function Palette({ onClose, ...shared }) {
                 aria-selected=${n === current ? "true" : "false"}
                 onClick=${() => run(entry)}>
                 <${Icon} name=${ICONS[entry.kind]} />
-                <span class="palette-name">${entry.name}</span>
+                <span class="palette-name">
+                  ${entry.name}${" "}
+                  <${Excerpt} pieces=${entry.task?.excerpt} />
+                </span>
                 ${
                   entry.task
                     ? html`<${StatusChip} status=${entry.task.status} />`

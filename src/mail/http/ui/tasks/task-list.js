@@ -71,7 +71,7 @@ export class TaskList extends Store {
     const known = this.records[at];
     if (known && (known.seq > record.seq || (known.seq === record.seq && known.status === record.status))) return;
     const others = this.records.filter(({ task_id }) => task_id !== record.task_id);
-    this.records = [...others, record].sort(api.byLatest(this.#order));
+    this.records = [...others, { ...record, excerpt: known?.excerpt }].sort(api.byLatest(this.#order));
     this.changed();
   }
 

@@ -4,6 +4,7 @@ import { useStore } from "../app/store.js";
 import { formatRoute } from "../app/router.js";
 import { StatusChip } from "../components/chip.js";
 import { Ago } from "../components/duration.js";
+import { Excerpt } from "../components/excerpt.js";
 import { Icon } from "../components/icons.js";
 import { Empty, Loading, Notice } from "../components/notice.js";
 import { formatCost } from "../components/usage.js";
@@ -43,6 +44,7 @@ function TaskItem({ record, isOpen, isStop }) {
         tabindex=${isStop ? 0 : -1}
         data-task=${record.task_id}>
         <span class="title">${record.title || record.task_id}</span>
+        <${Excerpt} pieces=${record.excerpt} />
         <span class="facts">
           <${StatusChip} status=${record.status} />
           <span class="fact-note">${noteOf(record)}</span>
