@@ -108,18 +108,18 @@ def stream_events(
                     stored = (event for event in events if isinstance(event, Event))
                     for item in await read_items(reader, stored, pacer):
                         yield encode(ITEM, item)
-                parts, size = list[bytes](), 0  # sent together, as sending one takes longer than making it
+                encoded, size = list[bytes](), 0  # sent together, as sending one takes longer than making it
                 for event in events:
                     if isinstance(event, LiveEvent):
-                        parts.append(encode(event.kind.value, event.data(key.task_id)))
+                        encoded.append(encode(event.kind.value, event.data(key.task_id)))
                     else:
                         await pacer.pause(event_size(event))
-                        parts.append(encode(event.kind.value, event.data(key.task_id), str(event.seq)))
-                    size += len(parts[-1])
+                        encoded.append(encode(event.kind.value, event.data(key.task_id), str(event.seq)))
+                    size += len(encoded[-1])
                     if event is events[-1] or size > SMALL_BYTES:
-                        for chunk in chunks(b"".join(parts)):
+                        for chunk in chunks(b"".join(encoded)):
                             yield chunk
-                        parts, size = [], 0
+                        encoded, size = [], 0
                 if pings and not events:
                     now = runtime.clock.now().isoformat()
                     yield encode("ping", {"timestamp": now, "task_id": key.task_id})
