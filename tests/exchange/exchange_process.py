@@ -12,18 +12,16 @@ import asyncio
 import json
 import os
 import signal
-import sqlite3
 import sys
 import time
 from functools import cache
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qs
 from uuid import UUID, uuid4
 
 from mail.adapters.aws import backend
 from mail.adapters.aws.client import Aws
-from mail.adapters.aws.rows import DynamoDBRows
-from mail.adapters.sqlite.rows import SQLiteRows
+from mail.core.task.rows import Rows
 from mail.exchange import DurableExchange, open_exchange
 
 ALICE, BOB, CAROL, DAVE = (UUID(int=n << 64) for n in range(1, 5))
@@ -51,48 +49,28 @@ async def send(url: str, owner: str, to: str, number: str) -> None:
 # ------------------------------------------------------------------------------------------------- to die
 
 
-def die_at(exchange: DurableExchange, point: int) -> None:
-    """Kill this process at a request: an even point before the database gets it, an odd one after."""
-    left = [point // 2]
+class Mortal:
+    """The rows of a database; the process is killed at a request: an even point before it, an odd one after."""
 
-    def before(*_: Any, **__: Any) -> None:
-        if left[0] == 0 and point % 2 == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def after(*_: Any, **__: Any) -> None:
-        if left[0] == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        left[0] -= 1
-
-    rows: Any = exchange._rows
-    if isinstance(rows, DynamoDBRows):
-        events = rows._client.botocore.meta.events
-        events.register("before-send.dynamodb", before)
-        events.register("after-call.dynamodb", after)
-    elif isinstance(rows, SQLiteRows):
-        database = rows._database
-        database.connection = Dying(database.connection, before, after)  # type: ignore[assignment]
-
-
-class Dying:
-    """A connection whose process is killed before or after a statement."""
-
-    def __init__(self, connection: sqlite3.Connection, before: Any, after: Any) -> None:
-        self._connection = connection
-        self._before, self._after = before, after
+    def __init__(self, rows: Rows, point: int) -> None:
+        self._rows = rows
+        self._left = point
 
     def __getattr__(self, name: str) -> Any:
-        method = getattr(self._connection, name)
-        if name not in ("execute", "executemany"):
-            return method
+        request = getattr(self._rows, name)
 
-        def run(*args: Any) -> Any:
-            self._before()
-            result = method(*args)
-            self._after()
+        async def call(*args: Any, **options: Any) -> Any:
+            self._pass()
+            result = await request(*args, **options)
+            self._pass()
             return result
 
-        return run
+        return call
+
+    def _pass(self) -> None:
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self._left -= 1
 
 
 async def set_up(exchange: DurableExchange) -> None:
@@ -110,7 +88,7 @@ async def act(url: str, what: str, point: int) -> None:
         await set_up(exchange)
         if what != "sync":
             await exchange.sync()
-        die_at(exchange, point)
+        exchange._rows = cast(Rows, Mortal(exchange._rows, point))
         await perform(exchange, what)
 
 

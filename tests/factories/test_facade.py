@@ -1,6 +1,5 @@
 """`Agent` and `Swarm` with language models: the short way to a swarm, against a stub of the providers."""
 
-import asyncio
 import os
 import re
 import subprocess
@@ -13,8 +12,7 @@ from pydantic import BaseModel, field_validator
 from support.services.llm_stub import LLMStub, call, reply, text
 from support.services.ollama_stub import ollama
 
-from mail import Agent, LiveEvent, Swarm, action
-from mail.core.task.events import EventKind
+from mail import Agent, Swarm, action
 from mail.errors import BadRequest, ConfigurationError, TaskFailed
 from mail.factories.litellm_port import LiteLLM
 
@@ -60,50 +58,6 @@ def test_the_team_answers(stub: LLMStub, capsys: pytest.CaptureFixture[str]) -> 
     assert stub.is_done
     assert "3 pages about MAIL" in str(stub.requests[-2].body["input"])
     swarm.close()
-
-
-def test_hello_world_and_a_conversation(stub: LLMStub) -> None:
-    stub.script(
-        reply(call("task_complete", finish_message="Hello!")),
-        reply(call("task_complete", finish_message="Hello again!")),
-    )
-    swarm = Swarm(Agent("lead", "You greet.", model=MODEL))
-    answer = swarm.ask("Hi")
-    assert str(answer) == "Hello!"
-    assert answer.usage.calls == 1
-    again = swarm.ask("And again?", task_id=answer.task_id)
-    assert (again.text, again.task_id, again.usage.calls) == ("Hello again!", answer.task_id, 2)
-    assert "Hello!" in str(stub.requests[1].body["input"])
-    swarm.close()
-
-
-async def test_a_loop_that_runs(stub: LLMStub) -> None:
-    script_research(stub)
-    async with research() as swarm:
-        with pytest.raises(Exception, match=r"await swarm\.aask"):
-            swarm.ask("What is MAIL?")
-        *events, answer = [piece async for piece in swarm.stream("What is MAIL?")]
-    assert str(answer) == "Agents that send each other mail."
-    assert events[-1].kind is EventKind.TASK_COMPLETE  # type: ignore[union-attr]
-    assert EventKind.ACTION_COMPLETE in [event.kind for event in events]  # type: ignore[union-attr]
-
-
-async def test_the_answer_in_a_tool_call_is_streamed(stub: LLMStub) -> None:
-    script_research(stub)
-    async with research() as swarm:
-        pieces = [piece async for piece in swarm.stream("What is MAIL?") if isinstance(piece, LiveEvent)]
-    written = [piece for piece in pieces if piece.delta]
-    assert {(piece.extra["agent"], piece.extra["kind"]) for piece in written} == {("lead", "answer")}
-    assert "".join(piece.delta for piece in written) == "Agents that send each other mail."
-
-
-def test_loop_after_loop(stub: LLMStub) -> None:
-    stub.script(*[reply(call("task_complete", finish_message="Hello!"))] * 2)
-    swarm = Swarm(Agent("lead", "You greet.", model=MODEL))
-    first = asyncio.run(swarm.aask("Hi"))
-    second = asyncio.run(swarm.aask("Hi", task_id=first.task_id))
-    assert second.usage.calls == 2
-    asyncio.run(swarm.aclose())
 
 
 class Report(BaseModel):

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 from support.processes.http_server import HTTPServer
-from support.processes.projects import entry, supervisor
-from support.services.templates import agent, rule_based, template
+from support.services.templates import agent, template
 
 from mail import MAILAction, MAILSwarmTemplate
 from mail.agentmail import (
@@ -44,8 +43,6 @@ from mail.stdlib.agentmail.actions import (
     WORKER_ACTIONS,
 )
 from mail.stdlib.agentmail.forms import enclosed
-from mail.swarms_json import build_swarm as build_from_json
-from mail.swarms_json.specs import SwarmSpec
 from mail.testing.agents import (
     Call,
     Rule,
@@ -424,22 +421,6 @@ async def test_a_brief_says_nothing_to_programs() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ in swarms
-
-
-pleading = rule_based(pleader)
-
-ENTRY = entry(
-    "example",
-    supervisor("chief", f"{__name__}:pleading", actions=["ask_for_help"]),
-    action_imports=[f"python::mail.stdlib.agentmail.actions:{name}" for name in FORMS],
-)
-
-
-async def test_a_swarm_of_swarms_json() -> None:
-    async with Rig(build_from_json(SwarmSpec.model_validate(ENTRY))) as rig:
-        paused = await rig.ask()
-        outcome = await rig.ask("Yes.", subject="HELP_RESPONSE", task_id=paused.key.task_id)
-    assert outcome.answer == "HELP_RESPONSE: Yes."
 
 
 async def test_a_swarm_of_python() -> None:
