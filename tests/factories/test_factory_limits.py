@@ -75,19 +75,6 @@ async def test_a_turn_that_has_waited_knows_what_other_processes_were_refused_me
         assert (await rig.outcome(submitted)).answer == "42"
 
 
-async def test_a_new_process_knows_what_others_were_refused(stub: LLMStub) -> None:
-    stub.script(DONE)
-    async with Rig(swarm_of(CHAT[0])) as rig:
-        other = ModelPermits(SQLiteDocuments(rig.database), rig.clock, {}, pause=0.0)
-        await other.refuse(swarm_of(CHAT[0]).agents["supervisor"].model or "", ModelLimits(), 300.0)
-        keep(rig)
-        submitted = await rig.submit("one")
-        await rig.parked(submitted.key, "supervisor")
-        assert stub.requests == []
-        await rig.pass_time(400)
-        assert (await rig.outcome(submitted)).answer == "42"
-
-
 async def test_who_watches_sees_the_wait(stub: LLMStub) -> None:
     stub.otherwise = lambda _request: DONE
     live: list[LiveEvent] = []

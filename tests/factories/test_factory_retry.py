@@ -40,7 +40,6 @@ from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.turns.context import TURN, CurrentCall, TurnContext
 from mail.core.turns.usage import UsageMeter
 from mail.errors import (
-    AgentUnavailable,
     ContextWindowExceeded,
     ModelAccessDenied,
     ModelError,
@@ -165,29 +164,6 @@ async def test_what_passes_is_waited_for(stub: LLMStub, dialect: Dialect, failur
     assert made.tool_name == "help"
     assert len(stub.requests) == 3
     assert stub.requests[0].body == stub.requests[2].body
-
-
-CUT = {
-    "breaks": LONG.but(cut_after=6),
-    "ends early": LONG.but(cut_after=6, ends_early=True),
-    "error event": LONG.but(fails_after=6),
-}
-
-
-@of(STREAMS)
-@pytest.mark.parametrize("cut", CUT.values(), ids=CUT)
-async def test_a_stream_that_is_cut_is_asked_for_again(stub: LLMStub, dialect: Dialect, cut: Any) -> None:
-    stub.script(cut, FINE)
-    _, (made,) = await supervisor(dialect)([prompt()])
-    assert made.tool_args == {}, "of the cut stream nothing may be left"
-    assert made.reasoning == ["Hm."]
-
-
-@of([CHAT[0], RESPONSES[0]])
-async def test_a_body_that_is_cut_is_asked_for_again(stub: LLMStub, dialect: Dialect) -> None:
-    stub.script(LONG.but(cut_after=1), FINE)
-    _, (made,) = await supervisor(dialect)([prompt()])
-    assert made.reasoning == ["Hm."]
 
 
 FINAL: dict[str, tuple[Any, type[ModelError], str]] = {
@@ -318,14 +294,6 @@ async def test_nothing_is_an_empty_object(stub: LLMStub, dialect: Dialect) -> No
     assert made.tool_args == {}
 
 
-@of(WIRES)
-async def test_a_call_that_is_cut_at_the_limit_of_tokens_says_so(stub: LLMStub, dialect: Dialect) -> None:
-    stub.script(reply(call("send_request", '{"target": "wor'), is_truncated=True))
-    with pytest.raises(ModelError, match="raise max_tokens"):
-        await supervisor(dialect, max_tokens=2000)([prompt()])
-    assert len(stub.requests) == 1
-
-
 @of([CHAT[0], RESPONSES[1], CLAUDES[0]])
 async def test_text_that_is_cut_at_the_limit_is_text(stub: LLMStub, dialect: Dialect) -> None:
     stub.script(reply(redacted(), text("Well, the"), is_truncated=True))
@@ -450,11 +418,6 @@ async def test_a_call_that_would_repeat_others_waits_in_its_turn(stub: LLMStub) 
         stub.script(rate_limited(2.5), FINE)
         TURN.set(turn)
         await supervisor(CHAT[0])([prompt()])
-
-
-def test_errors_that_are_told_are_of_one_kind() -> None:
-    for kind in (ContextWindowExceeded, ModelAccessDenied, ModelRefusal, ModelUnavailable, ModelError):
-        assert issubclass(kind, AgentUnavailable)
 
 
 @of([CHAT[0], RESPONSES[0]])

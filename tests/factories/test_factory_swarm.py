@@ -28,7 +28,6 @@ from mail.core.engine.runtime import Runtime
 from mail.core.task.events import EventKind
 from mail.core.task.usage import NO_USAGE, Usage, UsageMeter
 from mail.core.turns import context
-from mail.http.task_records import task_summary
 from mail.testing.rig import Outcome, Rig
 
 TURN = Tokens(input=1000, output=100, cached=400, reasoning=60)
@@ -248,10 +247,6 @@ async def test_turns_agents_and_tasks_are_charged(stub: LLMStub) -> None:
         stub.script(reply(call("task_complete", finish_message="Yes."), tokens=TURN))
         outcome = await rig.ask("Sure?", task_id=outcome.key.task_id, resume_from="user_response")
         assert outcome.task.usage["supervisor"].calls == 3, "another generation adds to it"
-
-        record = task_summary(outcome.task)["usage"]
-        assert record["total"].calls == 5
-        assert set(record["agents"]) == {"supervisor", "worker"}
 
 
 async def test_a_turn_that_failed_is_charged(stub: LLMStub) -> None:

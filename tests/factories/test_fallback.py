@@ -313,22 +313,14 @@ async def test_the_window_is_that_of_the_model_in_use(stub: LLMStub) -> None:
         TURN.reset(turn)
 
 
-async def test_another_task_leaves_a_broken_model_alone(stub: LLMStub) -> None:
-    stub.script(*[server_error()] * 2, to=of(CLAUDE))
-    stub.script(DONE, DONE, to=of(GPT))
-    async with Rig(swarm_of(Dialect(CLAUDE, "responses"), fallback=GPT)) as rig:
-        await rig.ask("One")
-        outcome = await rig.ask("Two")
-    assert [request.body["model"] for request in stub.requests].count(of(CLAUDE)) == 2
-    assert len(outcome.of(EventKind.MODEL_SWITCHED)) == 1
-
-
-async def test_another_process_leaves_a_broken_model_alone(stub: LLMStub) -> None:
+@pytest.mark.parametrize("place", ["here", "another process"])
+async def test_another_task_leaves_a_broken_model_alone(stub: LLMStub, place: str) -> None:
     stub.script(*[server_error()] * 2, to=of(CLAUDE))
     stub.script(DONE, DONE, to=of(GPT))
     swarm = swarm_of(Dialect(CLAUDE, "responses"), fallback=GPT)
-    async with Rig(swarm) as rig, Rig(swarm) as other:
-        other.runtime.permits = ModelPermits(SQLiteDocuments(rig.database), other.clock, {})
+    async with Rig(swarm) as rig, Rig(swarm) as elsewhere:
+        elsewhere.runtime.permits = ModelPermits(SQLiteDocuments(rig.database), elsewhere.clock, {})
+        other = rig if place == "here" else elsewhere
         await rig.ask("One")
         outcome = await other.ask("Two")
         known = breaker(other, CLAUDE)

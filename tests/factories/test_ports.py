@@ -60,7 +60,6 @@ EVERY = {
     for name, (llm, tool_format) in WAYS.items()
     for streams in (False, True)
 }
-STREAMED = {name: dialect for name, dialect in EVERY.items() if dialect.streams}
 
 
 def request_of(dialect: Dialect, **params: Any) -> ModelRequest:
@@ -202,29 +201,37 @@ async def test_a_quota_that_is_used_up(stub: LLMStub, dialect: Dialect) -> None:
         assert failure.cause is cause
 
 
-@of({name: dialect for name, dialect in EVERY.items() if name.startswith("converse")})
+@of(EVERY)
 async def test_a_call_at_the_limit_of_tokens_is_not_made(stub: LLMStub, dialect: Dialect) -> None:
     """Whole, Bedrock's reply doesn't show that its arguments were cut."""
-    cut = call("help") if not dialect.streams and dialect.llm != BEDROCK else call("help", '{"get_id')
+    cut = call("help") if dialect is EVERY["converse-gpt"] else call("help", '{"get_id')
     stub.script(reply(text("Well."), cut, is_truncated=True))
     with pytest.raises(ModelError, match="raise max_tokens"):
         await call_model(request_of(dialect), RetryPolicy(), lambda *_: None)
+    assert len(stub.requests) == 1
 
 
 CUT = {
     "breaks": SAID.but(cut_after=6),
     "ends early": SAID.but(cut_after=6, ends_early=True),
     "error event": SAID.but(fails_after=6),
+    "body": SAID.but(cut_after=1),
 }
+FINE = reply(thinking("Enough."), call("help"))
 
 
-@of(STREAMED)
-@pytest.mark.parametrize("cut", CUT.values(), ids=CUT)
-async def test_a_cut_stream_is_asked_for_again(stub: LLMStub, dialect: Dialect, cut: Any) -> None:
-    stub.script(cut)
-    failure = await fail_once(request_of(dialect))
+@pytest.mark.parametrize(
+    ("way", "kind"),
+    [(way, kind) for way in EVERY for kind in CUT if (kind == "body") != way.endswith("-streamed")],
+)
+async def test_a_cut_reply_is_asked_for_again(stub: LLMStub, way: str, kind: str) -> None:
+    """Nothing of it is left."""
+    stub.script(CUT[kind], CUT[kind], FINE)
+    failure = await fail_once(request_of(EVERY[way]))
     assert failure is not None
     assert failure.cause in (Cause.CONNECTION, Cause.OUTAGE)
+    _, (made,) = await call_model(request_of(EVERY[way]), RetryPolicy(), lambda *_: None)
+    assert (made.tool_args, made.reasoning) == ({}, ["Enough."])
 
 
 @of(EVERY)
