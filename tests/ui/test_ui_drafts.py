@@ -80,3 +80,9 @@ def test_another_prompt_is_tried_beside_the_first(
         expect(prompt).to_have_value("Answer in a word.")
         expect(dialog.get_by_label("search")).not_to_be_checked()
         page.goto("about:blank")  # no stream is left that the server would wait for
+        run_mail(
+            "draft", "save", "try-lead", "lead", "--llm", "openai/gpt-5", "--server", server.url, cwd=tmp_path
+        )
+        undone = run_mail("draft", "undo", "try-lead", "--server", server.url, cwd=tmp_path)
+        assert "+Answer in a word." in undone.stdout, undone.stderr
+        assert 'openai/gpt-5"' not in undone.stdout

@@ -1,4 +1,4 @@
-"""The commands about drafts of the swarm: `mail draft list`, `show`, `save`, `try`, `publish`, `withdraw`, `delete`."""
+"""The commands `mail draft …`, about drafts of the swarm."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,6 +10,7 @@ from mail.cli.output import Output, one_line
 from mail.cli.session import Session, Status
 from mail.cli.tasks import FILTERS, find_tasks
 from mail.cli.values import JSON, Agent, Integer, json_text, texts
+from mail.errors import BadRequest
 
 _STATES = {"": "", "applied": "new tasks use it", "outdated": "published for an earlier version"}
 
@@ -50,6 +51,16 @@ async def _save(session: Session, given: Namespace) -> None:
     if given.options:
         changed["options"] = before.get("options", {}) | dict(given.options)
     answer = await session.client.save_swarm_draft(given.name, {**known, given.agent: changed}, testers)
+    session.output.result(answer, lambda: show_draft(answer, session.output))
+
+
+async def _undo(session: Session, given: Namespace) -> None:
+    """Save the revision before the latest again, as the latest. Raises BadRequest if there is none."""
+    revisions = (await session.client.get_swarm_draft(given.name))["revisions"]
+    if len(revisions) < 2:
+        raise BadRequest(f"draft {given.name!r} has no earlier revision that is kept")
+    before = revisions[-2]
+    answer = await session.client.save_swarm_draft(given.name, before["agents"], before.get("testers", ()))
     session.output.result(answer, lambda: show_draft(answer, session.output))
 
 
@@ -166,6 +177,13 @@ COMMANDS = (
                 multiple=True,
             ),
         ),
+    ),
+    Command(
+        shell_name="draft undo",
+        summary="Save the revision of a draft before the latest again (admin).",
+        details="Another undo restores the latest.",
+        handler=_undo,
+        arguments=(_NAME,),
     ),
     Command(
         shell_name="draft try",

@@ -37,6 +37,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "mail draft save shorter lead --system 'Answer in one sentence.'",
         "mail draft save shorter lead --llm openai/gpt-5-mini --option verbosity=low --tester user:ann",
     ),
+    "draft undo": ("mail draft undo shorter",),
     "draft try": (
         "mail draft try shorter bees wasps",
         "mail draft try shorter --since 7d --limit 20 --json",

@@ -156,7 +156,7 @@ async def publish_draft(request: Request, caller: Admin, name: _Name) -> JSON:
     swarm = await _refreshed(request)
     service = service_of(request)
     async with audited(request, caller, Act.PUBLISH_DRAFT, name):
-        refuse_session(caller, f"mail swarm draft-publish {name}")
+        refuse_session(caller, f"mail draft publish {name}")
         draft = await service.documents.swarm_draft(name)
         await swarm.publish(name, draft.latest, str(caller.principal(service.runtime.swarm.name)))
     return JSON(_describe(swarm, draft))
@@ -167,7 +167,7 @@ async def withdraw_draft(request: Request, caller: Admin, name: _Name) -> JSON:
     """Let new tasks use the swarm without the draft again. Only for admins. A browser's session can't do it."""
     swarm = await _refreshed(request)
     async with audited(request, caller, Act.WITHDRAW_DRAFT, name):
-        refuse_session(caller, f"mail swarm draft-withdraw {name}")
+        refuse_session(caller, f"mail draft withdraw {name}")
         if swarm.published is None or swarm.published.name != name:
             raise DraftNotFound(f"draft {name[:64]!r} is not published")
         revision = swarm.published.revision
