@@ -59,7 +59,6 @@ from mail.core.task.swarm import ActionCore
 from mail.core.task.task import TaskKey
 from mail.http import runs
 from mail.http.a2a import handler
-from mail.http.routes import a2a as routes
 from mail.http.service import RESPONSE_MARGIN
 from mail.net.secrets import EnvironmentTokens
 from mail.net.webhooks import HTTPWebhooks
@@ -606,7 +605,7 @@ async def test_limits_are_http_statuses(gate: Gate) -> None:
 
 
 async def test_a_server_without_the_sdk_says_so(server: HTTPServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes, "find_spec", lambda _name: None)
+    monkeypatch.setattr("mail.http.service.find_spec", lambda _name: None)
     for answer in (
         await server.client.get("/.well-known/agent-card.json"),
         await server.client.post("/a2a", json={}),

@@ -39,7 +39,6 @@ from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.swarm import ActionCore
 from mail.core.turns.context import report_usage
 from mail.http.agui.turns import Turns
-from mail.http.routes import agui as routes
 from mail.http.service import RESPONSE_MARGIN
 from mail.testing.agents import Call, View, build_agent, build_swarm, call, complete, request, respond, wait
 
@@ -709,7 +708,7 @@ async def test_a_silent_stream_is_kept_alive(gate: Gate) -> None:
 async def test_a_server_without_the_package_says_so(
     server: HTTPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(routes, "find_spec", lambda _name: None)
+    monkeypatch.setattr("mail.http.service.find_spec", lambda _name: None)
     answer = await server.client.post("/ag-ui", json={})
     assert answer.status_code == 501
     assert "pip install 'mail-serverless[agui]'" in answer.json()["detail"]

@@ -388,7 +388,7 @@ async def test_who_may_call(server: HTTPServer, monkeypatch: pytest.MonkeyPatch)
     assert (await post(**user, Origin="https://evil.example")).status_code == 403
     assert (await post(**user, Origin=server.uvicorn.url)).status_code == 200
     assert (await server.client.get("/mcp")).status_code == 405
-    monkeypatch.setattr(routes, "find_spec", lambda _name: None)
+    monkeypatch.setattr("mail.http.service.find_spec", lambda _name: None)
     assert (await post(**user)).status_code == 501
 
 

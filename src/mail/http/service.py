@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import field
 from importlib import import_module
+from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,7 +19,7 @@ from mail.core.engine.runtime import Runtime
 from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.core.protocol.values import value
 from mail.core.task.audit import AuditEntry
-from mail.errors import MAILError, RateLimited, Unauthenticated
+from mail.errors import MAILError, NotInstalled, RateLimited, Unauthenticated
 from mail.http.account import Account, Holding
 from mail.http.conversations import Conversations
 from mail.http.rates import RateLimiter
@@ -266,8 +267,15 @@ class Service:
         return None
 
 
-async def load(module: str) -> None:
-    """Import what the first request of a protocol needs, in a thread, as that may take seconds."""
+async def load(module: str, package: str, protocol: str) -> None:
+    """Import what the first request of a protocol needs, in a thread, as that may take seconds.
+
+    Raises NotInstalled without the package of the protocol.
+    """
+    if find_spec(package) is None:
+        extra = protocol.lower().replace("-", "")
+        how = f"its operator may run pip install 'mail-serverless[{extra}]'"
+        raise NotInstalled(f"this server has no {protocol}: {how}")
     await asyncio.to_thread(import_module, module)
 
 

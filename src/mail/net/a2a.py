@@ -23,7 +23,7 @@ from mail.core.task.interswarm import Peer, PeerRecord, RemoteState, RemoteStatu
 from mail.core.task.ports import ReadFile
 from mail.errors import PeerRefused, PeerUnavailable
 from mail.net.http import PROBE_SECONDS, Answer, PeerHTTP, Target
-from mail.net.types import KEYWORDS, TEXT_LENGTH, SwarmInfo
+from mail.net.types import TEXT_LENGTH, SwarmInfo
 
 VERSION = "1.0"
 BINDING = "JSONRPC"
@@ -148,13 +148,9 @@ class AgentInfo(SwarmInfo):
             raise PeerRefused(
                 f"its card sends requests to {urls[0][:200]!r}; an agent must be registered where it takes them"
             )
-        tags = dict.fromkeys(tag[:TEXT_LENGTH] for skill in card.skills for tag in skill.tags)
+        tags = tuple(dict.fromkeys(tag for skill in card.skills for tag in skill.tags))
         return cls(
-            name="",
-            version=card.version[:TEXT_LENGTH],
-            description=card.description[:TEXT_LENGTH],
-            keywords=tuple(tags)[:KEYWORDS],
-            interface=own[0],
+            name="", version=card.version, description=card.description, keywords=tags, interface=own[0]
         )
 
 

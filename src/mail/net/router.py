@@ -93,23 +93,6 @@ def compose_wrapper(
         raise BadRequest(f"the message can't be sent to swarm {swarm!r}: {error}") from error
 
 
-def returned(message: MAILMessage, reason: str, local: str, clock: Clock) -> MAILMessage:
-    """Return a system message that tells the sender why a message could not be delivered."""
-    sender = message.sender
-    if sender.address_type == "agent":
-        sender = _without_swarm(sender)
-    return compose_message(
-        "response",
-        task_id=message.task_id,
-        sender=create_system_address(local),
-        recipients=[sender],
-        subject=Subject.RUNTIME_ERROR,
-        body=f"your message {message.message.subject!r} could not be delivered: {reason}",
-        clock=clock,
-        request_id=message.message.get("request_id"),
-    )
-
-
 def _with_swarm(address: MAILAddress, swarm: str) -> MAILAddress:
     agent, given = parse_agent_address(address.address)
     if address.address_type != "agent" or given is not None:
@@ -432,7 +415,16 @@ class InterswarmRouter:
 
     def _system_router_message(self, message: MAILMessage, reason: str) -> MAILMessage:
         """Return a system message to the sender with the reason of a failed delivery."""
-        return returned(message, reason, self.local_swarm_name, self._clock)
+        return compose_message(
+            "response",
+            task_id=message.task_id,
+            sender=create_system_address(self.local_swarm_name),
+            recipients=[_without_swarm(message.sender)],
+            subject=Subject.RUNTIME_ERROR,
+            body=f"your message {message.message.subject!r} could not be delivered: {reason}",
+            clock=self._clock,
+            request_id=message.message.get("request_id"),
+        )
 
     def _owner(self, message: MAILMessage) -> str:
         sender = message.sender

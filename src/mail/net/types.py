@@ -1,9 +1,9 @@
 """Descriptions of swarms, as the registry shows them and as other servers send them, and of the answers of servers."""
 
 from collections.abc import Mapping
-from typing import Any, Literal, Self, TypedDict
+from typing import Annotated, Any, Literal, Self, TypedDict
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from mail.core.protocol.values import Value
 from mail.core.task.interswarm import PeerHealth, PeerRecord
@@ -66,16 +66,19 @@ class SwarmEndpoint(SwarmEndpointCleaned):
         return SwarmEndpointCleaned(**{name: self[name] for name in SwarmEndpointCleaned.model_fields})
 
 
+_Text = Annotated[str, AfterValidator(lambda text: text[:TEXT_LENGTH])]
+
+
 class SwarmInfo(BaseModel):
-    """The description of a swarm, from its `/`. Missing fields are empty."""
+    """The description of a swarm, from its `/`. Missing fields are empty, and long ones cut."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
     name: str
-    version: str = ""
-    description: str = ""
-    entrypoint: str = ""
-    keywords: tuple[str, ...] = ()
+    version: _Text = ""
+    description: _Text = ""
+    entrypoint: _Text = ""
+    keywords: Annotated[tuple[_Text, ...], AfterValidator(lambda words: words[:KEYWORDS])] = ()
     public: bool = False
 
     @classmethod
@@ -88,17 +91,9 @@ class SwarmInfo(BaseModel):
             raise PeerRefused("its / is not that of a MAIL server: there is no 'swarm'")
         fields = {name: value for name, value in given.items() if value is not None}
         try:
-            info = cls.model_validate(fields)
+            return cls.model_validate(fields)
         except ValidationError as error:
             raise PeerRefused("its / is not that of a MAIL server: 'swarm' can't be read") from error
-        return cls(
-            name=info.name,
-            version=info.version[:TEXT_LENGTH],
-            description=info.description[:TEXT_LENGTH],
-            entrypoint=info.entrypoint[:TEXT_LENGTH],
-            keywords=tuple(word[:TEXT_LENGTH] for word in info.keywords[:KEYWORDS]),
-            public=info.public,
-        )
 
 
 class Listed(BaseModel):

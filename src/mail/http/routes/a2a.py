@@ -3,12 +3,9 @@
 Everything but these routes is in `mail.http.a2a`, imported by the first request.
 """
 
-from importlib.util import find_spec
-
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from mail.errors import NotInstalled
 from mail.http.access import AdminOrUser
 from mail.http.service import load, service_of
 
@@ -18,7 +15,7 @@ router = APIRouter(include_in_schema=False)
 @router.get("/.well-known/agent-card.json")
 async def get_agent_card(request: Request) -> Response:
     """Return the agent card. Needs no key."""
-    await _require_sdk()
+    await load("mail.http.a2a.dispatch", "a2a", "A2A")
     from mail.http.a2a.dispatch import public_card
 
     await service_of(request).refresh()
@@ -29,13 +26,7 @@ async def get_agent_card(request: Request) -> Response:
 @router.api_route("/a2a/{path:path}", methods=["GET", "POST", "DELETE"])
 async def answer_a2a(request: Request, caller: AdminOrUser) -> Response:
     """Answer a request of JSON-RPC, or one of HTTP+JSON."""
-    await _require_sdk()
+    await load("mail.http.a2a.dispatch", "a2a", "A2A")
     from mail.http.a2a.dispatch import handle
 
     return await handle(request)
-
-
-async def _require_sdk() -> None:
-    if find_spec("a2a") is None:
-        raise NotInstalled("this server has no A2A: its operator may run pip install 'mail-serverless[a2a]'")
-    await load("mail.http.a2a.dispatch")

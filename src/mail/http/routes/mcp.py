@@ -3,13 +3,12 @@
 Everything but this route is in `mail.http.mcp`, imported by the first request.
 """
 
-from importlib.util import find_spec
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from mail.errors import Forbidden, NotFound, NotInstalled
+from mail.errors import Forbidden, NotFound
 from mail.http.access import AdminOrUser
 from mail.http.bodies import JSON
 from mail.http.service import base_url, header, load, service_of
@@ -37,10 +36,8 @@ async def get_protected_resource(request: Request) -> JSON:
 @router.post("/mcp")
 async def answer_mcp(request: Request, caller: AdminOrUser) -> Response:
     """Answer a request of MCP, of either generation."""
-    if find_spec("mcp") is None:
-        raise NotInstalled("this server has no MCP: its operator may run pip install 'mail-serverless[mcp]'")
     _refuse_foreign_page(request)
-    await load("mail.http.mcp.server")
+    await load("mail.http.mcp.server", "mcp", "MCP")
     from mail.http.mcp.server import answer
 
     return await answer(request)
