@@ -20,6 +20,8 @@ from mail.auth.keys import Caller
 from mail.core.engine.pacing import PIECE_BYTES
 from mail.core.engine.reviews import LOADED_AT_ONCE
 from mail.core.task.approvals import Approval
+from mail.core.task.ports import TaskPage
+from mail.core.task.search import Search
 from mail.core.task.size import MAX_HELD, paused_size
 from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.core.task.task import Task, TaskKey
@@ -127,7 +129,7 @@ async def test_a_reviewer_sees_and_decides_the_call_only() -> None:
         assert seen == {
             "id": seen["id"], "agent": "clerk", "name": "pay", "arguments": {"to": "eve"},
             "asked": seen["asked"], "decide_by": None, "requested_by": "user:ann@example", "reviewers": ["admin"],
-            "task_id": None, "can_decide": True, "needs_approval": True, "question": "",
+            "task_id": None, "title": None, "can_decide": True, "needs_approval": True, "question": "",
         }  # fmt: skip
         for path in ("/task?task_id=t", "/task/stream?task_id=t", f"/approvals/{seen['id']}x"):
             refused = await server.client.get(path, headers=server.headers("admin"))
@@ -312,6 +314,37 @@ async def test_tasks_are_listed_without_the_index_for_searches(tmp_path: Path) -
         ("others", "call"),
         ("question", "question"),
     ]
+
+
+async def test_what_is_known_is_found_out_with_one_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(Approval(by=("admin",))) as server:
+        store, searches = server.rig.runtime.store, list[int]()
+        search = store.search
+
+        async def count(
+            instance: str, asked: Search, *, limit: int = 100, cursor: str | None = None
+        ) -> TaskPage:
+            searches.append(limit)
+            return await search(instance, asked, limit=limit, cursor=cursor)
+
+        monkeypatch.setattr(store, "search", count)
+
+        async def listed(known: str) -> tuple[list[str] | None, str]:
+            found = (await server.client.get("/approvals", params={"known": known})).json()
+            tasks = found["tasks"]
+            return tasks and [each["task"]["task_id"] for each in tasks], found["as_of"]
+
+        await server.ask(body="self", task_id="first")
+        tasks, as_of = await listed("none")
+        assert tasks == ["first"]
+        searches.clear()
+        assert await listed(as_of) == (None, as_of)
+        assert searches == [1]
+        await server.ask(body="self", task_id="second")
+        tasks, changed = await listed(as_of)
+        assert tasks == ["second", "first"]
+        assert await listed(changed) == (None, changed)
+        assert (await server.client.get("/approvals")).json()["as_of"] is None
 
 
 async def test_a_list_loads_a_few_tasks_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:

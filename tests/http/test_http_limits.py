@@ -351,7 +351,10 @@ async def test_streams_of_a_caller() -> None:
             assert (await server.client.get("/task?task_id=new")).status_code == 404
         gate.set()
 
-        await eventually(lambda: server.service.account.is_empty)
+        async def is_free() -> bool:
+            return server.service.account.is_empty
+
+        await eventually(is_free)
         async with server.frames("GET", url) as frames:
             assert [frame.event for frame in [each async for each in frames]][-1] == "task_complete"
 

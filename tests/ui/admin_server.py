@@ -67,15 +67,15 @@ class AdminServer(PageServer):
     """Serves it; `tokens` are those of user `ann` and admin `root`."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
         self._clock = FakeClock(start=datetime.now(UTC) - timedelta(days=DAYS))
         config = ServerConfig.model_validate({"auth": {"break_glass": True}}).with_overrides(
-            database=str(self._folder / "mail.db"),
+            database=str(self.folder / "mail.db"),
             swarm_source=str(PACKAGED_SOURCE),
-            swarm_registry=str(self._folder / "registry.json"),
+            swarm_registry=str(self.folder / "registry.json"),
         )
         self._system = system = local(config, clock=self._clock, environ={})
         self.tokens = {

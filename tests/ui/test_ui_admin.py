@@ -9,6 +9,7 @@ import pytest
 from admin_server import AdminServer
 from studio_page import expect
 from support.processes.http_server import TIMEOUT
+from support.processes.server import run_mail
 
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page, Route
@@ -123,12 +124,17 @@ def test_the_audit_is_listed_and_filtered(
         f"{busy.url}/tokens", json={"role": "user", "id": "fay"}, headers=headers, timeout=TIMEOUT
     )
     assert made.status_code == 201
+    shell = run_mail("token", "create", "--role", "user", "--id", "gus", cwd=busy.folder)
+    assert shell.returncode == 0, shell.stderr
     admin("Audit")
     rows = page.get_by_role("table", name="Audit").get_by_role("row")
     created = rows.filter(has_text="user:fay")
     expect(created).to_contain_text("create token")
     expect(created).to_contain_text("admin:root")
     expect(created).to_contain_text("done")
+    by_operator = rows.filter(has_text="user:gus")
+    expect(by_operator).to_contain_text("create token")
+    expect(by_operator.get_by_role("cell").first).to_have_text("operator")
     page.get_by_label("Act").fill("sign in")
     page.get_by_label("Act").press("Enter")
     expect(rows.filter(has_text="create token")).to_have_count(0)
@@ -136,6 +142,12 @@ def test_the_audit_is_listed_and_filtered(
     page.get_by_label("By").fill("user:nobody")
     page.get_by_label("By").press("Enter")
     expect(page.get_by_text("No entries")).to_be_visible()
+    page.get_by_label("By").fill("operator")
+    page.get_by_label("By").press("Enter")
+    page.get_by_label("Act").fill("")
+    page.get_by_label("Act").press("Enter")
+    expect(by_operator).to_have_count(1)
+    expect(rows.filter(has_text="user:fay")).to_have_count(0)
 
 
 @pytest.mark.soak

@@ -1,5 +1,6 @@
 """What needs the caller, what is found, and the shortcuts, on the page in a headless Chromium."""
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -125,6 +126,41 @@ def test_texts_are_found_and_the_last_changed_task_is_the_first(page: "Page", st
     expect(tasks.first).to_contain_text("long-talk")
 
 
+def test_tasks_are_found_by_their_dates_and_the_address_says_which(
+    page: "Page", studio: StudioServer, shoot: Callable[[str], Path]
+) -> None:
+    studio.ask("say when")
+    enter(page, studio, "user", "q=when&changed=yesterday")
+    expect(page.get_by_text("No tasks match")).to_be_visible()
+    changed = page.get_by_role("combobox", name="Changed")
+    expect(changed).to_have_value("yesterday")
+    changed.focus()
+    page.keyboard.press("ArrowUp")
+    tasks = page.locator(".task-item")
+    expect(tasks).to_have_count(1)
+    expect(page).to_have_url(f"{studio.url}/ui#q=when&changed=today")
+    tasks.click()
+    expect(answers(page)).to_contain_text("when")
+    assert page.url.endswith("&q=when&changed=today")
+    changed.select_option("From … to …")
+    page.get_by_label("To", exact=True).fill("2026-01-31")
+    expect(page.get_by_text("No tasks match")).to_be_visible()
+    page.get_by_label("From", exact=True).fill("2026-01-01")
+    expect(page).to_have_url(re.compile(r"changed=2026-01-01\.\.2026-01-31$"))
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        shoot(f"dates-{width}")
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.reload()
+    expect(page.get_by_label("To", exact=True)).to_have_value("2026-01-31")
+    page.get_by_role("button", name="Show all tasks").click()
+    expect(changed).to_have_value("")
+    expect(tasks.first).to_be_visible()
+    page.go_back()
+    expect(page.get_by_label("From", exact=True)).to_have_value("2026-01-01")
+
+
 @pytest.mark.soak
 def test_a_server_without_an_index_says_so(page: "Page", studio: StudioServer) -> None:
     def titles(route: "Route") -> None:
@@ -177,7 +213,7 @@ def test_axe_finds_nothing(page: "Page", studio: StudioServer, inspect: Callable
     for body in ("ask may I?", "fail please", "pay 700"):
         studio.ask(body)
     enter(page, studio, "user", "approvals")
-    expect(page.get_by_role("group", name="pay needs your approval")).to_be_visible()
+    expect(page.get_by_role("group", name="pay needs your approval").first).to_be_visible()
     inspect("needs")
     page.get_by_role("button", name="Edit").first.click()
     page.get_by_label("amount").first.fill("70")

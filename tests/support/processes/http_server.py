@@ -9,7 +9,6 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from inspect import isawaitable
 from pathlib import Path
 from typing import Any, Self
 
@@ -86,12 +85,11 @@ class QuickUvicorn(uvicorn.Server):
             server.close()
 
 
-async def eventually(check: Callable[[], bool | Awaitable[bool]]) -> None:
+async def eventually(check: Callable[[], Awaitable[bool]]) -> None:
     """Wait until the check holds. Fails when it never does."""
     async with asyncio.timeout(TIMEOUT):
         while True:
-            holds = check()
-            if await holds if isawaitable(holds) else holds:
+            if await check():
                 return
             await asyncio.sleep(0.005)
 

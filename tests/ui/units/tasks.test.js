@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { timesOf } from "./ui/tasks/dates.js";
 import { TaskList } from "./ui/tasks/task-list.js";
 
 // What a page has.
@@ -34,5 +35,35 @@ test("newer tasks come on top, older pages stay", async () => {
     assert.equal(list.find("t2").seq, 7);
   } finally {
     list.stop(); // its timer
+  }
+});
+
+test("dates are the reader's days", () => {
+  const now = new Date(2026, 2, 1, 15, 30);
+  const times = (changed) => Object.values(timesOf(changed, now)).map((time) => time && new Date(time).toString());
+  const day = (...at) => new Date(...at).toString();
+  assert.deepEqual(times("today"), [day(2026, 2, 1), undefined]);
+  assert.deepEqual(times("yesterday"), [day(2026, 1, 28), day(2026, 2, 1)]);
+  assert.deepEqual(times("week"), [day(2026, 1, 23), undefined]);
+  assert.deepEqual(times("2026-02-27..2026-02-28"), [day(2026, 1, 27), day(2026, 2, 1)]);
+  assert.deepEqual(times("..2026-02-28"), [undefined, day(2026, 2, 1)]);
+  for (const none of ["", "..", "soon", "x..y"]) assert.deepEqual(times(none), [undefined, undefined]);
+});
+
+test("the tasks of a filter are asked for, and others don't join them", async () => {
+  const asked = [];
+  globalThis.fetch = async (url) => (asked.push(new URL(url, "http://x").searchParams), page([record(3)]));
+  const list = new TaskList({ q: "bees", changed: "today" });
+  try {
+    await list.refresh();
+    assert.deepEqual([asked[0].get("q"), asked[0].get("since")], ["bees", timesOf("today").since]);
+    list.put(record(9));
+    assert.deepEqual(ids(list), ["t3"]);
+    list.filter({ q: "bees", changed: "today" });
+    assert.equal(asked.length, 1);
+    list.filter({ status: "failed" });
+    assert.deepEqual([asked[1].get("q"), asked[1].get("since"), asked[1].get("status")], [" ", null, "failed"]);
+  } finally {
+    list.stop();
   }
 });

@@ -214,6 +214,17 @@ test("a fork beside its original", () => {
   assert.equal(compare(EVENTS, again, 8).parts, null);
 });
 
+test("mail is read out of what a model has read", () => {
+  const mail = (from, to, subject, body) =>
+    `<incoming_message>\n<timestamp>2026-01-31T08:00:00+00:00</timestamp>\n<from type="agent">${from}</from>\n<to>\n${to.map((each) => `<address type="agent">${each}</address>`).join("\n")}\n</to>\n<subject>${subject}</subject>\n<body>${body}</body>\n</incoming_message>`;
+  const parts = (content) => readHistory([{ role: "user", content }])[0].parts.map(({ kind, from, to, subject, text }) => (kind === "mail" ? [from, to, subject, text] : text));
+  const one = mail("a&amp;b", ["c", "d&lt;e"], "Re: &lt;body>", "1 &lt; 2 <b>\n&lt;/body> &amp;lt;body &lt;public>");
+  assert.deepEqual(parts(one), [["a&b", ["c", "d<e"], "Re: <body>", "1 &lt; 2 <b>\n</body> &lt;body &lt;public>"]]);
+  assert.deepEqual(parts([{ type: "text", text: `First.\n${one}` }]).length, 2);
+  assert.deepEqual(parts(`<public>\n${mail("a", ["all"], "s", "&lt;public>")}\n${mail("b", ["all"], "s", "t")}\n</public>`), ["<public>\n", ["a", ["all"], "s", "<public>"], ["b", ["all"], "s", "t"], "\n</public>"]);
+  assert.deepEqual(parts("<incoming_message>"), ["<incoming_message>"]);
+});
+
 test("histories in the formats of three APIs", () => {
   const parts = (entry) => readHistory([entry]).map(({ role, parts }) => [role, ...parts.map(({ kind, name, text }) => [kind, name, text])]);
   const call = { id: "c", function: { name: "dig", arguments: '{"a":1}' } };

@@ -7,7 +7,7 @@ from mail.core.decisions.needs import Need, need_of
 from mail.core.engine.wiring import Wiring
 from mail.core.protocol.values import value
 from mail.core.task.ports import Store
-from mail.core.task.search import Search
+from mail.core.task.search import Search, Searched
 from mail.core.task.task import Task, TaskStatus
 from mail.errors import BadRequest, StoreUnavailable
 
@@ -24,6 +24,10 @@ FAILURE_DAYS = 7
 """Days after which nobody is reminded of a failure."""
 
 
+FRESH_SECONDS = 300
+"""Seconds after which the tasks are read again: an index may have missed a change, or a failure is old now."""
+
+
 @value
 class TaskNeed:
     """A task that needs its owner; `reason` begins the last answer of one that has failed."""
@@ -31,6 +35,21 @@ class TaskNeed:
     task: Task
     need: Need
     reason: str = ""
+
+
+async def last_change(wiring: Wiring, instance: str) -> str | None:
+    """Return a text that changes with the tasks of an instance, and every `FRESH_SECONDS`.
+
+    It costs one search, where `tasks_in_need` may read hundreds of tasks. None if the store can't tell.
+    """
+    try:
+        page = await wiring.store.search(instance, Search(), limit=1)
+    except (StoreUnavailable, BadRequest):
+        return None
+    if page.searched != Searched.TEXTS:
+        return None
+    last = "".join(f"{task.version}-{task.task_id}" for task in page.tasks)
+    return f"{wiring.clock.now().timestamp() // FRESH_SECONDS:.0f}-{last}"
 
 
 async def tasks_in_need(wiring: Wiring, instance: str) -> list[TaskNeed]:

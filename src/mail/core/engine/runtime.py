@@ -18,7 +18,7 @@ from mail.core.engine.dead_letters import DeadLetters
 from mail.core.engine.delete import Deletions
 from mail.core.engine.heartbeat import OnRenewal
 from mail.core.engine.leased_turn import TurnReport
-from mail.core.engine.needs import tasks_in_need
+from mail.core.engine.needs import last_change, tasks_in_need
 from mail.core.engine.recovery import Recovery
 from mail.core.engine.reviews import Reviews
 from mail.core.engine.schedules import Schedules
@@ -58,6 +58,7 @@ class Runtime(Wiring):
         self.cancel_wait = CancelWaits(self, self.admission)
         self.reviews = Reviews(self, self.admission)
         self.needs = partial(tasks_in_need, self)
+        self.last_change = partial(last_change, self)
         watch = Watch(self.store, self.clock, self.pacer, self.turns.live)
         self.schedules = Schedules(self, self.admission)
         self.deletions = Deletions(self, self.admission, self.turns, self.schedules)

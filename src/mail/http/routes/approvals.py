@@ -61,6 +61,7 @@ class WaitingApproval(Answered):
         description="The roles and callers who may decide in place of the owner; empty for none."
     )
     task_id: str | None = Field(description="The task, if it is yours; else null.")
+    title: str | None = Field(description="Its title, if it is yours and has one; else null.")
     can_decide: bool = Field(description="Whether you may decide.")
 
 
@@ -83,9 +84,13 @@ class Approvals(Answered):
     """A page of calls that wait for a decision, oldest first."""
 
     approvals: list[WaitingApproval]
-    tasks: list[NeedyTask] = Field(
+    tasks: list[NeedyTask] | None = Field(
         description="On the first page: your tasks that need you or wait for others, the last changed first, at most "
-        "20 of each kind."
+        "20 of each kind; null if they are those that you have `known`."
+    )
+    as_of: str | None = Field(
+        description="For a request with `known`: what to send next time; null if the server can't tell cheaply whether "
+        "your tasks have changed."
     )
     next_cursor: str | None = Field(description="Leads to the next page; null on the last one.")
 
@@ -107,6 +112,7 @@ def _shown(found: Review, own: str) -> dict[str, Any]:
     return {
         **show_call(found.task, found.paused_at, found.call),
         "task_id": found.task.task_id if is_own else None,
+        "title": found.task.title if is_own else None,
         "can_decide": found.can_decide,
     }
 
@@ -117,6 +123,14 @@ async def get_approvals(
     caller: AdminOrUser,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="The most tasks on a page.")] = 20,
     cursor: NextCursor = None,
+    known: Annotated[
+        str | None,
+        Query(
+            max_length=1000,
+            description="`as_of` of an earlier answer, whose `tasks` are left out if they are the same. At first, any "
+            "other text.",
+        ),
+    ] = None,
 ) -> Response:
     """List what waits for you: calls of your tasks and those that you may review, oldest first, and your tasks."""
     service = service_of(request)
@@ -134,13 +148,16 @@ async def get_approvals(
                 found += calls
     except ApprovalNotFound:
         raise BadRequest("cursor must be the next_cursor of a page") from None
-    needy = [] if cursor else await service.runtime.needs(str(own))
+    as_of = None if cursor or known is None else await service.runtime.last_change(str(own))
+    is_known = as_of is not None and known == as_of
+    needy = [] if cursor or is_known else await service.runtime.needs(str(own))
     service.holding(request).take(0)
     reading(service, request, *(each.task for each in needy if each.need is Need.QUESTION), events=0)
 
     async def members() -> AsyncGenerator[tuple[str, object]]:
         yield "approvals", array_pieces(_shown_calls(service, found, str(own)))
-        yield "tasks", array_pieces(_shown_tasks(service, needy))
+        yield "tasks", None if is_known else array_pieces(_shown_tasks(service, needy))
+        yield "as_of", as_of
         yield "next_cursor", following
 
     return await answer(request, object_pieces(members()), advice="list fewer with limit")

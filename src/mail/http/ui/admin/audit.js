@@ -28,7 +28,10 @@ export function Audit() {
   const [asked, setAsked] = useState({ caller: "", act: "" });
   const [limit, setLimit] = useState(PAGE);
   const data = useData(() => audit({ ...asked, limit }), { about: [asked, limit] });
-  const filter = (name) => (event) => setAsked({ ...asked, [name]: event.currentTarget.value.trim() });
+  const filter = (name) => (event) => {
+    const value = event.currentTarget.value.trim();
+    setAsked((before) => ({ ...before, [name]: value })); // of the other field, the latest one
+  };
   return html`
     <${Page} title="Audit" about=${ABOUT} data=${data}>
       ${({ entries, hasMore }) => html`

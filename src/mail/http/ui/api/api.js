@@ -117,12 +117,13 @@ export async function taskAt(id, at) {
 }
 
 /**
- * Return a page of the tasks that have the words of `search`, the cursor of the next page, what was `searched`, and the
- * time by which they are in `order`, the latest first: a server without an index has them as they began.
+ * Return a page of the tasks that have the words `q`, and what else `GET /tasks` takes; the cursor of the next page,
+ * what was `searched`, and the time by which they are in `order`, the latest first: a server without an index has
+ * them as they began.
  */
-export async function tasks({ cursor, status, search, limit = 20 } = {}) {
+export async function tasks({ q, limit = 20, ...others } = {}) {
   const response = await request("GET", "tasks", {
-    query: { cursor, status, limit, fields: "summary", q: search || " " }, // an empty parameter would be left out
+    query: { limit, fields: "summary", q: q || " ", ...others }, // an empty parameter would be left out
     signal: AbortSignal.timeout(TIMEOUT),
   });
   // An object's members lose their order where ids look like numbers.

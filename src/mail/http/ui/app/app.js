@@ -72,7 +72,7 @@ function useSession(id, list, connection) {
 }
 
 function Workspace({ connection, caller, swarm, route, navigate, onSignOut }) {
-  const list = useMemo(() => new TaskList(), []);
+  const list = useMemo(() => new TaskList(route.filter), []);
   const waiting = useMemo(() => new Waiting(), []);
   const session = useStore(useSession(route.view === "tasks" ? route.task : null, list, connection));
   useEffect(() => {
@@ -85,6 +85,9 @@ function Workspace({ connection, caller, swarm, route, navigate, onSignOut }) {
       disconnect();
     };
   }, []);
+  useEffect(() => {
+    if (route.view === "tasks") list.filter(route.filter);
+  }, [route]);
   useEffect(() => void (caller.isAdmin && Admin.prepare()), []);
   useEffect(() => {
     if (route.view === "approvals" && !waiting.isLoading) void waiting.refresh(); // a link leads there: it is news

@@ -114,7 +114,7 @@ function useTasks(text) {
   useEffect(() => {
     let isOver = false;
     const search = async () => {
-      const { records } = await api.tasks({ search: text.trim(), limit: MOST }).catch(() => ({ records: [] }));
+      const { records } = await api.tasks({ q: text.trim(), limit: MOST }).catch(() => ({ records: [] }));
       if (!isOver) setFound({ text, tasks: records });
     };
     const timer = setTimeout(search, text ? PAUSE : 0);

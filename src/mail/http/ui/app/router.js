@@ -1,7 +1,11 @@
-// What the page shows, as the hash of its address: `#task=ID&tab=trace&at=SEQ&entry=SEQ`, `#new`, `#approvals`,
-// `#mail=BOX&entry=ID`, `#swarm`, `#admin=PAGE`, `#sign-in=CODE`, `#shared=CODE`.
+// What the page shows, as the hash of its address: `#task=ID&tab=trace&at=SEQ&entry=SEQ&compare`, `#new`, both with the
+// filter of the list, `&q=WORDS&status=STATE&changed=WHEN`, `#approvals`, `#mail=BOX&entry=ID`, `#swarm`,
+// `#admin=PAGE`, `#sign-in=CODE`, `#shared=CODE`.
 
 export const TABS = ["conversation", "trace", "graph"];
+
+/** What the list of tasks can be filtered by. */
+const FILTERS = ["q", "status", "changed"];
 
 const number = (text) => (/^\d+$/.test(text ?? "") ? Number(text) : null);
 
@@ -15,9 +19,11 @@ export function parseRoute(hash) {
   if (given.has("swarm")) return { view: "swarm", agent: given.get("swarm") || null };
   if (given.has("admin")) return { view: "admin", page: given.get("admin") || null };
   const task = given.get("task") || null;
-  if (!task) return { view: "tasks", task: null, isNew: given.has("new"), tab: TABS[0], at: null, entry: null };
+  const filter = Object.fromEntries([...given].filter(([name, value]) => value && FILTERS.includes(name)));
+  if (!task) return { view: "tasks", task, isNew: given.has("new"), filter, tab: TABS[0], at: null, entry: null };
   const tab = TABS.includes(given.get("tab")) ? given.get("tab") : TABS[0];
-  return { view: "tasks", task, tab, at: number(given.get("at")), entry: number(given.get("entry")) };
+  const [at, entry] = [number(given.get("at")), number(given.get("entry"))];
+  return { view: "tasks", task, filter, tab, at, entry, isComparing: given.has("compare") };
 }
 
 /** Return the hash of a route, without `#`. */
@@ -31,20 +37,21 @@ export function formatRoute(route) {
   if (route.view === "admin") return route.page ? `admin=${encodeURIComponent(route.page)}` : "admin";
   if (route.view === "sign-in") return `sign-in=${encodeURIComponent(route.code)}`;
   if (route.view === "shared") return `shared=${encodeURIComponent(route.share)}`;
-  if (!route.task) return route.isNew ? "new" : "";
-  const given = new URLSearchParams({ task: route.task });
-  if (route.tab && route.tab !== TABS[0]) given.set("tab", route.tab);
+  const given = new URLSearchParams(route.task ? { task: route.task } : {});
+  if (route.task && route.tab && route.tab !== TABS[0]) given.set("tab", route.tab);
   for (const name of ["at", "entry"]) if (route[name] != null) given.set(name, route[name]);
-  return given.toString();
+  for (const name of FILTERS) if (route.filter?.[name]) given.set(name, route.filter[name]);
+  const flag = route.task ? route.isComparing && "compare" : route.isNew && "new";
+  return [route.task ? given.toString() : flag, route.task ? flag : given.toString()].filter(Boolean).join("&");
 }
 
 /**
  * Return the route after a change: `{view, …}` leads to another view, `{task}` to another task, and `{tab, at, entry}`
- * change how the open task is shown; null removes one.
+ * change how the open task is shown; null removes one. The filter of the list stays while tasks are shown.
  */
 export function stepRoute(route, change) {
-  if (change.view) return { ...parseRoute(""), ...change };
-  if (change.task !== undefined && change.task !== route.task)
-    return { ...parseRoute(""), tab: TABS[0], ...change, view: "tasks" };
+  const first = { ...parseRoute(""), filter: change.view && change.view !== route.view ? {} : (route.filter ?? {}) };
+  if (change.view) return { ...first, ...change };
+  if (change.task !== undefined && change.task !== route.task) return { ...first, ...change, view: "tasks" };
   return { ...route, ...change };
 }

@@ -23,19 +23,16 @@ const NEEDS = {
 
 const linkTo = (task, tab) => `#${formatRoute({ view: "tasks", task, tab })}`;
 
+/** A call, below the task that it is of: reviewers of others' tasks see who asks alone. */
 function Call({ call, waiting, swarm }) {
   return html`
     <div>
-      <p class="quiet small-text">
-        Asked for by ${call.requested_by},${" "}
-        <${Ago} time=${call.asked} />
-        ${
-          call.task_id &&
-          html`
-            ,${" "}
-            <a href=${linkTo(call.task_id)}>show the task</a>
-          `
-        }
+      <p class="need-head">
+        ${call.task_id && html`<a href=${linkTo(call.task_id)}>${visible(call.title || call.task_id)}</a>`}
+        <span class="quiet small-text">
+          ${call.task_id ? "" : `Asked for by ${call.requested_by}, `}
+          <${Ago} time=${call.asked} />
+        </span>
       </p>
       <${Decision}
         item=${{ ...call, call_id: call.id }}

@@ -37,6 +37,7 @@ export class Waiting extends Store {
   hasMore = false;
   isLoading = true;
   problem = null;
+  #asOf = "none"; // of the tasks, if the server can tell whether they have changed
   #dismissed = new Set(readDismissed());
   #known = null; // what was there when it was read last
 
@@ -55,13 +56,18 @@ export class Waiting extends Store {
       const own = api.token.get();
       const bearers = new Set([own, api.token.ofAdmin()]); // a person may have both
       const pages = await Promise.all(
-        [...bearers].map(async (bearer) => ({ bearer, ...(await api.read("approvals", { limit: MOST }, { bearer })) })),
+        [...bearers].map(async (bearer) => {
+          const known = bearer === own ? this.#asOf : undefined;
+          return { bearer, ...(await api.read("approvals", { limit: MOST, known }, { bearer })) };
+        }),
       );
       const found = new Map();
       for (const { bearer, approvals } of pages)
         for (const call of approvals) if (!found.get(call.id)?.can_decide) found.set(call.id, { ...call, bearer });
       this.calls = [...found.values()].sort((one, other) => (one.id < other.id ? -1 : 1));
-      this.tasks = pages.find(({ bearer }) => bearer === own).tasks;
+      const { tasks, as_of: asOf } = pages.find(({ bearer }) => bearer === own);
+      this.tasks = tasks ?? this.tasks; // null for those that are known
+      this.#asOf = asOf ?? undefined;
       this.hasMore = pages.some(({ next_cursor: cursor }) => cursor);
       this.problem = null;
       this.#notify();

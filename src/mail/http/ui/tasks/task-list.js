@@ -4,6 +4,7 @@
 import * as api from "../api/api.js";
 import { isVisible, pauseAfter } from "../app/poll.js";
 import { Store } from "../app/store.js";
+import { timesOf } from "./dates.js";
 
 /** Milliseconds between two looks: while something happens or a person is here, and otherwise. */
 const QUICK = 3_000;
@@ -14,8 +15,6 @@ const ABSENCE = 300_000;
 
 export class TaskList extends Store {
   records = [];
-  status = ""; // only tasks of this status
-  search = ""; // only tasks with these words
   searched = "texts"; // what the server has searched
   #order = "updated"; // the time that they are sorted by
   cursor = null; // of the page after the last one that is here
@@ -27,6 +26,12 @@ export class TaskList extends Store {
   #failures = 0; // in a row
   #seenAt = Date.now();
   #onProblem = () => {};
+
+  /** `given` are the words, the status and the dates of the tasks, as in the address: `{q, status, changed}`. */
+  constructor(given = {}) {
+    super();
+    this.given = given;
+  }
 
   /** Begin; `onProblem` is called with each `Problem`. */
   start(onProblem) {
@@ -62,10 +67,7 @@ export class TaskList extends Store {
     const at = this.records.findIndex(({ task_id }) => task_id === record.task_id);
     if (
       at < 0 &&
-      (this.isLoading ||
-        this.status ||
-        this.search ||
-        (this.cursor && record[this.#order] < this.records.at(-1)?.[this.#order]))
+      (this.isLoading || this.isFiltered || (this.cursor && record[this.#order] < this.records.at(-1)?.[this.#order]))
     )
       return;
     const known = this.records[at];
@@ -81,17 +83,27 @@ export class TaskList extends Store {
     this.changed();
   }
 
-  /** Show only tasks of a status and with the words of a search; "" for all. */
-  filter({ status = this.status, search = this.search }) {
-    Object.assign(this, { status, search, records: [], cursor: null, isLoading: true });
+  get isFiltered() {
+    return Object.keys(this.given).length > 0;
+  }
+
+  /** Show only the tasks that are `given`. */
+  filter(given) {
+    if (JSON.stringify(given) === JSON.stringify(this.given)) return;
+    Object.assign(this, { given, records: [], cursor: null, isLoading: true });
     this.changed();
-    return this.refresh();
+    void this.refresh();
+  }
+
+  #tasks(cursor) {
+    const { changed, ...others } = this.given;
+    return api.tasks({ ...others, ...timesOf(changed), cursor });
   }
 
   /** Read the latest tasks again; those of older pages stay as they are. */
   async refresh() {
     await this.#read(async () => {
-      const { records, cursor, searched, order } = await api.tasks({ status: this.status, search: this.search });
+      const { records, cursor, searched, order } = await this.#tasks();
       return () => {
         Object.assign(this, { searched });
         this.#order = order;
@@ -110,7 +122,7 @@ export class TaskList extends Store {
   /** Read the next page of older tasks. */
   async readOlder() {
     await this.#read(async () => {
-      const { records, cursor } = await api.tasks({ status: this.status, search: this.search, cursor: this.cursor });
+      const { records, cursor } = await this.#tasks(this.cursor);
       return () => {
         const here = new Set(this.records.map(({ task_id }) => task_id));
         this.records = [...this.records, ...records.filter(({ task_id }) => !here.has(task_id))];

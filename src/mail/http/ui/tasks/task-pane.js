@@ -9,6 +9,7 @@ import { Icon } from "../components/icons.js";
 import { Empty, Loading, Notice } from "../components/notice.js";
 import { formatCost } from "../components/usage.js";
 import { html, useEffect, useRef, useState } from "../html.js";
+import { DateFilter } from "./dates.js";
 
 const STATUSES = ["running", "paused", "completed", "failed", "cancelled"];
 
@@ -34,12 +35,12 @@ function noteOf({ status, pending_tool_calls: calls, question, usage }) {
 }
 
 /** `isStop` tells whether the Tab key leads to it; arrow keys lead to the others. */
-function TaskItem({ record, isOpen, isStop }) {
+function TaskItem({ record, filter, isOpen, isStop }) {
   return html`
     <li>
       <a
         class=${`task-item ${record.status}`}
-        href=${`#${formatRoute({ view: "tasks", task: record.task_id })}`}
+        href=${`#${formatRoute({ view: "tasks", task: record.task_id, filter })}`}
         aria-current=${isOpen ? "true" : null}
         tabindex=${isStop ? 0 : -1}
         data-task=${record.task_id}>
@@ -65,31 +66,34 @@ export const onArrows = (items) => (event) => {
   next.focus();
 };
 
-export function TaskPane({ list, open, caller }) {
+export function TaskPane({ list, route: { task: open, filter }, caller, navigate }) {
   useStore(list);
-  const [search, setSearch] = useState(list.search);
+  const [search, setSearch] = useState(filter.q ?? "");
+  const choose = (change, options) => navigate({ filter: { ...filter, ...change } }, options);
   useEffect(() => {
-    if (search.trim() === list.search) return undefined;
-    const timer = setTimeout(() => void list.filter({ search: search.trim() }), PAUSE);
+    if (search.trim() === (filter.q ?? "")) return undefined;
+    const timer = setTimeout(() => choose({ q: search.trim() }, { replace: true }), PAUSE);
     return () => clearTimeout(timer);
   }, [search]);
+  useEffect(() => {
+    if (search.trim() !== (filter.q ?? "")) setSearch(filter.q ?? ""); // another address
+  }, [filter.q]);
   const shown = list.records;
   const limits = LIMITS[list.searched];
-  const isFiltered = Boolean(search || list.status);
   const [focused, setFocused] = useState(null);
   const stop = [focused, open].find((id) => shown.some(({ task_id }) => task_id === id)) ?? shown[0]?.task_id;
   const items = useRef();
   const field = useRef();
   const clear = () => {
     setSearch("");
-    if (isFiltered) void list.filter({ status: "", search: "" });
+    navigate({ filter: {} });
     field.current.focus(); // the button disappears
   };
   return html`
     <nav class="task-pane" aria-label="Your tasks">
       <div class="task-pane-head">
         <h2>Tasks</h2>
-        <a class="button small primary" href="#new">
+        <a class="button small primary" href=${`#${formatRoute({ view: "tasks", isNew: true, filter })}`}>
           <${Icon} name="plus" />
           New task
         </a>
@@ -107,8 +111,8 @@ export function TaskPane({ list, open, caller }) {
         </div>
         <select
           aria-label="Status"
-          value=${list.status}
-          onChange=${(event) => list.filter({ status: event.currentTarget.value })}>
+          value=${filter.status ?? ""}
+          onChange=${(event) => choose({ status: event.currentTarget.value })}>
           <option value="">All</option>
           ${STATUSES.map(
             (status) => html`
@@ -116,6 +120,7 @@ export function TaskPane({ list, open, caller }) {
             `,
           )}
         </select>
+        <${DateFilter} value=${filter.changed} onChoose=${(changed) => choose({ changed })} />
       </div>
       ${list.problem && !list.problem.isUnreachable && html`<${Notice} tone="bad">${list.problem.message}</${Notice}>`}
       ${
@@ -133,6 +138,7 @@ export function TaskPane({ list, open, caller }) {
             <${TaskItem}
               key=${record.task_id}
               record=${record}
+              filter=${filter}
               isOpen=${record.task_id === open}
               isStop=${record.task_id === stop} />
           `,
@@ -143,8 +149,11 @@ export function TaskPane({ list, open, caller }) {
         !list.isLoading &&
         !shown.length &&
         html`
-          <${Empty} title=${isFiltered ? "No tasks match" : "No tasks yet"}>
-            ${isFiltered && html`<button type="button" class="button small" onClick=${clear}>Show all tasks</button>`}
+          <${Empty} title=${list.isFiltered ? "No tasks match" : "No tasks yet"}>
+            ${
+              list.isFiltered &&
+              html`<button type="button" class="button small" onClick=${clear}>Show all tasks</button>`
+            }
             ${
               caller.isAdmin &&
               html`

@@ -53,7 +53,9 @@ function Task({ route, list, ...shared }) {
       tabs=${TABS.map((id) => ({ id, name: NAMES[id] }))}
       onSelect=${(tab) => navigate({ tab })} />
     <${TabPanel} id="task-panel" selected=${route.tab}>
-      <${Guard} key=${route.tab} what="This view"><${View} ...${shared} entry=${route.entry} /></${Guard}>
+      <${Guard} key=${route.tab} what="This view">
+        <${View} ...${shared} entry=${route.entry} isComparing=${route.isComparing} />
+      </${Guard}>
     </${TabPanel}>
   `;
 }
@@ -78,8 +80,7 @@ function NewTask({ list, hasBack, ...shared }) {
 function useIsFirst(list) {
   const [isFirst, setFirst] = useState(false);
   useEffect(() => {
-    const look = () =>
-      setFirst(!list.isLoading && !list.problem && !list.status && !list.search && !list.records.length);
+    const look = () => setFirst(!list.isLoading && !list.problem && !list.isFiltered && !list.records.length);
     look();
     return list.subscribe(look);
   }, [list]);
@@ -102,7 +103,7 @@ export function TasksView({ list, route, ...shared }) {
   }, [shows]);
   return html`
     <div class=${`tasks-view ${session || route.isNew || isFirst ? "has-task" : ""}`}>
-      <${TaskPane} list=${list} open=${route.task} caller=${shared.caller} />
+      <${TaskPane} list=${list} route=${route} caller=${shared.caller} navigate=${shared.navigate} />
       <section class="task" aria-label=${session ? "Task" : "New task"}>
         ${!session && html`<${NewTask} key="new" list=${list} hasBack=${!isFirst} ...${shared} />`}
         ${

@@ -2,16 +2,65 @@
 
 import { pretty } from "../components/pretty.js";
 
-/** Return the text of content: a string, or a list of parts. */
+/** Mail as models read it (docs/message-format.md). */
+const ENVELOPE = new RegExp(
+  [
+    "<incoming_message>",
+    "<timestamp>(?<time>[^<]*)</timestamp>",
+    '<from type="(?<type>[a-z]+)">(?<from>[^<]*)</from>',
+    "<to>",
+    "(?<to>.*?)",
+    "</to>",
+    "<subject>(?<subject>.*?)</subject>",
+    "<body>(?<body>.*?)</body>",
+    "</incoming_message>",
+  ].join("\n"),
+  "gs",
+);
+
+/** What stands for a `<` before the name of an element of mail, or of a step in manual mode. */
+const ELEMENTS = "incoming_message|timestamp|from|to|address|subject|body";
+const STEP_ELEMENTS = `${ELEMENTS}|public|private|manual_step|instructions|how_to_answer`;
+
+const CHARACTERS = { "&amp;": "&", "&lt;": "<", "&gt;": ">", "&#13;": "\r" };
+const addressOf = (text) => text.replace(/&(?:amp|lt|gt|#13);/g, (entity) => CHARACTERS[entity]);
+
+/** Return a text as parts: the mail in it, each with its `xml`, and what stands around it. */
+function partsOfText(content) {
+  const elements = /^<(public|private|manual_step)\b/m.test(content) ? STEP_ELEMENTS : ELEMENTS;
+  const escaped = new RegExp(`&(?:amp;)*lt;(?=/?(?:${elements})(?:[\\s/>]|$))`, "gi");
+  const written = (escapes) => escapes.replace(escaped, (each) => (each.length > 4 ? `&${each.slice(5)}` : "<"));
+  const parts = [];
+  let end = 0;
+  const add = (rest) => rest.trim() && parts.push({ kind: "text", text: rest });
+  for (const { 0: xml, index, groups } of content.matchAll(ENVELOPE)) {
+    add(content.slice(end, index));
+    parts.push({
+      kind: "mail",
+      text: written(groups.body),
+      subject: written(groups.subject),
+      from: addressOf(groups.from),
+      isByAgent: groups.type === "agent",
+      to: [...groups.to.matchAll(/<address[^>]*>([^<]*)</g)].map(([, address]) => addressOf(address)),
+      time: groups.time,
+      xml,
+    });
+    end = index + xml.length;
+  }
+  add(content.slice(end));
+  return parts;
+}
+
+/** Return the parts of content: of a string, or of a list of parts. */
 function partsOf(content) {
   if (content === null || content === undefined || content === "") return [];
-  if (typeof content === "string") return [{ kind: "text", text: content }];
-  return content.map((part) => {
+  if (typeof content === "string") return partsOfText(content);
+  return content.flatMap((part) => {
     if (part.type === "thinking") return { kind: "reasoning", text: part.thinking };
     if (part.type === "tool_use" || part.type === "server_tool_use")
       return { kind: "call", name: part.name, id: part.id, text: pretty(part.input) };
     if (part.type === "refusal") return { kind: "text", text: part.refusal };
-    return typeof part.text === "string" ? { kind: "text", text: part.text } : { kind: "data", text: pretty(part) };
+    return typeof part.text === "string" ? partsOfText(part.text) : { kind: "data", text: pretty(part) };
   });
 }
 
@@ -19,8 +68,8 @@ const text = (value) => (typeof value === "string" ? value : JSON.stringify(valu
 
 /**
  * Return an entry of Chat Completions, of Responses or of Anthropic's API as `{role, parts}`: the role is "user",
- * "assistant", "tool" or "system"; a part has a `kind` ("text", "reasoning", "call", "result" or "data"), its `text`,
- * and for calls and results the `name` of the tool and the `id` of the call.
+ * "assistant", "tool" or "system"; a part has a `kind` ("text", "mail", "reasoning", "call", "result" or "data"), its
+ * `text`, and for calls and results the `name` of the tool and the `id` of the call.
  */
 export function readHistoryEntry(entry) {
   if (entry.type === "function_call")

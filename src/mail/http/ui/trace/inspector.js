@@ -5,7 +5,7 @@ import { writtenText } from "../api/messages.js";
 import { formatRoute } from "../app/router.js";
 import { AgentName } from "../components/agent.js";
 import { Chip } from "../components/chip.js";
-import { Elapsed, formatSeconds, formatTook } from "../components/duration.js";
+import { Clock, Elapsed, formatSeconds, formatTook } from "../components/duration.js";
 import { Icon } from "../components/icons.js";
 import { Inspector } from "../components/inspector.js";
 import { Code, Json } from "../components/json.js";
@@ -55,7 +55,28 @@ function Facts({ rows }) {
   `;
 }
 
+/** A message as an agent has read it; its XML is behind a button. */
+function Letter({ part: { from, isByAgent, to, subject, text, time, xml } }) {
+  return html`
+    <div class="part letter">
+      <p class="step-head">
+        <${AgentName} name=${from} isAgent=${isByAgent} />
+        <span class="arrow" role="img" aria-label="to">→</span>
+        ${to.map((name) => html`<${AgentName} key=${name} name=${name} />`)}
+        <${Clock} time=${time} />
+      </p>
+      ${subject && html`<p class="step-subject">${subject}</p>`}
+      <${Markdown} text=${text} />
+      <details>
+        <summary class="quiet small-text">XML</summary>
+        <${Code} text=${xml} colours="xml" label="Copy the XML" />
+      </details>
+    </div>
+  `;
+}
+
 function Part({ part }) {
+  if (part.kind === "mail") return html`<${Letter} part=${part} />`;
   if (part.kind === "text") return html`<${Code} text=${part.text} colours=${/^<\w/.test(part.text) ? "xml" : ""} />`;
   const name = part.name
     ? html`

@@ -108,16 +108,12 @@ function selectionOf(id, { spans, entries }) {
     : null;
 }
 
-/** Forks that try a draft, until they are shown: beside their originals. */
-const tried = new Set();
-
-export function Trace({ session, caller, navigate, entry: linked = null }) {
+export function Trace({ session, caller, navigate, entry: linked = null, isComparing }) {
   const [view, setView] = useState(linked === null ? "waterfall" : "entries");
   const [filter, setFilter] = useState(NO_FILTER);
   const [current, setCurrent] = useState(linked);
   const [isOpen, setOpen] = useState(linked !== null);
   const [isZoomed, setZoomed] = useState(false);
-  const [isComparing, setComparing] = useState(() => tried.delete(session.id));
   const [forkAt, setForkAt] = useState(null);
   const { events, record } = session;
   const isRunning = session.isFollowing && !session.live.isIdle;
@@ -156,13 +152,9 @@ export function Trace({ session, caller, navigate, entry: linked = null }) {
     setOpen(false);
     if (linked !== null) navigate({ entry: null }, { replace: true });
   };
-  const onFork = (id) => {
+  const onFork = (id, others) => {
     setForkAt(null);
-    navigate({ task: id, tab: "trace" });
-  };
-  const onTried = (id) => {
-    tried.add(id);
-    onFork(id);
+    navigate({ task: id, tab: "trace", ...others });
   };
   const labelEnd = isFiltered(filter) ? ", filtered" : "";
   const shared = { isRunning, labelEnd };
@@ -257,7 +249,7 @@ export function Trace({ session, caller, navigate, entry: linked = null }) {
                 onTurn=${(turn) => open(turn.id)}
                 onMoment=${(seq) => navigate({ at: seq === entries.length ? null : seq })}
                 onFork=${setForkAt}
-                onTried=${onTried} />
+                onTried=${(id) => onFork(id, { isComparing: true })} />
             </${Guard}>
           `
         }
@@ -267,7 +259,7 @@ export function Trace({ session, caller, navigate, entry: linked = null }) {
         navigate=${navigate}
         origin=${origin}
         isComparing=${isComparing}
-        onCompare=${() => setComparing(!isComparing)}
+        onCompare=${() => navigate({ isComparing: !isComparing }, { replace: true })}
         onFork=${onFork}
         onForkFrom=${setForkAt} />
       ${
