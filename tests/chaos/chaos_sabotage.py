@@ -151,10 +151,10 @@ def dead_letters_that_nobody_keeps() -> Iterator[None]:
 def optimistic_webhooks() -> Iterator[None]:
     """What a receiver has not taken counts as sent."""
 
-    def settle_as_sent(task: Task, swarm: Any, claim: Any, batch: Batch, *rest: Any) -> TaskChange:
+    def settle_as_sent(draft: Draft, claim: Any, batch: Batch, *rest: Any) -> TaskChange:
         if batch.failed is not None:
             batch = Batch((*batch.sent, batch.failed), 200)
-        return settle(task, swarm, claim, batch, *rest)
+        return settle(draft, claim, batch, *rest)
 
     with patch.object(webhook_turns, "settle", settle_as_sent):
         yield

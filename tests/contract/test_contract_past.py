@@ -18,6 +18,7 @@ from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
 from mail.core.task.change import Inheritance
 from mail.core.task.context import AgentContext, Cut
+from mail.core.task.draft import Draft
 from mail.core.task.ports import Store, read_history
 from mail.core.task.task import Task, TaskKey, TaskStatus, Transition
 from mail.errors import SnapshotExpired, VersionConflict
@@ -41,7 +42,7 @@ async def sql(adapter: StoreAdapter) -> Store:
 
 
 async def dropped(store: Store, task: Task) -> Task:
-    change = drop_past(task, SWARM, FakeClock())
+    change = drop_past(Draft(task, SWARM, FakeClock()))
     await store.commit(change)
     return change.task
 
@@ -136,7 +137,7 @@ async def test_a_task_that_has_changed_keeps_its_past(sql: Store, make: Maker) -
     events = await sql.read_events(KEY)
     resumed = await committed(sql, make.change(task, Mail("alpha"), transition=Transition.RESUME))
     with pytest.raises(VersionConflict):
-        await sql.commit(drop_past(task, SWARM, FakeClock()))
+        await sql.commit(drop_past(Draft(task, SWARM, FakeClock())))
     assert await sql.read_events(KEY) == [*events, *resumed.events]
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from mail.core.decisions.remote_tasks import POLL_SECONDS, polled
 from mail.core.protocol.message import Tier
+from mail.core.task.draft import Draft
 from mail.core.task.interswarm import OpenRequest, Peer, RemoteState, RemoteStatus, RemoteTask
 from mail.core.task.leases import WebhookClaim
 from mail.core.task.mailboxes import ALL_PEERS, peer_mailbox, poll_mailbox
@@ -100,7 +101,7 @@ async def test_the_tasks_at_a_peer_are_polled_at_their_time(store: Store, make: 
     assert isinstance(claim, WebhookClaim)
     assert claim.task.peers == waiting.peers
     state = RemoteState(id="r", context="c", status=RemoteStatus.WORKING)
-    await store.commit(polled(claim.task, SWARM, claim, {"r": state}, {}, make.clock))
+    await store.commit(polled(Draft(claim.task, SWARM, make.clock), claim, {"r": state}, {}))
     task = await store.load(KEY)
     assert task is not None
     assert task.seq == claim.task.seq

@@ -8,6 +8,7 @@ from support.engines.adapters import StoreAdapter
 from mail.core.decisions.webhooks import Batch, add_push, attach, settle
 from mail.core.engine.documents import ServerDocuments
 from mail.core.task.change import TaskChange
+from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.leases import WebhookClaim
 from mail.core.task.mailboxes import hook_mailbox
@@ -35,7 +36,7 @@ async def claim(store: Store, make: Maker, *, now: float = NOW, expires: float =
 
 
 def delivered(make: Maker, hold: WebhookClaim, *seqs: int) -> TaskChange:
-    return settle(hold.task, SWARM, hold, Batch(seqs, 200), RETRY_SECONDS, make.clock)
+    return settle(Draft(hold.task, SWARM, make.clock), hold, Batch(seqs, 200), RETRY_SECONDS)
 
 
 async def test_a_webhook_is_claimed_and_given_back_by_a_commit(store: Store, make: Maker) -> None:
@@ -63,7 +64,7 @@ async def test_one_that_follows_a_run_is_added_without_an_event_and_ends_with_th
 
     async def follow(task: Task, name: str) -> Task:
         push = Push(id=name, run=task.generation.run, run_id=f"task-1.{task.generation.run}", token="ü")
-        return (await committed(store, add_push(task, SWARM, name, EVERY.url, push, make.clock))).task
+        return (await committed(store, add_push(Draft(task, SWARM, make.clock), name, EVERY.url, push))).task
 
     task = await follow(begun.task, "first")
     assert await store.load(KEY) == task
@@ -80,7 +81,7 @@ async def test_one_that_follows_a_run_is_added_without_an_event_and_ends_with_th
     sent = replace(hooks["first"], after=hooks["first"].upto)
     idle = replace(again.task, webhooks={**hooks, "first": sent})
     third = Push(id="third", run=idle.generation.run, run_id="task-1.2")
-    assert add_push(idle, SWARM, "third", EVERY.url, third, make.clock).task.webhooks.keys() == {
+    assert add_push(Draft(idle, SWARM, make.clock), "third", EVERY.url, third).task.webhooks.keys() == {
         "second",
         "third",
     }
@@ -117,7 +118,7 @@ async def test_others_commit_meanwhile(store: Store, make: Maker) -> None:
     other = await committed(store, make.change(turn.task, turn=turn))
     with pytest.raises(VersionConflict):
         await store.commit(delivered(make, hold, 1))
-    change = settle(other.task, SWARM, hold, Batch((1,), 200), RETRY_SECONDS, make.clock)
+    change = settle(Draft(other.task, SWARM, make.clock), hold, Batch((1,), 200), RETRY_SECONDS)
     await store.commit(change)
     hook = change.task.webhooks[EVERY.id]
     assert (hook.after, hook.upto) == (1, other.task.seq)
@@ -128,7 +129,7 @@ async def test_one_that_rests_has_its_token_later(store: Store, make: Maker) -> 
     await store.commit(begin(make))
     hold = await claim(store, make)
     batch = Batch((), None, 1, Reply(500, "it answered 500"))
-    await store.commit(settle(hold.task, SWARM, hold, batch, RETRY_SECONDS, make.clock))
+    await store.commit(settle(Draft(hold.task, SWARM, make.clock), hold, batch, RETRY_SECONDS))
     (token,) = [token for token in await store.list_ready() if token.mailbox == MAILBOX]
     assert token.not_before == make.clock.now().timestamp() + RETRY_SECONDS[0]
 

@@ -7,6 +7,7 @@ from support.processes.http_server import HTTPServer
 
 from mail.core.decisions.delete import drop_past
 from mail.core.protocol.clock import SYSTEM_CLOCK
+from mail.core.task.draft import Draft
 from mail.core.task.task import TaskKey
 from mail.http.runs import Runs
 from mail.testing.agents import build_swarm, complete
@@ -19,7 +20,7 @@ async def asked(server: HTTPServer) -> TaskKey:
     for body in ("one", "two"):
         await server.ask(body=body, task_id="t")
     ((task,)) = (await server.rig.store.list_tasks(None)).tasks
-    await server.rig.store.commit(drop_past(task, SWARM, SYSTEM_CLOCK))
+    await server.rig.store.commit(drop_past(Draft(task, SWARM, SYSTEM_CLOCK)))
     return task.key
 
 

@@ -19,6 +19,7 @@ from mail.core.task.callbacks import (
     new_token,
     task_of,
 )
+from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.swarm import ActionCore
 from mail.core.task.task import TaskKey, TaskStatus
@@ -288,7 +289,7 @@ class TestTime:
             submitted = await rig.submit("render")
             await until_asleep(rig, submitted.key)
             task = await rig.task(submitted.key)
-            assert fall_due(task, rig.swarm, None, NOW + 4 * DAY, rig.clock) is None
+            assert fall_due(Draft(task, rig.swarm, rig.clock), None, NOW + 4 * DAY) is None
 
     async def test_many_calls_expire_a_few_at_a_time(self) -> None:
         studio = Studio()

@@ -34,6 +34,7 @@ from mail.core.task.context import (
     shorten,
     view,
 )
+from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.leases import Lease
 from mail.core.task.task import TaskKey
@@ -236,7 +237,7 @@ def test_a_turn_that_fails_keeps_the_window_that_it_has_learnt_but_no_cut() -> N
     )
     cut = AgentContext(cut=Cut(begin=3, references=3), window=8_000, model="house")
     failure = AgentFailure("it is down", preparation=Preparation(context=cut, carried=[write_summary("", 3)]))
-    change = settle(task, swarm, Turn(task, entry, Lease("lease", NOW + 60), [], None), failure, CLOCK)
+    change = settle(Draft(task, swarm, CLOCK), Turn(task, entry, Lease("lease", NOW + 60), [], None), failure)
     learnt = AgentContext(tokens=5_000, counted=3, window=8_000, model="house")
     assert change.task.contexts == {"lead": learnt}
     assert EventKind.CONTEXT_CUT not in [event.kind for event in change.events]

@@ -20,6 +20,7 @@ from mail.core.protocol.clock import SystemClock
 from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.context import Cut
 from mail.core.task.costs import Usage
+from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.leases import Lease
 from mail.core.task.swarm import ActionCore, SwarmCore
@@ -86,7 +87,7 @@ def turn_of(task: Task, entry: InboxEntry) -> Turn:
 
 def settled(swarm: SwarmCore, task: Task, entry: InboxEntry, *calls: Call) -> TaskChange:
     made = Checkpoint(text=None, calls=tuple(output(calls)), receipts=(None,) * len(calls))
-    return settle(task, swarm, turn_of(task, entry), made, CLOCK)
+    return settle(Draft(task, swarm, CLOCK), turn_of(task, entry), made)
 
 
 def asking(swarm: SwarmCore, *calls: Call) -> TaskChange:
@@ -122,7 +123,7 @@ def test_a_copy_that_ends_is_free_for_the_first_request_that_waits() -> None:
     assert awaiting.task.queued == ("researcher",)  # the copy waits for math
     answered = settled(SWARM, awaiting.task, second, respond("supervisor", "here"))
     assert answered.task.queued == ()
-    handed = hand_over(answered.task, SWARM, turn_of(answered.task, waits), CLOCK)
+    handed = hand_over(Draft(answered.task, SWARM, CLOCK), turn_of(answered.task, waits))
     assert handed is not None
     assert handed.consumed == waits
     assert handed.deliveries == (replace(waits, mailbox="researcher~2"),)
@@ -153,9 +154,9 @@ def test_a_copy_with_a_reminder_takes_no_other_request() -> None:
 def test_nothing_is_handed_over_while_all_copies_are_at_work() -> None:
     asked = asking(SWARM, *[request("researcher", f"{n}") for n in range(4)])
     turn = turn_of(asked.task, asked.deliveries[3])
-    assert hand_over(asked.task, SWARM, turn, CLOCK) is None
+    assert hand_over(Draft(asked.task, SWARM, CLOCK), turn) is None
     unaware = replace(asked.task, queued=())  # of a swarm that had more copies
-    noted = hand_over(unaware, SWARM, turn, CLOCK)
+    noted = hand_over(Draft(unaware, SWARM, CLOCK), turn)
     assert noted is not None
     assert (noted.task.queued, noted.consumed, noted.deliveries) == (("researcher",), None, ())
 
@@ -163,10 +164,10 @@ def test_nothing_is_handed_over_while_all_copies_are_at_work() -> None:
 def test_nothing_is_handed_over_in_a_task_that_was_cancelled_meanwhile() -> None:
     asked = asking(SWARM, *[request("researcher", f"{n}") for n in range(4)])
     turn = turn_of(asked.task, asked.deliveries[3])
-    ended = cancel(asked.task, SWARM, Principal.parse("user:ann@example"), "enough", CLOCK)
+    ended = cancel(Draft(asked.task, SWARM, CLOCK), Principal.parse("user:ann@example"), "enough")
     assert ended is not None
     task = replace(ended.task, pending={"researcher": asked.task.pending["researcher"]}, queued=())
-    change = hand_over(task, SWARM, turn, CLOCK)
+    change = hand_over(Draft(task, SWARM, CLOCK), turn)
     assert change is not None
     assert (change.consumed, change.deliveries, change.task.pending) == (None, (), task.pending)
 

@@ -12,6 +12,7 @@ from mail.core.decisions.dead_letters import read_dead_letters, redrive, with_me
 from mail.core.protocol.address import Principal
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.tool_schemas import AgentToolCall
+from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import TaskKey, TaskStatus
@@ -123,10 +124,10 @@ async def test_nothing_is_asked_of_others_for_a_cancelled_task() -> None:
         events = await rig.store.read_events(outcome.key)
         dead = with_messages(read_dead_letters(task, events), events)
         cancelled = replace(task, status=TaskStatus.CANCELLED)
-        change, (refused,) = redrive(cancelled, dead, rig.swarm, ADMIN, rig.clock)
+        change, (refused,) = redrive(Draft(cancelled, rig.swarm, rig.clock), dead, ADMIN)
         assert change is None
         assert "was cancelled" in refused.refusal
-        change, (redriven,) = redrive(task, dead, rig.swarm, ADMIN, rig.clock)
+        change, (redriven,) = redrive(Draft(task, rig.swarm, rig.clock), dead, ADMIN)
         assert change is not None
         assert redriven.seq == change.deliveries[0].seq
 

@@ -22,6 +22,7 @@ from mail.core.decisions.submit import ResumeFrom, Submission, admit
 from mail.core.protocol.address import Principal
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.task.change import TaskChange
+from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.interswarm import Peer
 from mail.core.task.task import TaskStatus
@@ -223,7 +224,7 @@ class TestOtherSwarms:
             }
         )  # fmt: skip
         assert may_reach(task, SWARM, wrapper, caller_id="beta", is_known=True)
-        change = receive(task, SWARM, wrapper, CLOCK)
+        change = receive(Draft(task, SWARM, CLOCK), wrapper)
         assert change is not None
         assert change.task.is_running
         assert [each.mailbox for each in change.deliveries] == ["supervisor"]

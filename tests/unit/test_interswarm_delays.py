@@ -37,7 +37,7 @@ def pauses(
     """Fail until the mail is returned: the pauses, the task then, and why it was returned."""
     found: list[float] = []
     while True:
-        change = delayed(turn.task, SWARM, turn, failure, clock, unreachable_seconds=seconds)
+        change = delayed(Draft(turn.task, SWARM, clock), turn, failure, unreachable_seconds=seconds)
         if change.consumed is not None:
             (error,) = (each for each in change.events if each.kind is EventKind.INTERSWARM_MESSAGE_ERROR)
             return found, change.task, error.text

@@ -39,12 +39,12 @@ def delivery(clock: FakeClock) -> Turn:
 
 def begun(clock: FakeClock, state: RemoteState = WORKING) -> Task:
     turn = delivery(clock)
-    return accepted(turn.task, SWARM, turn, state, {}, clock).task
+    return accepted(Draft(turn.task, SWARM, clock), turn, state, {}).task
 
 
 def poll(task: Task, clock: FakeClock, answer: RemoteState | PeerError) -> Task:
     claim = WebhookClaim(task, poll_mailbox("b"), Maker(clock).lease())
-    return polled(task, SWARM, claim, {"r": answer}, {}, clock).task
+    return polled(Draft(task, SWARM, clock), claim, {"r": answer}, {}).task
 
 
 def test_a_task_that_works_is_polled_and_its_request_waits_for_it() -> None:

@@ -10,6 +10,7 @@ import pytest
 from mail.core.decisions.caller_limits import CallerLimits
 from mail.core.decisions.schedules import LATE_SECONDS, advance, run_now, save, started
 from mail.core.engine.schedules import DECLARED_BY, OVERLAPS
+from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.limits import Budget
 from mail.core.task.schedules import (
@@ -69,7 +70,7 @@ class Plan:
         """Let it be so many hours after eight o'clock, and runs have ended; return all runs."""
         self.clock.advance(EIGHT + hours * HOUR - self.clock.now().timestamp())
         runs = [ScheduledRun(EIGHT + at * HOUR, state) for at, state in ended]
-        change = advance(self.task, SWARM, runs, self.clock)
+        change = advance(Draft(self.task, SWARM, self.clock), runs)
         if change is not None:
             assert change.task.version == self.task.version + 1
             self.task = change.task
@@ -78,7 +79,7 @@ class Plan:
     def begin(self) -> None:
         """Let the runs that are starting run."""
         for run in self.state.of(RunState.STARTING):
-            change = started(self.task, SWARM, run.now(RunState.RUNNING), self.clock)
+            change = started(Draft(self.task, SWARM, self.clock), run.now(RunState.RUNNING))
             assert change is not None
             self.task = change.task
 
@@ -200,10 +201,8 @@ def test_failures_are_counted_until_a_run_is_completed() -> None:
         plan.begin()
     assert plan.state.failures == FAILING - 1
     change = advance(
-        plan.task,
-        SWARM,
+        Draft(plan.task, SWARM, FakeClock(start=datetime.fromtimestamp(EIGHT + 4 * HOUR, UTC))),
         [ScheduledRun(EIGHT + FAILING * HOUR, RunState.FAILED, "no model")],
-        FakeClock(start=datetime.fromtimestamp(EIGHT + 4 * HOUR, UTC)),
     )
     assert change is not None
     [event] = change.events
@@ -223,7 +222,7 @@ def test_a_schedule_that_keeps_failing_reports_it_twice() -> None:
     for hour in range(1, 2 * FAILING):
         plan.at(hour)
         [run] = state_of(plan.task).of(RunState.STARTING)
-        change = started(plan.task, SWARM, run.now(RunState.FAILED, "no model"), plan.clock)
+        change = started(Draft(plan.task, SWARM, plan.clock), run.now(RunState.FAILED, "no model"))
         assert change is not None
         plan.task = change.task
         reported += [event.extra.as_json()["failures"] for event in change.events]
@@ -235,11 +234,11 @@ def test_a_refused_run_has_failed_with_the_reason_and_only_once() -> None:
     plan.at(1)
     [run] = plan.state.runs
     refused = run.now(RunState.FAILED, "x" * 1000)
-    change = started(plan.task, SWARM, refused, plan.clock)
+    change = started(Draft(plan.task, SWARM, plan.clock), refused)
     assert change is not None
     assert state_of(change.task).runs == (ScheduledRun(run.at, RunState.FAILED, "x" * MAX_REASON),)
     assert state_of(change.task).failures == 1
-    assert started(change.task, SWARM, refused, plan.clock) is None
+    assert started(Draft(change.task, SWARM, plan.clock), refused) is None
 
 
 def test_a_change_of_times_begins_from_now_and_drops_what_waits() -> None:
@@ -266,11 +265,11 @@ def test_a_change_of_times_begins_from_now_and_drops_what_waits() -> None:
 def test_two_runs_by_hand_in_one_second_are_one() -> None:
     plan = Plan()
     plan.clock.advance(7.5)
-    first = run_now(plan.task, SWARM, plan.clock)
+    first = run_now(Draft(plan.task, SWARM, plan.clock))
     assert first is not None
     assert state_of(first.task).runs == (ScheduledRun(EIGHT + 7, RunState.STARTING),)
     plan.clock.advance(0.4)
-    assert run_now(first.task, SWARM, plan.clock) is None
+    assert run_now(Draft(first.task, SWARM, plan.clock)) is None
 
 
 # -------------------------------------------------------------------------------------------- with an engine

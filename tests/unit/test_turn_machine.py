@@ -26,6 +26,7 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.context import UNKNOWN, Cut
+from mail.core.task.draft import Draft
 from mail.core.task.events import TERMINAL, EventKind
 from mail.core.task.leases import Lease
 from mail.core.task.limits import OPEN_REQUESTS
@@ -214,7 +215,7 @@ class TaskMachine(RuleBasedStateMachine):
     def let_time_pass(self, seconds: float) -> None:
         self.clock.advance(seconds)
         if self.task is not None:
-            self.apply_if(expire(self.task, SWARM, None, self.clock))
+            self.apply_if(expire(Draft(self.task, SWARM, self.clock), None))
 
     # ----------------------------------------------------------------------------- what the runtime does
 
@@ -230,19 +231,19 @@ class TaskMachine(RuleBasedStateMachine):
         turn = Turn(task, head, Lease("lease", 0), [], None)
         self.leased[mailbox] = turn
         if SWARM.hands_over(mailbox, task.entrypoint):
-            change = hand_over(task, SWARM, turn, self.clock)
+            change = hand_over(Draft(task, SWARM, self.clock), turn)
             assert (change is None) == (mailbox in task.queued)
             self.apply_if(change)
             self.leased.pop(mailbox, None)
             return None
         if task.is_overdue(self.clock.now().timestamp()):
-            self.apply_if(expire(task, SWARM, turn, self.clock))
+            self.apply_if(expire(Draft(task, SWARM, self.clock), turn))
             self.leased.pop(mailbox, None)
             return None
         used_up = find_used_up(task, SWARM, turn, self.clock.now().timestamp())
         if used_up is not None:
             if task.generation.limit_notice is None:
-                self.apply_if(on_limit_reached(task, SWARM, turn, used_up, self.events, self.clock))
+                self.apply_if(on_limit_reached(Draft(task, SWARM, self.clock), turn, used_up, self.events))
             self.leased.pop(mailbox, None)
             return None
         return turn
@@ -263,7 +264,7 @@ class TaskMachine(RuleBasedStateMachine):
     def settle(self, turn: Turn, result: TurnOutput, script: list[Call]) -> None:
         before = self.task
         assert before is not None
-        change = settle(before, SWARM, turn, result, self.clock)
+        change = settle(Draft(before, SWARM, self.clock), turn, result)
         assert change.consumed == turn.entry
         if change.task.generation.number == before.generation.number:
             assert change.task.generation.turns == before.generation.turns + 1

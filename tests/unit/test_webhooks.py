@@ -225,7 +225,7 @@ async def test_one_that_is_rewound_meanwhile_stays_so(tmp_path: Path) -> None:
         await store.commit(draft.seal())
         last = before.webhooks[EVERY.id].upto + 1
         await store.commit(
-            settle(await _load(store, key), SWARM, held, Batch((last,), 200), (1,), clock)  # type: ignore[arg-type]
+            settle(Draft(await _load(store, key), SWARM, clock), held, Batch((last,), 200), (1,))  # type: ignore[arg-type]
         )
         assert (await _load(store, key)).webhooks[EVERY.id].after == 1
         await engine.recover()
@@ -251,7 +251,7 @@ async def test_what_could_not_be_sent_again_is_listed_from_its_first_event_on(tm
         task = await _load(store, key)
         assert (task.webhooks[EVERY.id].after, task.dead_letters) == (0, ())
         gone = Batch((), None, failed, Reply(410, "it answered 410"))
-        await store.commit(settle(task, SWARM, held, gone, (1,), clock))
+        await store.commit(settle(Draft(task, SWARM, clock), held, gone, (1,)))
         task = await _load(store, key)
         (dead,) = [event for event in await store.read_events(key) if event.seq in task.dead_letters]
         upto = task.webhooks[EVERY.id].after

@@ -164,7 +164,7 @@ def change_of(begun: TaskChange, *calls: Call, swarm: SwarmCore = SWARM) -> Chan
     """
     turn = Turn(begun.task, begun.deliveries[0], Lease("lease", NOW + 60), portions=[], checkpoint=None)
     made = Checkpoint(text=None, calls=tuple(output(calls)), receipts=(None,) * len(calls))
-    change = settle(begun.task, swarm, turn, made, FakeClock())
+    change = settle(Draft(begun.task, swarm, FakeClock()), turn, made)
     entries = [entry for record in change.histories for entry in record.entries]
     return Change(
         tuple(str(entry["content"]) for entry in entries if entry.get("role") == "tool"),

@@ -1,1 +1,1 @@
-"""What should happen: pure functions that return a `TaskChange`. Time and ids come from their `Clock` argument."""
+"""What should happen: pure functions that make a `TaskChange` of a task's `Draft`, which has the clock."""

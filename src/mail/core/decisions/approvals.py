@@ -33,7 +33,6 @@ from mail.core.decisions.guards import decided, in_words, refused
 from mail.core.decisions.reviewers import ask_reviewers, find_call, may_decide, who_decides
 from mail.core.protocol.address import Principal
 from mail.core.protocol.calls import AgentToolCall, tool_result
-from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.values import Value
 from mail.core.task.approvals import DecisionName, LinkHolder
@@ -45,7 +44,7 @@ from mail.core.task.extras import ActionExtra, DecisionExtra, PauseExtra
 from mail.core.task.files import NO_FILES
 from mail.core.task.size import MAX_HELD, decision_size, decisions_size
 from mail.core.task.swarm import History, SwarmCore
-from mail.core.task.task import Task, Transition
+from mail.core.task.task import Transition
 from mail.core.task.turn_state import Breakpoint, Checkpoint, Decision, PausedCall, Receipt
 from mail.errors import (
     AlreadyDecided,
@@ -312,12 +311,11 @@ def run_approved(draft: Draft, waiting: Breakpoint, words: MAILMessage | None = 
     draft.approved_calls = (*draft.approved_calls, replace(waiting, calls=calls, woken_by=woken_by))
 
 
-def expire_approvals(task: Task, swarm: SwarmCore, now: float, clock: Clock) -> TaskChange | None:
+def expire_approvals(draft: Draft, now: float) -> TaskChange | None:
     """Escalate or decide on the calls of a paused task that nobody has decided on in time; None if there are none."""
-    waiting = task.generation.breakpoint
+    waiting = draft.generation.breakpoint
     if waiting is None or waiting.approve_by is None or waiting.approve_by > now:
         return None
-    draft = Draft(task, swarm, clock)
     late = [call for call in waiting.calls if _is_late(call, now)]
     escalated = {call.call_id: _escalate(draft, call) for call in late if _has_others(call)}
     waiting = replace(waiting, calls=tuple(escalated.get(call.call_id, call) for call in waiting.calls))
@@ -359,22 +357,14 @@ def _without_people(call: PausedCall) -> Decision:
     return Decision(is_approved=is_approved, reason=f"nobody {did} it within {call.approve_within:g} seconds")
 
 
-def review(
-    task: Task,
-    swarm: SwarmCore,
-    who: Principal | LinkHolder,
-    approval_id: str,
-    given: GivenApproval,
-    clock: Clock,
-) -> TaskChange:
+def review(draft: Draft, who: Principal | LinkHolder, approval_id: str, given: GivenApproval) -> TaskChange:
     """Decide on the call with this approval; `given` need not name it.
 
     Raises ApprovalNotFound if it doesn't wait for this decision any more, and as `decide`.
     """
-    call, waiting = find_call(task, approval_id), task.paused_at
-    if call is None or waiting is None or is_too_late(call, clock.now().timestamp()):
+    call, waiting = find_call(draft.before, approval_id), draft.before.paused_at
+    if call is None or waiting is None or is_too_late(call, draft.time_in(0.0)):
         raise ApprovalNotFound
-    draft = Draft(task, swarm, clock)
     named = given.model_copy(update={"call_id": call.call_id, "all": False})
     _carry_on(draft, decide(draft, who, waiting, [named]))
     return draft.seal()
@@ -419,19 +409,16 @@ def is_progress(checkpoint: Checkpoint, waiting: Breakpoint) -> bool:
     return checkpoint.approved and checkpoint.calls == approved_checkpoint(waiting).calls
 
 
-def settle_approved(
-    task: Task, swarm: SwarmCore, turn: Turn, reached: Checkpoint | None, failure: str, clock: Clock
-) -> TaskChange | None:
+def settle_approved(draft: Draft, turn: Turn, reached: Checkpoint | None, failure: str) -> TaskChange | None:
     """Store the results of decided calls, as far as the turn has come; the agent reads the message of the turn later.
 
     `failure` is why the turn came no further, if it failed. None if the results are stored already.
     """
-    if is_discarded(task, turn):
-        return discard(task, swarm, turn, NO_USAGE, NO_MODELS, clock)
-    waiting = task.approved_calls_of(turn.mailbox)
+    if is_discarded(draft.before, turn):
+        return discard(draft, turn, NO_USAGE, NO_MODELS)
+    waiting = draft.before.approved_calls_of(turn.mailbox)
     if waiting is None:
         return None
-    draft = Draft(task, swarm, clock)
     draft.files = NO_FILES if reached is None else reached.files
     draft.end_turn(turn, consume=turn.entry.seq == waiting.woken_by)
     receipts = (
@@ -452,10 +439,10 @@ def settle_approved(
         else:
             result = unrun_result(call, call.approval)
         history.append(tool_result(waiting.tool_format, call.call_id, result))
-    draft.approved_calls = tuple(each for each in task.approved_calls if each is not waiting)
-    versions = draft.generation.versions_with(swarm.digest)
+    draft.approved_calls = tuple(each for each in draft.approved_calls if each is not waiting)
+    versions = draft.generation.versions_with(draft.swarm.digest)
     draft.generation = replace(draft.generation, versions=versions)
-    gone = None if failure else _gone(swarm, waiting, receipts)
+    gone = None if failure else _gone(draft.swarm, waiting, receipts)
     if gone is not None and draft.is_running:
         draft.fail(f"{gone} The task was ended.")
     draft.remember(waiting.agent, history)

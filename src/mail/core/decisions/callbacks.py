@@ -19,7 +19,7 @@ from typing import Any
 from mail.core.decisions.backoff import POLL_SECONDS
 from mail.core.decisions.guards import in_words
 from mail.core.protocol.address import Principal
-from mail.core.protocol.clock import Clock, format_time
+from mail.core.protocol.clock import format_time
 from mail.core.protocol.values import value
 from mail.core.task.callbacks import (
     LONGEST_WAIT,
@@ -118,17 +118,14 @@ def close(draft: Draft, agent: str, name: str, call_id: str, receipt: Receipt) -
         draft.keep_wait(_ended(made, CallResult(receipt.content, has_failed=failed)))
 
 
-def finish(
-    task: Task, swarm: SwarmCore, call: LaterCall, result: CallResult, clock: Clock
-) -> TaskChange | None:
+def finish(draft: Draft, call: LaterCall, result: CallResult) -> TaskChange | None:
     """End a call with its result, which its agent reads as mail; None if it has ended with the same one.
 
     Raises CallbackClosed if it takes no result any more.
     """
     if result.digest in (call.result, call.received and call.received.digest):
         return None
-    check_open(task, call)
-    draft = Draft(task, swarm, clock)
+    check_open(draft.before, call)
     if not call.is_judged:
         _finish(draft, call, result)
         return draft.seal()
@@ -138,7 +135,7 @@ def finish(
         replace(
             call,
             state=CallState.WAITING,
-            epoch=task.waits.epoch,
+            epoch=draft.waits.epoch,
             received=result,
             heartbeat=None,
             finish_by=draft.time_in(LONGEST_WAIT),
@@ -228,16 +225,13 @@ def _note_answers(draft: Draft, calls: Iterable[LaterCall], answers: Answers) ->
     draft.waits = replace(draft.waits, poll_at=min(left, default=None))
 
 
-def cancel_call(
-    task: Task, swarm: SwarmCore, call: LaterCall | None, call_id: str, by: Principal, clock: Clock
-) -> TaskChange:
+def cancel_call(draft: Draft, call: LaterCall | None, call_id: str, by: Principal) -> TaskChange:
     """Cancel a call that waits, so that its agent reads an error and its action learns it; `call` is its record.
 
     Raises CallNotFound if it no longer waits.
     """
-    if call is None or call.state is not CallState.WAITING or not takes_result(task, call):
-        raise CallNotFound(f"no call {call_id!r} waits in task {task.task_id!r}; it may have ended")
-    draft = Draft(task, swarm, clock)
+    if call is None or call.state is not CallState.WAITING or not takes_result(draft.before, call):
+        raise CallNotFound(f"no call {call_id!r} waits in task {draft.task_id!r}; it may have ended")
     draft.waits = draft.waits.removed(call)
     _drop(draft, call)
     _announce_failures(draft, call.agent, [(call, f"{by.id} has cancelled it")])
@@ -295,9 +289,9 @@ class CallsRound:
     is_final: bool = False
 
 
-def settle_calls(task: Task, swarm: SwarmCore, claim: Claim, calls: CallsRound, clock: Clock) -> TaskChange:
+def settle_calls(draft: Draft, claim: Claim, calls: CallsRound) -> TaskChange:
     """End a claim on the mailbox of calls. A failed `on_cancel` is called again after a pause, unless `is_final`."""
-    draft = Draft(task, swarm, clock)
+    task = draft.before
     draft.end_claim(claim)
     for wait in calls.rest[:MOST_ENDED]:
         if isinstance(wait, LaterCall):

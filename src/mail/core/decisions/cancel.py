@@ -10,7 +10,6 @@ from collections.abc import Mapping
 
 from mail.core.decisions.callbacks import drop_calls
 from mail.core.protocol.address import Principal, create_system_address
-from mail.core.protocol.clock import Clock
 from mail.core.protocol.values import value
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.costs import Usage
@@ -19,7 +18,6 @@ from mail.core.task.events import EventKind
 from mail.core.task.extras import Extra
 from mail.core.task.leases import Claim, Lease, held
 from mail.core.task.mailboxes import goes_out
-from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Cancellation, Task, TaskStatus, Transition
 from mail.core.task.turn_state import Checkpoint, Prepaid
 from mail.errors import NotCancellable, Subject
@@ -46,16 +44,15 @@ class StillRunning:
         return not (self.agents or self.swarms)
 
 
-def cancel(task: Task, swarm: SwarmCore, caller: Principal, reason: str, clock: Clock) -> TaskChange | None:
+def cancel(draft: Draft, caller: Principal, reason: str) -> TaskChange | None:
     """Cancel a running or paused task, the caller's own or, for an admin, another caller's.
 
     Return None if it is cancelled already. Raises NotCancellable.
     """
-    if task.status is TaskStatus.CANCELLED:
+    if draft.status is TaskStatus.CANCELLED:
         return None
-    if task.status not in (TaskStatus.RUNNING, TaskStatus.PAUSED):
-        raise NotCancellable(f"task {task.task_id!r} is {task.status.value}; there is nothing to cancel")
-    draft = Draft(task, swarm, clock)
+    if draft.has_ended:
+        raise NotCancellable(f"task {draft.task_id!r} is {draft.status.value}; there is nothing to cancel")
     end(draft, caller, reason)
     return draft.seal()
 
@@ -86,28 +83,21 @@ def is_discarded(task: Task, turn: Claim) -> bool:
 
 
 def discard(
-    task: Task,
-    swarm: SwarmCore,
-    turn: Turn,
-    usage: Usage,
-    models: Mapping[str, Usage],
-    clock: Clock,
-    kept: Checkpoint | None = None,
+    draft: Draft, turn: Turn, usage: Usage, models: Mapping[str, Usage], kept: Checkpoint | None = None
 ) -> TaskChange:
     """End a turn of a cancelled task; its message stays in the mailbox until the task is resumed.
 
     `kept` is the checkpoint from which the turn will then continue; its cost is not charged again.
     """
-    draft = Draft(task, swarm, clock)
     draft.end_turn(turn, consume=False)
-    usage, models = task.unpaid(turn.mailbox, turn.entry.seq, usage, models)
+    usage, models = draft.before.unpaid(turn.mailbox, turn.entry.seq, usage, models)
     if usage:
         draft.charge(turn.mailbox, usage, models)
     if kept is not None:
         drop_calls(draft, turn.mailbox, kept)
     if kept is not None and kept.usage:
         paid = Prepaid(seq=turn.entry.seq, usage=kept.usage, models=kept.models)
-        draft.prepaid = {**task.prepaid, turn.mailbox: paid}
+        draft.prepaid = {**draft.prepaid, turn.mailbox: paid}
     draft.emit(
         EventKind.TURN_DISCARDED,
         f"the turn of agent {turn.mailbox} is discarded: the task was cancelled",

@@ -11,22 +11,19 @@ the copy by its request.
 from dataclasses import replace
 
 from mail.core.decisions.cancel import is_discarded
-from mail.core.protocol.clock import Clock
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.extras import Extra
 from mail.core.task.interswarm import UnreadQuestion
-from mail.core.task.swarm import SwarmCore
-from mail.core.task.task import Task
 
 
-def hand_over(task: Task, swarm: SwarmCore, turn: Turn, clock: Clock) -> TaskChange | None:
+def hand_over(draft: Draft, turn: Turn) -> TaskChange | None:
     """Give a message that waits for a copy of its agent to one that is free; None if the task knows that none is.
 
     In a task that was cancelled meanwhile, the message stays until it is resumed.
     """
-    draft, agent, entry = Draft(task, swarm, clock), turn.mailbox, turn.entry
+    task, agent, entry = draft.before, turn.mailbox, turn.entry
     copy = draft.free_copy(agent)
     if copy is None or is_discarded(task, turn):
         draft.end_turn(turn, consume=False)

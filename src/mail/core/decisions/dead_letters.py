@@ -18,7 +18,6 @@ from dataclasses import replace
 from mail.core.decisions.submit import resume
 from mail.core.decisions.webhooks import rewind
 from mail.core.protocol.address import Principal, parse_agent_address
-from mail.core.protocol.clock import Clock
 from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.message import MAILBroadcast, MAILMessage, MAILRequest
 from mail.core.protocol.values import fill, value
@@ -117,15 +116,15 @@ def choose(task: Task, seq: int | None) -> tuple[int, ...]:
 
 
 def redrive(
-    task: Task, entries: Sequence[DeadLetter], swarm: SwarmCore, caller: Principal, clock: Clock
+    draft: Draft, entries: Sequence[DeadLetter], caller: Principal
 ) -> tuple[TaskChange | None, list[Redriven]]:
     """Redrive dead letters of a task, read with their messages; those no longer listed are skipped.
 
     The change is None if none can be redriven.
     """
-    draft = Draft(task, swarm, clock)
+    task = draft.before
     left = [letter for letter in entries if letter.seq in task.dead_letters]
-    refusals = {letter.seq: refusal for letter in left if (refusal := _refusal(letter, task, swarm))}
+    refusals = {letter.seq: refusal for letter in left if (refusal := _refusal(letter, task, draft.swarm))}
     again = [letter for letter in reversed(left) if letter.seq not in refusals]  # oldest first
     for letter in again:
         draft.emit(
@@ -137,7 +136,7 @@ def redrive(
             rewind(draft, hook_id, letter.message_seq)
     if task.status is TaskStatus.FAILED and any(map(_needs_turns, again)):
         resume(draft)
-        draft.limits = draft.limits.within(draft.limits.budget, clock.now().timestamp())
+        draft.limits = draft.limits.within(draft.limits.budget, draft.time_in(0.0))
     seqs = {letter.seq: _send_again(draft, letter) for letter in again if letter.message is not None}
     rests = draft.before.manual or not draft.is_running
     outcomes = [
@@ -246,14 +245,11 @@ def _reopen_request(draft: Draft, request: OpenRequest) -> None:
 # ------------------------------------------------------------------------------------------------ discarding
 
 
-def discard(
-    task: Task, seqs: Iterable[int], swarm: SwarmCore, caller: Principal, clock: Clock
-) -> tuple[TaskChange | None, list[int]]:
+def discard(draft: Draft, seqs: Iterable[int], caller: Principal) -> tuple[TaskChange | None, list[int]]:
     """Take dead letters off the list for good and return their seqs; those no longer listed are skipped."""
-    gone = sorted(set(seqs) & set(task.dead_letters), reverse=True)
+    gone = sorted(set(seqs) & set(draft.dead_letters), reverse=True)
     if not gone:
         return None, []
-    draft = Draft(task, swarm, clock)
     which = ", ".join(map(str, gone))
     draft.emit(
         EventKind.DEAD_LETTER_DISCARDED,

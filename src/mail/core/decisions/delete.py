@@ -4,14 +4,12 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
 
-from mail.core.protocol.clock import Clock
 from mail.core.task.change import Past, TaskChange
 from mail.core.task.deletion import LegalHold
 from mail.core.task.draft import Draft
 from mail.core.task.idempotency import REMEMBERED_SECONDS
 from mail.core.task.mailboxes import peer_of
 from mail.core.task.members import member_of
-from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import ENDED, Task
 from mail.errors import TaskBusy, TaskHeld
 
@@ -53,16 +51,15 @@ def may_be_leased(task: Task, now: float, seconds: float) -> bool:
     return is_recent or task.status not in ENDED or task.has_outbound_mail
 
 
-def drop_past(task: Task, swarm: SwarmCore, clock: Clock) -> TaskChange:
+def drop_past(draft: Draft) -> TaskChange:
     """Drop what nobody needs to continue a task: its events and states, old answers, and histories behind a cut.
 
     The task keeps what its agents read when a message resumes it, its last answer, and unread mail. From then on it
     counts as many bytes as its histories.
     """
-    draft = Draft(task, swarm, clock)
-    draft.stored_bytes = task.history_bytes
-    portions = {agent: each.cut.begin for agent, each in task.contexts.items() if each.cut.begin > 1}
-    return replace(draft.seal(), dropped=Past(portions, task.generation.number))
+    draft.stored_bytes = draft.history_bytes
+    portions = {agent: each.cut.begin for agent, each in draft.contexts.items() if each.cut.begin > 1}
+    return replace(draft.seal(), dropped=Past(portions, draft.generation.number))
 
 
 def has_outside_mail(task: Task) -> bool:

@@ -18,11 +18,9 @@ from mail.core.protocol.address import (
     create_agent_address,
     join_agent_address,
 )
-from mail.core.protocol.clock import Clock, format_time
+from mail.core.protocol.clock import format_time
 from mail.core.protocol.interswarm import MAILInterswarmMessage
-from mail.core.protocol.message import (
-    MAILPayload,
-)
+from mail.core.protocol.message import MAILPayload
 from mail.core.protocol.traceparent import TRACEPARENT
 from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.draft import Draft
@@ -156,37 +154,34 @@ def _at_home(address: MAILAddress, swarm: str) -> MAILAddress:
 # ------------------------------------------------------------------------------------ effects on the task
 
 
-def delivered(task: Task, swarm: SwarmCore, turn: Turn, runner: str | None, clock: Clock) -> TaskChange:
+def delivered(draft: Draft, turn: Turn, runner: str | None) -> TaskChange:
     """Note that the peer has accepted the message; `runner` is the principal that stores the task there, if known."""
-    draft, _ = note_delivery(task, swarm, turn, runner, clock)
+    note_delivery(draft, turn, runner)
     prevent_stall(draft)
     return draft.seal()
 
 
-def note_delivery(
-    task: Task, swarm: SwarmCore, turn: Turn, runner: str | None, clock: Clock
-) -> tuple[Draft, str]:
-    """Begin the change of `delivered`, and return it with the name of the peer."""
-    draft, peer = _end_delivery(task, swarm, turn, clock)
+def note_delivery(draft: Draft, turn: Turn, runner: str | None) -> str:
+    """Begin the change of `delivered`, and return the name of the peer."""
+    peer = _end_delivery(draft, turn)
     _reached(draft, peer, turn.entry)
     if member_of(peer) is not None:
         draft.peers = {**draft.peers, peer: replace(draft.peers[peer], has_task=True)}
-    elif not goes_back(task, peer):
-        contributor = runner if runner is not None and _is_of(runner, peer) else f"swarm:{swarm.name}@{peer}"
-        draft.contributors = tuple(dict.fromkeys((*task.contributors, contributor)))
+    elif not goes_back(draft.before, peer):
+        ours = f"swarm:{draft.swarm.name}@{peer}"
+        contributor = runner if runner is not None and _is_of(runner, peer) else ours
+        draft.contributors = tuple(dict.fromkeys((*draft.contributors, contributor)))
         known = draft.peers.get(peer) or Peer(agent=EVERYONE)
         draft.peers = {**draft.peers, peer: replace(known, has_task=True, runner=contributor)}
-    return draft, peer
+    return peer
 
 
-def undelivered(
-    task: Task, swarm: SwarmCore, turn: Turn, reason: str, clock: Clock, *, attempts: int = 1
-) -> TaskChange:
+def undelivered(draft: Draft, turn: Turn, reason: str, *, attempts: int = 1) -> TaskChange:
     """Make the message a dead letter and notify its sender; the task continues.
 
     `attempts` counts crashed workers; failed attempts to reach the peer are stored with the peer.
     """
-    draft, peer = _end_delivery(task, swarm, turn, clock)
+    peer = _end_delivery(draft, turn)
     draft.emit(EventKind.INTERSWARM_MESSAGE_ERROR, f"can't send to {show_peer(peer)}: {reason}")
     if not is_moot(turn.task, turn):
         _dead_letter(draft, turn, reason, attempts)
@@ -199,18 +194,11 @@ def undelivered(
 
 
 def delayed(
-    task: Task,
-    swarm: SwarmCore,
-    turn: Turn,
-    failure: PeerUnavailable,
-    clock: Clock,
-    *,
-    unreachable_seconds: float = UNREACHABLE_SECONDS,
+    draft: Draft, turn: Turn, failure: PeerUnavailable, *, unreachable_seconds: float = UNREACHABLE_SECONDS
 ) -> TaskChange:
     """Pause the peer's mailbox after a failed attempt; after the last attempt, delivery fails."""
     peer, reason = peer_of(turn.mailbox) or "", failure.detail
-    known = task.peers.get(peer, Peer(agent=EVERYONE))
-    draft = Draft(task, swarm, clock)
+    known = draft.peers.get(peer, Peer(agent=EVERYONE))
     pauses: Sequence[float] = RETRY_SECONDS
     if turn.entry.message.msg_type == "response":
         pauses = ANSWER_RETRY_SECONDS
@@ -220,9 +208,7 @@ def delayed(
             reason += f" (it last answered at {format_time(last)})" if last else " (it has never answered)"
             pauses = _first_seconds(RETRY_SECONDS, unreachable_seconds)
     if known.failures >= len(pauses):
-        return undelivered(
-            task, swarm, turn, f"no delivery after {known.failures + 1} tries: {reason}", clock
-        )
+        return undelivered(draft, turn, f"no delivery after {known.failures + 1} tries: {reason}")
     seconds = pauses[known.failures]
     draft.end_turn(turn, consume=False)
     until = draft.time_in(sum(pauses[known.failures :]))
@@ -249,11 +235,10 @@ def _first_seconds(pauses: Sequence[float], seconds: float) -> Sequence[float]:
     ]
 
 
-def fan_out(task: Task, swarm: SwarmCore, turn: Turn, peers: Sequence[str], clock: Clock) -> TaskChange:
+def fan_out(draft: Draft, turn: Turn, peers: Sequence[str]) -> TaskChange:
     """Copy a broadcast to all known swarms into the mailbox of each."""
-    draft = Draft(task, swarm, clock)
     draft.end_turn(turn, consume=True)
-    targets = [peer for peer in peers if peer != swarm.name]
+    targets = [peer for peer in peers if peer != draft.swarm.name]
     for peer in targets:
         draft.add_peer(peer, EVERYONE)
         draft.open_broadcast(turn.entry.message, peer)
@@ -267,12 +252,9 @@ def fan_out(task: Task, swarm: SwarmCore, turn: Turn, peers: Sequence[str], cloc
     return draft.seal()
 
 
-def _end_delivery(task: Task, swarm: SwarmCore, turn: Turn, clock: Clock) -> tuple[Draft, str]:
-    draft = Draft(task, swarm, clock)
+def _end_delivery(draft: Draft, turn: Turn) -> str:
     draft.end_turn(turn, consume=True)
-    peer = peer_of(turn.mailbox)
-    assert peer is not None
-    return draft, peer or ALL_PEERS
+    return peer_of(turn.mailbox) or ALL_PEERS
 
 
 def _dead_letter(draft: Draft, turn: Turn, reason: str, attempts: int) -> None:

@@ -24,7 +24,6 @@ from mail.core.decisions.turn import (
 )
 from mail.core.protocol.address import EVERYONE, create_agent_address
 from mail.core.protocol.calls import AgentToolCall
-from mail.core.protocol.clock import Clock
 from mail.core.protocol.compose import compose_message
 from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.mail_tools import (
@@ -45,7 +44,7 @@ from mail.core.task.events import EventKind
 from mail.core.task.extras import Extra
 from mail.core.task.limits import MAIL_PER_READING, READING_BYTES
 from mail.core.task.swarm import FormResult, History, SwarmCore
-from mail.core.task.task import Task, TaskStatus
+from mail.core.task.task import TaskStatus
 from mail.core.task.turn_state import Checkpoint
 from mail.errors import BadRequest, Subject
 
@@ -85,11 +84,10 @@ class Step:
         return [name for name in names if name != self.target]
 
 
-def begin_step(task: Task, swarm: SwarmCore, step: Step, clock: Clock) -> TaskChange:
+def begin_step(draft: Draft, step: Step) -> TaskChange:
     """Put the step's instructions into its agent's mailbox, and resume the task if it has stopped."""
-    draft = Draft(task, swarm, clock)
     draft.manual = True
-    if not task.is_running:
+    if not draft.is_running:
         resume(draft)
     draft.tell(step.target, Subject.MANUAL_STEP, step.payload)
     return draft.seal()
@@ -103,9 +101,8 @@ def portion(mail: Sequence[InboxEntry]) -> tuple[InboxEntry, ...]:
     return tuple(oldest[: max(1, fitting)])
 
 
-def read_ahead(task: Task, swarm: SwarmCore, turn: "StepTurn", clock: Clock) -> TaskChange:
+def read_ahead(draft: Draft, turn: "StepTurn") -> TaskChange:
     """Move mail from an agent's mailbox to its history without a model call."""
-    draft = Draft(task, swarm, clock)
     draft.end_turn(turn, consume=True)
     draft.remember(turn.mailbox, turn.mail_prompts)
     count = 1 + len(turn.also_read)
@@ -269,12 +266,7 @@ class StepPolicy:
 
 
 def settle_step(
-    task: Task,
-    swarm: SwarmCore,
-    turn: StepTurn,
-    output: TurnOutput,
-    clock: Clock,
-    background: Background = NO_BACKGROUND,
+    draft: Draft, turn: StepTurn, output: TurnOutput, background: Background = NO_BACKGROUND
 ) -> tuple[TaskChange, StepPolicy]:
     """Decide the effect of a step's turn, and return with it what the step has brought.
 
@@ -283,7 +275,7 @@ def settle_step(
     if isinstance(output, AgentFailure):
         turn = replace(turn, also_read=())
     policy = StepPolicy(turn)
-    change = Settlement(task, swarm, turn, clock, policy, background).settle(output)
+    change = Settlement(draft, turn, policy, background).settle(output)
     if change.task.status is TaskStatus.PAUSED:
         policy.said = change.response
     return change, policy

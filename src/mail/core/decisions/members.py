@@ -2,14 +2,12 @@
 
 from mail.core.decisions.receive import receive
 from mail.core.protocol.address import create_agent_address
-from mail.core.protocol.clock import Clock
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILResponse
 from mail.core.protocol.values import value
 from mail.core.task.change import TaskChange
+from mail.core.task.draft import Draft
 from mail.core.task.members import member_address, peer_of_member
-from mail.core.task.swarm import SwarmCore
-from mail.core.task.task import Task
 from mail.errors import Conflict, Subject
 
 
@@ -33,17 +31,17 @@ class MemberMail:
     sent: str
 
 
-def hear(task: Task, swarm: SwarmCore, mail: MemberMail, clock: Clock) -> TaskChange | None:
+def hear(draft: Draft, mail: MemberMail) -> TaskChange | None:
     """Deliver mail of a member; None if it has come before.
 
     It answers the request that it names. Other mail is for the agent while the task runs. Raises Conflict after that.
     """
-    asked = (mail.answers, member_address(mail.member))
+    task, asked = draft.before, (mail.answers, member_address(mail.member))
     is_awaited = any((each.request_id, each.recipient) == asked for each in task.requests)
     message = MAILInterswarmMessage(
         message_id=mail.id,
         source_swarm=peer_of_member(mail.member),
-        target_swarm=swarm.name,
+        target_swarm=draft.swarm.name,
         timestamp=mail.sent,
         task_owner=task.owner,
         task_contributors=tuple(dict.fromkeys((task.owner, *task.contributors))),
@@ -57,7 +55,7 @@ def hear(task: Task, swarm: SwarmCore, mail: MemberMail, clock: Clock) -> TaskCh
             body=mail.body,
         ),
     )
-    change = receive(task, swarm, message, clock)
+    change = receive(draft, message)
     if change is not None and not (is_awaited or task.is_running):
         raise Conflict("the task in which the agent has written has ended, and waits for no answer")
     return change

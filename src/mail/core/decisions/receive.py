@@ -102,24 +102,19 @@ def may_reach(
 
 
 def receive(
-    task: Task,
-    swarm: SwarmCore,
-    message: MAILInterswarmMessage,
-    clock: Clock,
-    *,
-    entrypoints_only: bool = False,
+    draft: Draft, message: MAILInterswarmMessage, *, entrypoints_only: bool = False
 ) -> TaskChange | None:
     """Decide the effect of a message on its task; None for a duplicate. Raises BadRequest, Forbidden.
 
     With `entrypoints_only`, other swarms reach only agents that people may write to, and those that wait for their
     answer.
     """
+    task = draft.before
     if task.owner != message.task_owner:
         raise BadRequest(f"task {task.task_id!r} belongs to {task.owner}, not to {message.task_owner}")
     if _fingerprint(message) in task.received:
         return None
-    reception = _Reception(Draft(task, swarm, clock), message, entrypoints_only=entrypoints_only)
-    return reception.decide()
+    return _Reception(draft, message, entrypoints_only=entrypoints_only).decide()
 
 
 def add_answer(draft: Draft, message: MAILInterswarmMessage) -> None:

@@ -12,7 +12,6 @@ from mail.core.decisions.interswarm import ANSWER_RETRY_SECONDS, note_delivery
 from mail.core.decisions.receive import add_answer
 from mail.core.decisions.stalls import prevent_stall
 from mail.core.protocol.address import create_agent_address, join_agent_address, parse_agent_address
-from mail.core.protocol.clock import Clock
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILPayload, MAILResponse
 from mail.core.task.change import TaskChange, Turn
@@ -22,7 +21,6 @@ from mail.core.task.interswarm import RemoteState, RemoteStatus, RemoteTask
 from mail.core.task.leases import Claim
 from mail.core.task.limits import ANSWER_SECONDS
 from mail.core.task.mailboxes import polled_by
-from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task
 from mail.errors import PeerError, PeerUnavailable, Subject
 
@@ -45,11 +43,9 @@ Files = Mapping[str, Sequence[FileRef]]
 """By the id of a remote task: the files of its answer, as they are stored here."""
 
 
-def accepted(
-    task: Task, swarm: SwarmCore, turn: Turn, state: RemoteState, files: Files, clock: Clock
-) -> TaskChange:
+def accepted(draft: Draft, turn: Turn, state: RemoteState, files: Files) -> TaskChange:
     """Note that a peer has taken a message and answered with a task of its own, or at once."""
-    draft, peer = note_delivery(task, swarm, turn, None, clock)
+    peer = note_delivery(draft, turn, None)
     message = turn.entry.message
     remote = RemoteTask(
         id=state.id,
@@ -74,11 +70,8 @@ def due(task: Task, swarm: str, now: float) -> list[RemoteTask]:
     return [each for each in task.peers[swarm].remote_tasks if 0.0 < each.poll_at <= now]
 
 
-def polled(
-    task: Task, swarm: SwarmCore, claim: Claim, answers: Answers, files: Files, clock: Clock
-) -> TaskChange:
+def polled(draft: Draft, claim: Claim, answers: Answers, files: Files) -> TaskChange:
     """End a claim on the mailbox of polls: deliver what peers have answered or asked, and set the next polls."""
-    draft = Draft(task, swarm, clock)
     draft.end_claim(claim)
     peer = polled_by(claim.mailbox) or ""
     known = draft.peers.get(peer)

@@ -97,20 +97,20 @@ def _times(spec: Schedule) -> tuple[object, ...]:
     return spec.cron, spec.timezone, spec.enabled
 
 
-def run_now(task: Task, swarm: SwarmCore, clock: Clock) -> TaskChange | None:
+def run_now(draft: Draft) -> TaskChange | None:
     """Begin a run that belongs to no time; None if the schedule has one of this second already."""
-    state, at = _state(task), float(int(clock.now().timestamp()))
+    state, at = _state(draft.before), float(int(draft.time_in(0.0)))
     if any(run.at == at for run in state.runs):
         return None
-    return _sealed(task, swarm, clock, _busy(state.with_run(ScheduledRun(at, RunState.STARTING)), at))
+    return _sealed(draft, _busy(state.with_run(ScheduledRun(at, RunState.STARTING)), at))
 
 
-def advance(task: Task, swarm: SwarmCore, ended: Sequence[ScheduledRun], clock: Clock) -> TaskChange | None:
+def advance(draft: Draft, ended: Sequence[ScheduledRun]) -> TaskChange | None:
     """Note the runs that have `ended`, and decide what happens at the times that have come.
 
     Return None if nothing is due.
     """
-    state, now = _state(task), clock.now().timestamp()
+    state, now = _state(draft.before), draft.time_in(0.0)
     is_time = state.next is not None and state.next <= now
     if not is_time and not (state.look is not None and state.look <= now):
         return None
@@ -122,7 +122,7 @@ def advance(task: Task, swarm: SwarmCore, ended: Sequence[ScheduledRun], clock: 
         state = _at_times(state, now)
     if not state.of(RunState.STARTING, RunState.RUNNING) and (waiting := state.of(RunState.WAITING)):
         state = state.with_run(waiting[0].now(RunState.STARTING))
-    return _sealed(task, swarm, clock, _busy(state, now), noted)
+    return _sealed(draft, _busy(state, now), noted)
 
 
 def _at_times(state: ScheduleState, now: float) -> ScheduleState:
@@ -146,12 +146,12 @@ def _at_times(state: ScheduleState, now: float) -> ScheduleState:
     return replace(state, next=next_time(spec.cron, spec.timezone, now))
 
 
-def started(task: Task, swarm: SwarmCore, run: ScheduledRun, clock: Clock) -> TaskChange | None:
+def started(draft: Draft, run: ScheduledRun) -> TaskChange | None:
     """Note that a starting run runs, or was refused; None if somebody else has noted it."""
-    state = _state(task)
+    state = _state(draft.before)
     if all((each.at, each.state) != (run.at, RunState.STARTING) for each in state.runs):
         return None
-    return _sealed(task, swarm, clock, note_end(state, run), [run])
+    return _sealed(draft, note_end(state, run), [run])
 
 
 def outcome(run: ScheduledRun, task: Task | None, answer: str) -> ScheduledRun:
@@ -193,13 +193,10 @@ def _busy(state: ScheduleState, now: float) -> ScheduleState:
     return replace(state, look=now + patience)
 
 
-def _sealed(
-    task: Task, swarm: SwarmCore, clock: Clock, state: ScheduleState, noted: Sequence[ScheduledRun] = ()
-) -> TaskChange:
-    draft = Draft(task, swarm, clock)
+def _sealed(draft: Draft, state: ScheduleState, noted: Sequence[ScheduledRun] = ()) -> TaskChange:
     draft.schedule = state
     name, failed = state.spec.name, [run for run in noted if run.state is RunState.FAILED]
-    if failed and _health(state) != _health(_state(task)):
+    if failed and _health(state) != _health(_state(draft.before)):
         draft.emit(
             EventKind.SCHEDULE_ERROR,
             f"schedule {name}: the run for {format_time(failed[-1].at)} failed, {state.failures} in a row: "

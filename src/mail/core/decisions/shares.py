@@ -22,12 +22,11 @@ from mail.core.decisions.items import (
     Question,
 )
 from mail.core.protocol.address import Principal
-from mail.core.protocol.clock import Clock, format_time
+from mail.core.protocol.clock import format_time
 from mail.core.protocol.question_text import QUESTIONS
 from mail.core.task.change import TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
-from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Share, Task
 from mail.errors import BadRequest, ShareNotFound
 
@@ -45,10 +44,9 @@ def share_with(task: Task, digest: str, now: float) -> Share | None:
     return next((share for share in valid_shares(task, now) if share.digest == digest), None)
 
 
-def share(task: Task, swarm: SwarmCore, given: Share, by: Principal, clock: Clock) -> TaskChange:
+def share(draft: Draft, given: Share, by: Principal) -> TaskChange:
     """Add a link to a task. Raises BadRequest if it has too many."""
-    draft = Draft(task, swarm, clock)
-    draft.shares = (*valid_shares(task, clock.now().timestamp()), given)
+    draft.shares = (*valid_shares(draft.before, draft.time_in(0.0)), given)
     if len(draft.shares) > MOST_SHARES:
         raise BadRequest(f"a task has at most {MOST_SHARES} links; revoke one first")
     until = format_time(given.expires)
@@ -56,10 +54,9 @@ def share(task: Task, swarm: SwarmCore, given: Share, by: Principal, clock: Cloc
     return draft.seal()
 
 
-def revoke(task: Task, swarm: SwarmCore, number: str, by: Principal, clock: Clock) -> TaskChange:
+def revoke(draft: Draft, number: str, by: Principal) -> TaskChange:
     """Remove a link from a task. Raises ShareNotFound."""
-    valid = valid_shares(task, clock.now().timestamp())
-    draft = Draft(task, swarm, clock)
+    valid = valid_shares(draft.before, draft.time_in(0.0))
     draft.shares = tuple(share for share in valid if share.number != number)
     if len(draft.shares) == len(valid):
         raise ShareNotFound

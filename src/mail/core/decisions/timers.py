@@ -4,13 +4,11 @@ from mail.core.decisions.cancel import end
 from mail.core.decisions.stalls import can_wait, prevent_stall
 from mail.core.decisions.submit import Submission, enter, write
 from mail.core.protocol.address import Principal
-from mail.core.protocol.clock import Clock
 from mail.core.task.change import TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.extras import TimerExtra
 from mail.core.task.mailboxes import goes_out
-from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import ENDED, Task
 from mail.core.task.timers import Timer
 from mail.errors import MAILError, Subject, TimerNotFound
@@ -30,34 +28,32 @@ def remind(draft: Draft, timer: Timer) -> None:
     draft.announce(timer.mailbox if is_here else draft.entrypoint, Subject.REMINDER, timer.text)
 
 
-def post(task: Task, swarm: SwarmCore, timer: Timer, clock: Clock) -> Draft:
+def post(draft: Draft, timer: Timer) -> Draft:
     """Post a caller's message, as the task is now; a message that the task refuses becomes a dead letter."""
     submission = Submission.model_validate_json(timer.submission)
     caller = Principal.parse(timer.caller)
     try:
-        draft = enter(task, swarm, caller, submission, clock)
-        draft.end_timer(timer)
+        posted = enter(draft.before, draft.swarm, caller, submission, draft.clock)
+        posted.end_timer(timer)
     except MAILError as error:
-        draft = Draft(task, swarm, clock)
         draft.end_timer(timer)
-        reader = submission.entrypoint or task.entrypoint
+        reader = submission.entrypoint or draft.entrypoint
         reason = f"it could not be delivered when it was due: {error.detail}"
         message = submission.message or write(submission, draft, caller, [reader])
         draft.dead_letter(reader, reason, 1, message=message, message_seq=None)
         if draft.is_running and not can_wait(draft):
             draft.fail(f"The message of {caller.id} {reason}.")
-    return draft
+        return draft
+    return posted
 
 
-def cancel_timer(
-    task: Task, swarm: SwarmCore, timer: Timer | None, timer_id: str, by: Principal, clock: Clock
-) -> TaskChange:
+def cancel_timer(draft: Draft, timer: Timer | None, timer_id: str, by: Principal) -> TaskChange:
     """Cancel a timer of a task; `timer` is its record. Raises TimerNotFound if it no longer waits."""
+    task = draft.before
     if timer is None or not is_open(task, timer):
         raise TimerNotFound(
             f"task {task.task_id!r} has no timer {timer_id!r}; it may have fired or been cancelled"
         )
-    draft = Draft(task, swarm, clock)
     drop(draft, timer, f"{by.id} has cancelled")
     if draft.is_running and not can_wait(draft) and not task.histories:
         end(draft, by, "no message is left that it could begin with")

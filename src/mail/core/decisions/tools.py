@@ -84,20 +84,15 @@ class ToolExecutor:
     acts = False
     _set = 0
 
-    def __init__(
-        self,
-        draft: Draft,
-        turn: Turn,
-        agent: AgentCore,
-        reminders: Sequence[Timer] = (),
-    ) -> None:
+    _result: FormResult
+
+    def __init__(self, draft: Draft, turn: Turn, agent: AgentCore, reminders: Sequence[Timer] = ()) -> None:
         self.draft = draft
         self.turn = turn
         self.name = turn.mailbox
         self.agent = agent
         self.incoming = turn.entry.message
-        self.reminders = list(reminders)
-        self._result = NOTHING
+        self.reminders = reminders
 
     @property
     def is_late(self) -> bool:
@@ -197,11 +192,7 @@ class ToolExecutor:
 
     def _discover_swarms(self, tool: DiscoverSwarms) -> str:
         self._require_reach(tool)
-        self.draft.emit(
-            EventKind.INTERSWARM_MESSAGE_ERROR,
-            f"agent {self.name} can't discover swarms",
-            Extra(agent=self.name),
-        )
+        self._emit(EventKind.INTERSWARM_MESSAGE_ERROR, "can't discover swarms")
         raise UnreachableSwarm("this server has no connection to other swarms")
 
     def _acknowledge_broadcast(self, tool: AcknowledgeBroadcast) -> str:
@@ -212,11 +203,7 @@ class ToolExecutor:
         self._require_broadcast(tool)
         self.forgets = True
         reason = f": {tool.reason}" if tool.reason else ""
-        self.draft.emit(
-            EventKind.BROADCAST_IGNORED,
-            f"agent {self.name} ignored a broadcast{reason}",
-            Extra(agent=self.name),
-        )
+        self._emit(EventKind.BROADCAST_IGNORED, f"ignored a broadcast{reason}")
         return "broadcast ignored"
 
     def _await_message(self, tool: AwaitMessage) -> str:
@@ -239,14 +226,11 @@ class ToolExecutor:
         if tool.cancel is not None:
             return self._cancel_reminder(tool.cancel)
         if tool.delay is None and tool.at is None:
-            shown = [f"{each.id} at {format_time(each.due)}: {each.text[:80]}" for each in self.reminders]
-            left = self.draft.waits.reminders.get(self.name, 0) - len(shown[:MOST_LISTED])
+            first = self.reminders[:MOST_LISTED]
+            shown = [f"{each.id} at {format_time(each.due)}: {each.text[:80]}" for each in first]
+            left = self.draft.waits.reminders.get(self.name, 0) - len(shown)
             more = [f"and {left} more"] if left > 0 else []
-            return (
-                "\n".join(["your reminders:", *shown[:MOST_LISTED], *more])
-                if shown
-                else "you have no reminders"
-            )
+            return "\n".join(["your reminders:", *shown, *more]) if shown else "you have no reminders"
         draft = self.draft
         timer = Timer(id="", due=self._due(tool), mailbox=self.name, text=tool.note)
         if self.is_finished:
@@ -287,12 +271,12 @@ class ToolExecutor:
         timer = next((each for each in self.reminders if each.id == timer_id), None)
         if timer is None:
             raise ToolCallFault(f"you have no reminder {timer_id!r}; it may have come already")
-        self.reminders.remove(timer)
+        self.reminders = [each for each in self.reminders if each is not timer]
         drop(self.draft, timer, f"agent {self.name} has cancelled")
         return f"reminder {timer_id} is cancelled"
 
     def _help(self, tool: Help) -> str:
-        self.draft.emit(EventKind.HELP_CALLED, f"agent {self.name} called help", Extra(agent=self.name))
+        self._emit(EventKind.HELP_CALLED, "called help")
         if not self.is_finished:
             guide = write_guide(tool, agent_of(self.name), self.agent, self.draft.swarm)
             self.draft.announce(self.name, Subject.HELP, guide)
@@ -307,11 +291,7 @@ class ToolExecutor:
             raise ToolCallFault("only a supervisor can complete the task; answer the agent that wrote to you")
         draft = self.draft
         if self.is_finished:
-            draft.emit(
-                EventKind.TASK_COMPLETE_CALL_DUPLICATE,
-                f"agent {self.name} called task_complete on a finished task",
-                Extra(agent=self.name),
-            )
+            self._emit(EventKind.TASK_COMPLETE_CALL_DUPLICATE, "called task_complete on a finished task")
             return "the task is finished already"
         if draft.status is TaskStatus.PAUSED:
             raise ToolCallFault("the task is paused until the user answers; call task_complete again then")
@@ -327,15 +307,15 @@ class ToolExecutor:
             raise ToolCallFault(
                 f"this is still to come: {waits.in_words()}. Await it; or call task_complete again, and it is cancelled"
             )
-        draft.emit(
-            EventKind.TASK_COMPLETE_CALL,
-            f"agent {self.name} called task_complete, full response to follow",
-            Extra(agent=self.name),
-        )
+        self._emit(EventKind.TASK_COMPLETE_CALL, "called task_complete, full response to follow")
         message = self._write(tool)
         draft.move(Transition.COMPLETE)
         draft.finish(message.sender, Subject.TASK_COMPLETE, tool.finish_message, message)
         return "task completed"
+
+    def _emit(self, kind: EventKind, did: str) -> None:
+        """Add an event about what the agent did."""
+        self.draft.emit(kind, f"agent {self.name} {did}", Extra(agent=self.name))
 
     def _fit(self, answer: str) -> str:
         """Return the task's answer as its output schema demands. Raises ToolCallFault."""
@@ -492,7 +472,5 @@ class ToolExecutor:
         TaskComplete: _task_complete,
     }
 
-
-NOTHING = FormResult(AwaitMessage())
 
 _DROPPED = "the task is finished; the message was dropped"

@@ -25,7 +25,6 @@ from mail.core.decisions.tools import ToolExecutor
 from mail.core.decisions.waits import fall_due
 from mail.core.protocol.address import create_agent_address, parse_agent_address
 from mail.core.protocol.calls import BUILTIN_TOOLS, TEXT_OUTPUT, AgentToolCall
-from mail.core.protocol.clock import Clock
 from mail.core.protocol.mail_tools import MAILTool, TaskComplete, read_call
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.output_schema import written
@@ -119,27 +118,16 @@ NO_BACKGROUND = Background()
 
 
 def settle(
-    task: Task,
-    swarm: SwarmCore,
-    turn: Turn,
-    output: TurnOutput,
-    clock: Clock,
-    background: Background = NO_BACKGROUND,
+    draft: Draft, turn: Turn, output: TurnOutput, background: Background = NO_BACKGROUND
 ) -> TaskChange:
     """Decide the effect of a turn on the task as it is now, which may have changed since the turn began."""
-    if is_discarded(task, turn):
-        return discard(task, swarm, turn, output.usage, output.models, clock, background.kept)
-    return Settlement(task, swarm, turn, clock, AUTOMATIC, background).settle(output)
+    if is_discarded(draft.before, turn):
+        return discard(draft, turn, output.usage, output.models, background.kept)
+    return Settlement(draft, turn, AUTOMATIC, background).settle(output)
 
 
 def on_limit_reached(
-    task: Task,
-    swarm: SwarmCore,
-    turn: Turn,
-    limit: str,
-    events: Sequence[Event],
-    clock: Clock,
-    room: int | None = None,
+    draft: Draft, turn: Turn, limit: str, events: Sequence[Event], room: int | None = None
 ) -> TaskChange | None:
     """Tell the supervisor to finish, as a limit is reached; the mail stays where it is (SPEC, section 5).
 
@@ -147,19 +135,18 @@ def on_limit_reached(
     for the supervisor: of more than `room` characters, the first one and the newest. Return None if the task has
     stopped meanwhile, or the notice was sent already.
     """
-    if not task.is_running or task.generation.limit_notice is not None:
+    if not draft.is_running or draft.generation.limit_notice is not None:
         return None
-    draft = Draft(task, swarm, clock)
     draft.end_turn(turn, consume=False)
     transcript = "\n\n".join(_within([render_message(message) for message in _transcript(events)], room))
     draft.tell(
-        swarm.closing_agent(task.entrypoint),
+        draft.swarm.closing_agent(draft.entrypoint),
         Subject.MAXIMUM_STEPS_REACHED,
         f"This task has used up its {limit}. Call task_complete now, with the best answer "
         f"that this transcript allows:\n\n{transcript}",
         MessageExtra(out_of_steps=True),
     )
-    draft.generation = replace(draft.generation, limit_notice=task.seq + 1, limit_reached=limit)
+    draft.generation = replace(draft.generation, limit_notice=draft.seq + 1, limit_reached=limit)
     return draft.seal()
 
 
@@ -192,40 +179,37 @@ def shortened(text: str, limit: int) -> str:
 
 
 def outgrow(
-    task: Task,
-    swarm: SwarmCore,
+    draft: Draft,
     turn: Turn,
     usage: Usage,
     models: Mapping[str, Usage],
     limit: int,
-    clock: Clock,
     kept: Checkpoint | None = None,
 ) -> TaskChange:
     """End a task that a turn would make larger than its `limit`, in bytes.
 
     Of the turn only its cost is stored, and its message becomes a dead letter. `kept` is the stored checkpoint, if any.
     """
-    if is_discarded(task, turn):
-        return discard(task, swarm, turn, usage, models, clock, kept)
-    settlement = Settlement(task, swarm, turn, clock, AUTOMATIC)
+    if is_discarded(draft.before, turn):
+        return discard(draft, turn, usage, models, kept)
+    settlement = Settlement(draft, turn, AUTOMATIC)
     settlement.charge(usage, models)
     settlement.outgrow(
-        f"the task may store {limit} bytes and has stored {task.stored_bytes}; the next turn of agent '{turn.mailbox}' "
-        "would exceed that. Begin a new task"
+        f"the task may store {limit} bytes and has stored {draft.stored_bytes}; the next turn of agent "
+        f"'{turn.mailbox}' would exceed that. Begin a new task"
     )
     return settlement.seal()
 
 
-def abandon(task: Task, swarm: SwarmCore, turn: Turn, reason: str, attempts: int, clock: Clock) -> TaskChange:
+def abandon(draft: Draft, turn: Turn, reason: str, attempts: int) -> TaskChange:
     """End a task because so many attempts at one of its turns could not be committed.
 
     Nothing that the turn has made is stored, not even its cost, as any of it may be the fault. Its message becomes a
     dead letter, unless it waits for approved calls, which run when the task is resumed.
     """
-    if swarm.has(turn.mailbox) and is_discarded(task, turn):
-        return discard(task, swarm, turn, NO_USAGE, NO_MODELS, clock)
-    has_approved_calls = task.approved_calls_of(turn.mailbox) is not None
-    draft = Draft(task, swarm, clock)
+    if draft.swarm.has(turn.mailbox) and is_discarded(draft.before, turn):
+        return discard(draft, turn, NO_USAGE, NO_MODELS)
+    has_approved_calls = draft.before.approved_calls_of(turn.mailbox) is not None
     draft.end_turn(turn, consume=not has_approved_calls)
     if not has_approved_calls:
         entry = turn.entry
@@ -237,11 +221,10 @@ def abandon(task: Task, swarm: SwarmCore, turn: Turn, reason: str, attempts: int
     return draft.seal()
 
 
-def end_unreadable(task: Task, swarm: SwarmCore, mailbox: str, clock: Clock) -> TaskChange | None:
+def end_unreadable(draft: Draft, mailbox: str) -> TaskChange | None:
     """End a running task, as what the next turn of a mailbox reads is stored no longer; None if it doesn't run."""
-    if not task.is_running:
+    if not draft.is_running:
         return None
-    draft = Draft(task, swarm, clock)
     draft.fail(
         f"The task was ended: a long text that {mailbox!r} must read is no longer stored, as its retention has ended "
         "or it was deleted. Begin a new task."
@@ -249,39 +232,35 @@ def end_unreadable(task: Task, swarm: SwarmCore, mailbox: str, clock: Clock) -> 
     return draft.seal()
 
 
-def expire(
-    task: Task, swarm: SwarmCore, turn: Turn | None, clock: Clock, waits: Sequence[Wait] | None = None
-) -> TaskChange | None:
+def expire(draft: Draft, turn: Turn | None, waits: Sequence[Wait] | None = None) -> TaskChange | None:
     """End a task whose time limit has passed, else do what is due in it (`Task.deadline`).
 
     These are requests to other swarms, approvals of a paused task, and open calls and timers: of these, `waits` are the
     first (`mail.core.decisions.waits.fall_due`). Return None if nothing is due yet, or for a schedule.
     """
+    task, now = draft.before, draft.time_in(0.0)
     if task.schedule is not None:
         return None
-    now = clock.now().timestamp()
     change = None
     if task.status is TaskStatus.PAUSED:
-        change = expire_approvals(task, swarm, now, clock)
+        change = expire_approvals(draft, now)
     elif task.is_running and not task.is_overdue(now):
-        change = expire_requests(task, swarm, now, clock)
+        change = expire_requests(draft, now)
     if change is not None:
         return change
     if not (task.is_running and task.is_overdue(now)):
-        return fall_due(task, swarm, waits, now, clock)
-    draft = Draft(task, swarm, clock)
+        return fall_due(draft, waits, now)
     if turn is not None:
         draft.end_turn(turn, consume=False)
     draft.fail("The task did not finish within its time limit.", Subject.TASK_TIMEOUT)
     return draft.seal()
 
 
-def expire_requests(task: Task, swarm: SwarmCore, now: float, clock: Clock) -> TaskChange | None:
+def expire_requests(draft: Draft, now: float) -> TaskChange | None:
     """Close requests to other swarms whose deadline has passed, and notify their senders. None if there are none."""
-    draft = Draft(task, swarm, clock)
     expired = [
         request
-        for request in task.requests
+        for request in draft.requests
         if request.answer_deadline is not None and request.answer_deadline <= now
     ]
     for request in expired:
@@ -294,22 +273,23 @@ def expire_requests(task: Task, swarm: SwarmCore, now: float, clock: Clock) -> T
         draft.emit(EventKind.INTERSWARM_MESSAGE_ERROR, text)
         if not request.sender:
             draft.answer_owner(create_agent_address(request.recipient), text, failed=True)
-        elif swarm.has(request.sender):
+        elif draft.swarm.has(request.sender):
             draft.tell(request.sender, Subject.RUNTIME_ERROR, text)
+    if not expired:
+        return None
     prevent_stall(draft)
-    return draft.seal() if expired else None
+    return draft.seal()
 
 
-def text_recipient(task: Task, swarm: SwarmCore, turn: Turn, clock: Clock) -> str:
+def text_recipient(draft: Draft, turn: Turn) -> str:
     """Return who receives text that the agent writes in this turn, if it calls no tool: an agent, or `user`.
 
     Live events show it while a model writes. Empty if nobody would receive it: a remark, or an agent that must call
     tools.
     """
-    agent = swarm.agent(turn.mailbox)
-    if agent.strict_tools or task.turn_tools(turn.mailbox).is_required:
+    agent = draft.swarm.agent(turn.mailbox)
+    if agent.strict_tools or draft.before.turn_tools(turn.mailbox).is_required:
         return ""
-    draft = Draft(task, swarm, clock)
     draft.end_turn(turn, consume=True)
     try:
         tool = _read_text("…", draft, turn)
@@ -465,23 +445,17 @@ class Settlement:
     _last_reasoning: str | None = None
 
     def __init__(
-        self,
-        task: Task,
-        swarm: SwarmCore,
-        turn: Turn,
-        clock: Clock,
-        policy: SettlementPolicy,
-        background: Background = NO_BACKGROUND,
+        self, draft: Draft, turn: Turn, policy: SettlementPolicy, background: Background = NO_BACKGROUND
     ) -> None:
-        self.task = task
-        self.swarm = swarm
+        self.draft = draft
+        self.task = task = draft.before
+        self.swarm = swarm = draft.swarm
         self.turn = turn
         self.name = turn.mailbox
         self.agent: AgentCore = swarm.agent(self.name)
-        self.draft = Draft(task, swarm, clock)
-        self.draft.end_turn(turn, consume=True)
+        draft.end_turn(turn, consume=True)
         self.is_last = turn.entry.seq == task.generation.limit_notice
-        self.tools = ToolExecutor(self.draft, turn, self.agent, background.reminders)
+        self.tools = ToolExecutor(draft, turn, self.agent, background.reminders)
         self._policy = policy
         self._mail = background.mail
         self._client_tools = None if task.generation.client_tools is None else task.client_tools_of(self.name)

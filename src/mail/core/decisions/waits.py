@@ -17,11 +17,9 @@ from mail.core.decisions.callbacks import expire_calls, takes_result
 from mail.core.decisions.stalls import prevent_stall
 from mail.core.decisions.timers import is_open as is_timer_open
 from mail.core.decisions.timers import post, remind
-from mail.core.protocol.clock import Clock
 from mail.core.task.callbacks import LaterCall
 from mail.core.task.change import TaskChange
 from mail.core.task.draft import Draft
-from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task
 from mail.core.task.timers import Timer
 from mail.core.task.waits import MOST_ENDED, Wait
@@ -35,23 +33,20 @@ def is_open(task: Task, wait: Wait) -> bool:
     return takes_result(task, wait) if isinstance(wait, LaterCall) else is_timer_open(task, wait)
 
 
-def fall_due(
-    task: Task, swarm: SwarmCore, waits: Sequence[Wait] | None, now: float, clock: Clock
-) -> TaskChange | None:
+def fall_due(draft: Draft, waits: Sequence[Wait] | None, now: float) -> TaskChange | None:
     """End calls and timers of a task that are due, and note when the next one is.
 
     `waits` are the first that are open, one more than `MOST_ENDED`, of which some may have been heard of since the
     task was due; None if they have not been read. A caller's message has a commit of its own. Return None if nothing
     is due, or if the records have not been read.
     """
-    if waits is None or not task.waits.is_due(now):
+    if waits is None or not draft.waits.is_due(now):
         return None
     due = [wait for wait in waits if wait.due <= now][:MOST_ENDED]
     ends = [*takewhile(lambda wait: not (isinstance(wait, Timer) and wait.is_of_caller), due)]
     if not ends and due and isinstance(first := due[0], Timer):
-        ends, draft = [first], post(task, swarm, first, clock)
+        ends, draft = [first], post(draft, first)
     else:
-        draft = Draft(task, swarm, clock)
         _end(draft, ends)
     left = [_look_at(wait, now) for wait in waits if wait not in ends]
     draft.waits = draft.waits.until(min(left, default=None))

@@ -11,7 +11,6 @@ from hashlib import sha256
 from pydantic_core import to_json
 
 from mail.core.protocol.address import Principal
-from mail.core.protocol.clock import Clock
 from mail.core.protocol.values import value
 from mail.core.task.change import TaskChange
 from mail.core.task.draft import Draft
@@ -19,7 +18,6 @@ from mail.core.task.events import Event, EventKind
 from mail.core.task.extras import DeliveryExtra, FailedDeliveryExtra, RemovedWebhookExtra
 from mail.core.task.leases import Claim
 from mail.core.task.mailboxes import hook_mailbox, hook_of
-from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task, TaskStatus
 from mail.core.task.webhooks import (
     MAX_HOOKS,
@@ -79,12 +77,12 @@ def attach(before: Task | None, change: TaskChange, webhooks: Iterable[Webhook])
     return replace(change, task=replace(change.task, webhooks=extended))
 
 
-def add_push(task: Task, swarm: SwarmCore, hook_id: str, url: str, push: Push, clock: Clock) -> TaskChange:
+def add_push(draft: Draft, hook_id: str, url: str, push: Push) -> TaskChange:
     """Add a webhook that follows a run from now on, in place of those that have nothing more to send of earlier runs.
 
     Raises BadRequest for too many.
     """
-    draft = Draft(task, swarm, clock)
+    task = draft.before
     kept = {
         name: hook
         for name, hook in task.webhooks.items()
@@ -135,15 +133,12 @@ def body_of(task: Task, event: Event) -> bytes:
     )
 
 
-def settle(
-    task: Task, swarm: SwarmCore, claim: Claim, batch: Batch, retry_seconds: Sequence[float], clock: Clock
-) -> TaskChange:
+def settle(draft: Draft, claim: Claim, batch: Batch, retry_seconds: Sequence[float]) -> TaskChange:
     """End a claim on a webhook's mailbox: record the events sent, and pause or stop after a failure.
 
     If the position was changed meanwhile (`rewind`), it is kept, and sending continues from there.
     """
     hook_id = hook_of(claim.mailbox) or ""
-    draft = Draft(task, swarm, clock)
     draft.end_claim(claim)
     is_removed = hook_id not in draft.webhooks  # by an admin, meanwhile
     hook = draft.webhooks.get(hook_id) or claim.task.webhooks[hook_id]
@@ -211,12 +206,11 @@ def _fail(
     return replace(hook, after=hook.upto, failures=0, retry_at=0.0)
 
 
-def remove(task: Task, swarm: SwarmCore, hook_id: str, by: Principal, clock: Clock) -> TaskChange | None:
+def remove(draft: Draft, hook_id: str, by: Principal) -> TaskChange | None:
     """Remove a webhook, so that it receives no more events of the task; None if the task doesn't have it."""
-    hook = task.webhooks.get(hook_id)
+    hook = draft.webhooks.get(hook_id)
     if hook is None:
         return None
-    draft = Draft(task, swarm, clock)
     draft.webhooks = {name: hook for name, hook in draft.webhooks.items() if name != hook_id}
     reason = f"removed by {by}"
     gone = RemovedWebhookExtra(hook=hook_id, reason=reason)

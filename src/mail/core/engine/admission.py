@@ -227,8 +227,7 @@ class Admission:
                     entrypoints_only=wiring.entrypoints_only,
                 )
                 return self._traced(first, traceparent)
-            swarm = wiring.swarm_of(task)
-            change = receive(task, swarm, message, wiring.clock, entrypoints_only=wiring.entrypoints_only)
+            change = receive(wiring.draft(task), message, entrypoints_only=wiring.entrypoints_only)
             return None if change is None else self._traced(change, traceparent)
 
         task = await load()
@@ -241,7 +240,7 @@ class Admission:
         wiring = self._wiring
         CURRENT_TASK.set(key.task_id)
         task = await load_task(wiring.store, key)
-        await self.adopt(task, lambda task: hear(task, wiring.swarm_of(task), mail, wiring.clock))
+        await self.adopt(task, lambda task: hear(wiring.draft(task), mail))
 
     async def _with_origins(self, message: MAILInterswarmMessage) -> MAILInterswarmMessage:
         """Return a message whose files say where they are fetched: a turn may not be able to read the registry."""
@@ -292,9 +291,7 @@ class Admission:
         wiring = self._wiring
         CURRENT_TASK.set(key.task_id)
         before = await load_task(wiring.store, key)
-        change = await self.adopt(
-            before, lambda task: cancel(task, wiring.swarm_of(task), caller, reason, wiring.clock)
-        )
+        change = await self.adopt(before, lambda task: cancel(wiring.draft(task), caller, reason))
         return await load_task(wiring.store, key) if change is None else change.task
 
     async def delete(
@@ -338,36 +335,30 @@ class Admission:
         if wiring.webhooks is None:
             raise BadRequest(NO_WEBHOOKS)
         await wiring.webhooks.check(Webhook(url=url))
-        await self.adopt(
-            task, lambda task: add_push(task, wiring.swarm_of(task), hook_id, url, push, wiring.clock)
-        )
+        await self.adopt(task, lambda task: add_push(wiring.draft(task), hook_id, url, push))
 
     async def remove_webhook(self, caller: Principal, task: Task, webhook_id: str) -> bool:
         """Remove a webhook from a task; return whether the task had it."""
-        wiring = self._wiring
         CURRENT_TASK.set(task.task_id)
         return None is not await self.adopt(
-            task, lambda task: remove(task, wiring.swarm_of(task), webhook_id, caller, wiring.clock)
+            task, lambda task: remove(self._wiring.draft(task), webhook_id, caller)
         )
 
     async def open_task(self, by: Principal, task: Task, reason: str) -> None:
         """Say in a task that an admin, who isn't its owner, reads it."""
-        wiring = self._wiring
-        await self.adopt(task, lambda task: open_task(task, wiring.swarm_of(task), by, reason, wiring.clock))
+        await self.adopt(task, lambda task: open_task(self._wiring.draft(task), by, reason))
 
     async def share(self, by: Principal, task: Task, given: Share) -> None:
         """Add a link to a task. Raises BadRequest for too many."""
         from mail.core.decisions.shares import share  # rare, with all that it shows
 
-        wiring = self._wiring
-        await self.adopt(task, lambda task: share(task, wiring.swarm_of(task), given, by, wiring.clock))
+        await self.adopt(task, lambda task: share(self._wiring.draft(task), given, by))
 
     async def revoke_share(self, by: Principal, task: Task, number: str) -> None:
         """Remove a link from a task. Raises ShareNotFound."""
         from mail.core.decisions.shares import revoke
 
-        wiring = self._wiring
-        await self.adopt(task, lambda task: revoke(task, wiring.swarm_of(task), number, by, wiring.clock))
+        await self.adopt(task, lambda task: revoke(self._wiring.draft(task), number, by))
 
     async def fork(
         self,

@@ -198,7 +198,7 @@ class Callbacks:
             return task
 
         def decide(task: Task) -> TaskChange | None:
-            return finish(task, wiring.swarm_of(task), call, result, wiring.clock)
+            return finish(wiring.draft(task), call, result)
 
         change = await self._admission.adopt(await load(), decide, reload=load)
         if change is not None and isinstance(ended := change.waits[0], LaterCall):

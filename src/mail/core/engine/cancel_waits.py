@@ -28,7 +28,7 @@ class CancelWaits:
 
         def decide(task: Task, wait: Wait | None) -> TaskChange:
             call = wait if isinstance(wait, LaterCall) else None
-            return cancel_call(task, self._wiring.swarm_of(task), call, call_id, by, self._wiring.clock)
+            return cancel_call(self._wiring.draft(task), call, call_id, by)
 
         return await self._cancel(key, call_id, decide)
 
@@ -37,7 +37,7 @@ class CancelWaits:
 
         def decide(task: Task, wait: Wait | None) -> TaskChange:
             timer = wait if isinstance(wait, Timer) else None
-            return cancel_timer(task, self._wiring.swarm_of(task), timer, timer_id, by, self._wiring.clock)
+            return cancel_timer(self._wiring.draft(task), timer, timer_id, by)
 
         return await self._cancel(key, timer_id, decide)
 

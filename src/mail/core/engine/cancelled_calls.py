@@ -138,9 +138,7 @@ class CancelledCalls(LeasedTurn):
             calls = replace(calls, polled=(await self._read(task)).polled)  # some may have ended
             return task
 
-        return await self.commit(
-            lambda task: settle_calls(task, self._swarm, self.turn, calls, self._clock), reload=reload
-        )
+        return await self.commit(lambda draft: settle_calls(draft, self.turn, calls), reload=reload)
 
     async def _show(self, change: TaskChange | None, asked: Sequence[LaterCall]) -> None:
         """Show those who watch the task what servers have said of the progress of calls."""

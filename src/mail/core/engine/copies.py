@@ -12,7 +12,7 @@ class HandOver(LeasedTurn):
 
     async def run(self, seconds: float) -> TaskChange | None:
         """Commit the change; None if no copy is free."""
-        return await self.commit(lambda task: hand_over(task, self._swarm, self.turn, self._clock))
+        return await self.commit(lambda draft: hand_over(draft, self.turn))
 
     async def fail(self, reason: str, upto: int, attempts: int) -> TaskChange | None:
         """Hand the message over nevertheless, as nothing in it was at fault; None if it is newer than `upto`."""

@@ -123,9 +123,7 @@ class DeadLetters:
         def decide(task: Task) -> TaskChange | None:
             nonlocal redriven
             choose(task, seq)
-            change, redriven = redrive(
-                task, dead_letters, self._wiring.swarm_of(task), caller, self._wiring.clock
-            )
+            change, redriven = redrive(self._wiring.draft(task), dead_letters, caller)
             return change
 
         change = await self._admission.adopt(task, decide)
@@ -141,7 +139,7 @@ class DeadLetters:
         def decide(task: Task) -> TaskChange | None:
             nonlocal discarded
             choose(task, seq)
-            change, discarded = discard(task, wanted, self._wiring.swarm_of(task), caller, self._wiring.clock)
+            change, discarded = discard(self._wiring.draft(task), wanted, caller)
             return change
 
         await self._admission.adopt(task, decide)

@@ -23,7 +23,6 @@ from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import format_time
 from mail.core.task.change import TaskChange
 from mail.core.task.deletion import CallerDeletion, LegalHold, name_of
-from mail.core.task.draft import Draft
 from mail.core.task.leases import held
 from mail.core.task.task import ENDED, Task, TaskKey
 from mail.errors import (
@@ -87,7 +86,7 @@ class Deletions:
         if task_id is not None:
             try:  # a deletion that has not seen the hold is for a version that is the last one no more
                 task = await load_task(self._wiring.store, TaskKey(caller, task_id))
-                await self._committer.commit(self._touched, task)
+                await self._committer.commit(lambda task: self._wiring.draft(task).seal(), task)
             except TaskNotFound:
                 await self._documents.lift_hold(hold.name)
                 raise
@@ -98,9 +97,6 @@ class Deletions:
         name = caller if task_id is None else name_of(TaskKey(caller, task_id))
         if not await self._documents.lift_hold(name):
             raise HoldNotFound
-
-    def _touched(self, task: Task) -> TaskChange:
-        return Draft(task, self._wiring.swarm_of(task), self._wiring.clock).seal()
 
     # ----------------------------------------------------------------------------------------- deletions of callers
 
@@ -203,8 +199,7 @@ class Deletions:
         check_deletable(task, held(await wiring.store.read_leases(task.key, now=wiring.now())), hold)
 
         def decide(task: Task) -> TaskChange | None:
-            is_due = is_outdated(task, before)
-            return drop_past(task, wiring.swarm_of(task), wiring.clock) if is_due else None
+            return drop_past(wiring.draft(task)) if is_outdated(task, before) else None
 
         await self._committer.commit(decide, task)
 

@@ -99,7 +99,7 @@ class PeerTurn(_OutboundTurn):
         if peers is not None and not peer_of(self.turn.mailbox):
             known = await peers.known()
             self._end = OutboundResult.FANNED_OUT
-            return await self.commit(lambda task: fan_out(task, self._swarm, self.turn, known, self._clock))
+            return await self.commit(lambda draft: fan_out(draft, self.turn, known))
         if is_moot(self.turn.task, self.turn):
             return await self._return("it has no part in the task")
         try:
@@ -117,10 +117,8 @@ class PeerTurn(_OutboundTurn):
             return await self._return(conceal(error))
         self._end = OutboundResult.DELIVERED
         if isinstance(outcome, RemoteState):
-            return await self.commit(
-                lambda task: accepted(task, self._swarm, self.turn, outcome, files, self._clock)
-            )
-        return await self.commit(lambda task: delivered(task, self._swarm, self.turn, outcome, self._clock))
+            return await self.commit(lambda draft: accepted(draft, self.turn, outcome, files))
+        return await self.commit(lambda draft: delivered(draft, self.turn, outcome))
 
     async def fail(self, reason: str, upto: int, attempts: int) -> TaskChange | None:
         """Return the message to its sender; None if it is newer than `upto`."""
@@ -156,17 +154,13 @@ class PeerTurn(_OutboundTurn):
 
     async def _return(self, reason: str, attempts: int = 1) -> TaskChange | None:
         self._end = OutboundResult.RETURNED
-        return await self.commit(
-            lambda task: undelivered(task, self._swarm, self.turn, reason, self._clock, attempts=attempts)
-        )
+        return await self.commit(lambda draft: undelivered(draft, self.turn, reason, attempts=attempts))
 
     async def _postpone(self, failure: PeerUnavailable) -> TaskChange | None:
         self._end = OutboundResult.DELAYED
         seconds = self._unreachable_seconds
         return await self.commit(
-            lambda task: delayed(
-                task, self._swarm, self.turn, failure, self._clock, unreachable_seconds=seconds
-            )
+            lambda draft: delayed(draft, self.turn, failure, unreachable_seconds=seconds)
         )
 
 
@@ -199,9 +193,7 @@ class PollTurn(_OutboundTurn):
         files = await self._keep_files(answers.values())
         failed = any(isinstance(each, PeerError) for each in answers.values())
         self._end = OutboundResult.DELAYED if failed else OutboundResult.DELIVERED
-        return await self.commit(
-            lambda task: polled(task, self._swarm, self.turn, answers, files, self._clock)
-        )
+        return await self.commit(lambda draft: polled(draft, self.turn, answers, files))
 
     async def _poll(
         self, peer: str, remote: RemoteTask, now: float, seconds: float

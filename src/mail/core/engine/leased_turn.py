@@ -14,6 +14,7 @@ from mail.core.protocol.clock import Clock
 from mail.core.protocol.values import value
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.costs import NO_USAGE, Usage
+from mail.core.task.draft import Draft
 from mail.core.task.leases import Lease, WebhookClaim
 from mail.core.task.ports import Store
 from mail.core.task.swarm import SwarmCore
@@ -112,7 +113,7 @@ class LeasedTurn(ABC):
         """End the task, for that reason, by a commit that contains nothing of the turn."""
         turn = self.turn
         assert isinstance(turn, Turn)
-        return await self.commit(lambda task: abandon(task, self._swarm, turn, reason, attempts, self._clock))
+        return await self.commit(lambda draft: abandon(draft, turn, reason, attempts))
 
     def interrupt(self) -> None:  # noqa: B027  # only agents keep a turn waiting for long
         """Stop waiting for the agent, whose result would be discarded; safe to call at any time."""
@@ -147,12 +148,14 @@ class LeasedTurn(ABC):
 
     def commit(
         self,
-        decide: Callable[[Task], TaskChange | None],
+        decide: Callable[[Draft], TaskChange | None],
         task: Task | None = None,
         reload: Callable[[], Awaitable[Task]] | None = None,
     ) -> Coroutine[None, None, TaskChange | None]:
         """Commit what `decide` makes of the turn's task, or of a later `task`; None if it decides to change nothing."""
-        return self._committer.commit(decide, task or self.turn.task, reload=reload)
+        return self._committer.commit(
+            lambda task: decide(Draft(task, self._swarm, self._clock)), task or self.turn.task, reload=reload
+        )
 
 
 def conceal(error: Exception) -> str:

@@ -11,12 +11,12 @@ from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.turn import AgentTurn, TurnPolicy
 from mail.core.engine.turns import Turns
 from mail.core.engine.wiring import Wiring
-from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.context import Context
-from mail.core.task.swarm import AgentFunction, SwarmCore
-from mail.core.task.task import Task, TaskKey
+from mail.core.task.draft import Draft
+from mail.core.task.swarm import AgentFunction
+from mail.core.task.task import TaskKey
 from mail.core.turns.context import CURRENT_TASK
 from mail.errors import StepFailed, TaskNotFound
 
@@ -49,17 +49,9 @@ class StepResult:
         self.said: MAILMessage | None = None
         self.failed: str | None = None
 
-    def settle(
-        self,
-        task: Task,
-        swarm: SwarmCore,
-        turn: StepTurn,
-        output: TurnOutput,
-        clock: Clock,
-        background: Background,
-    ) -> TaskChange:
+    def settle(self, draft: Draft, turn: StepTurn, output: TurnOutput, background: Background) -> TaskChange:
         """Decide what the turn's output does, and keep what it has brought."""
-        change, result = settle_step(task, swarm, turn, output, clock, background)
+        change, result = settle_step(draft, turn, output, background)
         self.said, self.failed = result.said, result.failed
         return change
 
@@ -95,7 +87,7 @@ class ManualMode:
         if task is None:
             raise TaskNotFound(f"there is no task {key.task_id!r}; submit a message with this task_id first")
         begun = await Committer(self._wiring.store).commit(
-            lambda task: begin_step(task, self._wiring.swarm, step, self._wiring.clock), task
+            lambda task: begin_step(Draft(task, self._wiring.swarm, self._wiring.clock), step), task
         )
         for _ in range(TURNS_TO_RESPOND):
             said = await self._take_turn(key, step, begun.deliveries[0].seq, options)
@@ -117,8 +109,7 @@ class ManualMode:
             first, *rest = portion([entry for entry in mail if entry.seq != instructions])
             reading = _step_turn(replace(turn, entry=first, also_read=tuple(rest)), step, instructions)
             leased = self._agent_turn(reading, known, options, StepResult())
-            read = partial(read_ahead, swarm=self._wiring.swarm, turn=reading, clock=self._wiring.clock)
-            await self._execute(leased, read)
+            await self._execute(leased, partial(read_ahead, turn=reading))
         result = StepResult()
         turn = replace(turn, also_read=also_read)
         leased = self._agent_turn(_step_turn(turn, step, instructions), known, options, result)
@@ -154,7 +145,7 @@ class ManualMode:
         return AgentTurn(turn, known, self._wiring, _step_policy(result), self._turns.live, swarm)
 
     async def _execute(
-        self, leased: AgentTurn[StepTurn], decide: Callable[[Task], TaskChange] | None = None
+        self, leased: AgentTurn[StepTurn], decide: Callable[[Draft], TaskChange] | None = None
     ) -> None:
         """Run a turn, or only commit what `decide` makes of its task."""
         work = leased.run if decide is None else lambda _: leased.commit(decide)

@@ -131,7 +131,7 @@ class Recovery:
             return task
 
         change = await Committer(wiring.store).commit(
-            lambda task: expire(task, wiring.swarm_of(task), None, wiring.clock, waits),
+            lambda task: expire(wiring.draft(task), None, waits),
             await load(due.task),
             reload=load,
         )

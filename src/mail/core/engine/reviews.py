@@ -91,8 +91,7 @@ class Reviews:
         wiring, found = self._wiring, await self.find(who, approval_id)
         CURRENT_TASK.set(found.task.task_id)
         await self._admission.adopt(
-            found.task,
-            lambda task: review(task, wiring.swarm_of(task), who, approval_id, given, wiring.clock),
+            found.task, lambda task: review(wiring.draft(task), who, approval_id, given)
         )
         return given.decision if given.arguments is None or given.decision == "reject" else "edit"
 

@@ -20,6 +20,7 @@ from mail.core.engine.wake_ups import publish
 from mail.core.engine.wiring import Wiring
 from mail.core.protocol.address import Principal
 from mail.core.task.change import TaskChange
+from mail.core.task.draft import Draft
 from mail.core.task.ports import wake_ups
 from mail.core.task.schedules import (
     MAX_SCHEDULES,
@@ -123,9 +124,7 @@ class Schedules:
 
     async def run_now(self, name: str) -> tuple[ScheduleState, ScheduledRun]:
         """Begin a run now; return the schedule and the run, which may have been refused. Raises ScheduleNotFound."""
-        wiring = self._wiring
-        task = await self._load(name)
-        await self._committer.commit(lambda task: run_now(task, wiring.swarm, wiring.clock), task)
+        await self._committer.commit(lambda task: run_now(self._draft(task)), await self._load(name))
         state = (await self._start(await self._load(name))).schedule
         assert state is not None
         return state, state.runs[-1]
@@ -134,21 +133,17 @@ class Schedules:
 
     async def advance(self, task: Task) -> Task:
         """Do what is due in a schedule, and return it as it is then."""
-        wiring = self._wiring
         ended = await self._ended(task)
-        change = await self._commit(
-            task, ended, lambda task: advance(task, wiring.swarm, ended, wiring.clock)
-        )
+        change = await self._commit(task, ended, lambda draft: advance(draft, ended))
         return await self._start(task if change is None else change.task)
 
     async def _start(self, task: Task) -> Task:
         """Begin the tasks of the runs that are starting."""
-        wiring, state = self._wiring, task.schedule
+        state = task.schedule
         assert state is not None
         for run in state.of(RunState.STARTING):
             begun = await self._begin(state, run)
-            noting = partial(started, swarm=wiring.swarm, run=begun, clock=wiring.clock)
-            change = await self._commit(task, [begun], noting)
+            change = await self._commit(task, [begun], partial(started, run=begun))
             task = task if change is None else change.task
         return task
 
@@ -203,7 +198,7 @@ class Schedules:
         return state
 
     async def _commit(
-        self, task: Task, runs: Sequence[ScheduledRun], decide: Callable[[Task], TaskChange | None]
+        self, task: Task, runs: Sequence[ScheduledRun], decide: Callable[[Draft], TaskChange | None]
     ) -> TaskChange | None:
         """Commit a decision on runs; failures are logged, and sent to the webhooks that their caller has registered."""
         wiring = self._wiring
@@ -213,7 +208,7 @@ class Schedules:
             hooks = await wiring.webhooks.registered(task.schedule.spec.caller)
 
         def with_hooks(task: Task) -> TaskChange | None:
-            change = decide(task)
+            change = decide(self._draft(task))
             return change if change is None or not change.events else attach(task, change, hooks)
 
         change = await self._committer.commit(with_hooks, task)
@@ -224,6 +219,9 @@ class Schedules:
         return change
 
     # ----------------------------------------------------------------------------------------------- in stores
+
+    def _draft(self, task: Task) -> Draft:
+        return Draft(task, self._wiring.swarm, self._wiring.clock)
 
     async def _tasks(self) -> list[Task]:
         """Return the tasks that are schedules, by name."""

@@ -38,7 +38,6 @@ from mail.core.engine.telemetry import NO_TRACER
 from mail.core.engine.waits import open_waits
 from mail.core.engine.wiring import Wiring
 from mail.core.protocol.calls import AgentToolCall, is_tool_result
-from mail.core.protocol.clock import Clock
 from mail.core.protocol.mail_tools import DiscoverSwarms, ReadMore
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.quotes import ShownText
@@ -46,6 +45,7 @@ from mail.core.protocol.values import value
 from mail.core.task.change import HistoryRecord, TaskChange, Turn
 from mail.core.task.context import UNKNOWN, Portion, Preparation
 from mail.core.task.costs import NO_USAGE
+from mail.core.task.draft import Draft
 from mail.core.task.files import FILES
 from mail.core.task.guards import Guards
 from mail.core.task.leases import Lease
@@ -95,8 +95,8 @@ class TurnPolicy[T: Turn]:
     find_used_up: Callable[[Task, SwarmCore, T, float], str | None]
     messages: Callable[[T, History, History], History]
     tool_choice: Callable[[T], ToolChoice]
-    settle: Callable[[Task, SwarmCore, T, TurnOutput, Clock, Background], TaskChange]
-    text_recipient: Callable[[Task, SwarmCore, T, Clock], str] | None = None
+    settle: Callable[[Draft, T, TurnOutput, Background], TaskChange]
+    text_recipient: Callable[[Draft, T], str] | None = None
     parks: bool = False
 
 
@@ -202,7 +202,7 @@ class AgentTurn[T: Turn](LeasedTurn):
     def _text_recipient(self) -> str:
         """Return who receives text without a tool call, for live events; empty if that is not known."""
         find = self._policy.text_recipient
-        return find(self.turn.task, self._swarm, self.turn, self._clock) if find else ""
+        return find(Draft(self.turn.task, self._swarm, self._clock), self.turn) if find else ""
 
     def context(self, seconds: float) -> TurnContext:
         """Return what the turn lends to the code that it calls, if it lasts so long at most."""
@@ -261,7 +261,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         if opened.limits.is_timed:
             now = self._clock.now().timestamp()
             if opened.is_overdue(now):
-                return await self.commit(lambda task: expire(task, self._swarm, turn, self._clock))
+                return await self.commit(lambda draft: expire(draft, turn))
         if self._approved is None and (
             (used_up := self._policy.find_used_up(opened, self._swarm, turn, now)) is not None
         ):
@@ -270,9 +270,7 @@ class AgentTurn[T: Turn](LeasedTurn):
             events = await self._store.read_events(opened.key)
             room = await transcript_room(self._swarm, opened)
             return await self.commit(
-                lambda task: self._within_limit(
-                    task, on_limit_reached(task, self._swarm, turn, used_up, events, self._clock, room)
-                )
+                lambda draft: self._within_limit(draft, on_limit_reached(draft, turn, used_up, events, room))
             )
         key, mailbox = opened.key, turn.mailbox
         n, cut = opened.histories.get(mailbox, 0), opened.contexts.get(mailbox, UNKNOWN).cut
@@ -342,9 +340,7 @@ class AgentTurn[T: Turn](LeasedTurn):
                 (self._kept, output.reason) if isinstance(output, AgentFailure) else (output, "")
             )
             return await self.commit(
-                lambda task: self._within_limit(
-                    task, settle_approved(task, self._swarm, turn, reached, failure, self._clock)
-                )
+                lambda draft: self._within_limit(draft, settle_approved(draft, turn, reached, failure))
             )
         background = NO_BACKGROUND if self._kept is None else Background(kept=self._kept)
         if self._agent.actions and self._reads_mail(output):
@@ -372,25 +368,26 @@ class AgentTurn[T: Turn](LeasedTurn):
             background = replace(background, reminders=await self._reminders(task, asked))
             return task
 
-        return await self.commit(lambda task: self._decide(output, background, task), await reload(), reload)
+        return await self.commit(
+            lambda draft: self._decide(output, background, draft), await reload(), reload
+        )
 
-    def _decide(self, output: TurnOutput, background: Background, task: Task) -> TaskChange | None:
-        change = self._policy.settle(task, self._swarm, self.turn, output, self._clock, background)
-        return self._within_limit(task, change)
+    def _decide(self, output: TurnOutput, background: Background, draft: Draft) -> TaskChange | None:
+        return self._within_limit(draft, self._policy.settle(draft, self.turn, output, background))
 
-    def _within_limit(self, task: Task, change: TaskChange | None) -> TaskChange | None:
+    def _within_limit(self, draft: Draft, change: TaskChange | None) -> TaskChange | None:
         """Return the change, or the end of a task that it would make too large."""
         limit = self._wiring.caller_limits.task_bytes
         if change is None or limit is None or change.task.stored_bytes <= limit:
             return change
-        return change if is_discarded(task, self.turn) else self._outgrow(task)
+        if is_discarded(draft.before, self.turn):
+            return change
+        return self._outgrow(Draft(draft.before, self._swarm, self._clock))
 
-    def _outgrow(self, task: Task) -> TaskChange:
+    def _outgrow(self, draft: Draft) -> TaskChange:
         turn, meter, limit = self.turn, self._meter, self._wiring.caller_limits.task_bytes
         assert limit is not None
-        return outgrow(
-            task, self._swarm, turn, meter.spent, meter.spent_by_model, limit, self._clock, self._kept
-        )
+        return outgrow(draft, turn, meter.spent, meter.spent_by_model, limit, self._kept)
 
     def _reads_mail(self, output: TurnOutput) -> bool:
         """Return whether the agent has filled in a form that needs the messages of the task."""

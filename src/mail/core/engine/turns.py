@@ -142,7 +142,7 @@ class Turns:
         """End a task of whose mailbox no turn can be opened any more; return False if it doesn't run."""
         wiring = self._wiring
         change = await Committer(wiring.store).commit(
-            lambda task: end_unreadable(task, wiring.swarm_of(task), mailbox, wiring.clock),
+            lambda task: end_unreadable(wiring.draft(task), mailbox),
             await load_task(wiring.store, key),
         )
         if change is None:

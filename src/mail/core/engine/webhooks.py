@@ -69,9 +69,7 @@ class WebhookTurn(LeasedTurn):
     async def _settle(self, batch: Batch) -> TaskChange | None:
         self._end = OutboundResult.DELIVERED if batch.failed is None else OutboundResult.DELAYED
         schedule = RETRY_SECONDS if self._webhooks is None else self._webhooks.retry_seconds
-        change = await self.commit(
-            lambda task: settle(task, self._swarm, self.turn, batch, schedule, self._clock)
-        )
+        change = await self.commit(lambda draft: settle(draft, self.turn, batch, schedule))
         if change is not None and change.dead_letters:
             self._end = OutboundResult.RETURNED
         return change

@@ -15,6 +15,7 @@ from mail.core.engine.versions import Versions
 from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import Clock
 from mail.core.task.change import TaskChange
+from mail.core.task.draft import Draft
 from mail.core.task.files import MAX_FILE_BYTES
 from mail.core.task.limits import NO_BUDGET, UNREACHABLE_SECONDS, Budget
 from mail.core.task.permits import PermitSource
@@ -124,6 +125,10 @@ class Wiring:
         """Return the version of the swarm by which to decide on a task; its agents may not run here."""
         versions = None if task is None else self.versions_of(task)
         return self.swarm if task is None or versions is None else versions.known(task, self.swarm)
+
+    def draft(self, task: Task) -> Draft:
+        """Return the draft of a task for a decision on it, by that version."""
+        return Draft(task, self.swarm_of(task), self.clock)
 
     def versions_of(self, task: Task) -> Versions | None:
         """Return the versions of the swarm, if the task may run on another one than the present."""

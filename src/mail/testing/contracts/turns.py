@@ -12,6 +12,7 @@ from mail.core.engine.watch import read_waiting
 from mail.core.protocol.message import Tier
 from mail.core.task.change import Inheritance, Turn
 from mail.core.task.context import AgentContext, Cut
+from mail.core.task.draft import Draft
 from mail.core.task.leases import Lease, Park, urgent_mail
 from mail.core.task.ports import Busy, Idle, Store, read_history
 from mail.core.task.swarm import History
@@ -410,7 +411,7 @@ class TestCopies:
         await committed(store, make.change(turn.task, turn=turn, history=said))
         assert [each.mailbox for each in await store.list_ready()] == ["beta"]
         waits = await open_turn(store, KEY, "beta", make)
-        moved = hand_over(waits.task, make.swarm, waits, make.clock)
+        moved = hand_over(Draft(waits.task, make.swarm, make.clock), waits)
         assert moved is not None
         await store.commit(moved)
         turn = await open_turn(store, KEY, "beta~1", make)
