@@ -78,17 +78,14 @@ PAUSE_SECONDS = 30.0
 """Seconds for which there is no attempt to send spans, or metrics, after one has failed."""
 
 
-class _Span:
-    """An OpenTelemetry span as `mail.core.engine.telemetry.Span`."""
+class _Span(Span):
+    """An OpenTelemetry span as one of the engine."""
 
     def __init__(self, span: trace.Span) -> None:
         self._span = span
 
     def note(self, name: str, value: Value) -> None:
         self._span.set_attribute(name, value)
-
-    def note_result(self, text: str) -> None:
-        """Only spans of actions have results."""
 
 
 class _Action(_Span):

@@ -200,9 +200,9 @@ def _with_approvals(draft: Draft, waiting: Breakpoint, approvals: Mapping[str, D
     for call in calls:
         if call.call_id in approvals:
             approval = approvals[call.call_id]
-            draft.emit(
+            draft.emit_result(
                 EventKind.BREAKPOINT_ACTION_COMPLETE,
-                f"breakpoint action complete (caller = {waiting.agent}):\n{_describe(call, approval)}",
+                _describe(call, approval),
                 DecisionExtra(
                     agent=waiting.agent,
                     tool_call_id=call.call_id,
@@ -421,14 +421,11 @@ def settle_approved(draft: Draft, turn: Turn, reached: Checkpoint | None, failur
         return None
     draft.files = NO_FILES if reached is None else reached.files
     draft.end_turn(turn, consume=turn.entry.seq == waiting.woken_by)
-    receipts = (
-        {}
-        if reached is None
-        else {
-            call.tool_call_id: receipt for call, receipt in zip(reached.calls, reached.receipts, strict=True)
-        }
-    )
-    refusals = {} if reached is None else _refusals(draft, waiting.agent, reached)
+    receipts, refusals = dict[str, Receipt | None](), dict[str, str]()
+    if reached is not None:
+        ids = (call.tool_call_id for call in reached.calls)
+        receipts = dict(zip(ids, reached.receipts, strict=True))
+        refusals = _refusals(draft, waiting.agent, reached)
     history: History = []
     for call in waiting.calls:
         assert call.approval is not None
@@ -487,8 +484,8 @@ def _report(draft: Draft, turn: Turn, call: PausedCall, receipt: Receipt | None,
             return let_wait(draft, agent, *about, receipt.callback, arguments)
         close(draft, agent, *about, receipt)
     is_done, content = _outcome(receipt, failure)
-    kind, words = (EventKind.ACTION_COMPLETE, "complete") if is_done else (EventKind.ACTION_ERROR, "error")
-    draft.emit(kind, f"action {words} (caller = {agent}):\n{content}", ActionExtra(agent=agent))
+    kind = EventKind.ACTION_COMPLETE if is_done else EventKind.ACTION_ERROR
+    draft.emit_result(kind, content, ActionExtra(agent=agent))
     if edited is not None:
         content = f"a person has changed the arguments to {json.dumps(edited)}. Result: {content}"
     return f"{'SUCCESS' if is_done else 'ERROR'}: {content}"

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, TypedDict
+from typing import Any
 
 from pydantic_core import from_json
 
@@ -15,7 +15,6 @@ from mail.core.decisions.reviewers import ask_reviewers, new_id, who_decides
 from mail.core.protocol.address import MAILAddress, create_agent_address
 from mail.core.protocol.calls import AgentToolCall, ToolFormat, tool_result
 from mail.core.protocol.compose import compose_message
-from mail.core.task.approvals import Approval
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.extras import Extra
@@ -48,17 +47,7 @@ def pause(
     `judgement` has what guards ask about them.
     """
     asked = {call_id: _ask_owner(draft, agent, question) for call_id, question in questions.items()}
-    paused = tuple(
-        PausedCall(
-            call_id=call.tool_call_id,
-            name=call.tool_name,
-            arguments=call.tool_args,
-            asks=asked.get(call.tool_call_id),
-            question=judgement.get(call.tool_call_id, ""),
-            **_terms(draft, call, held),
-        )
-        for call in calls
-    )
+    paused = tuple(_paused(draft, call, held, asked, judgement) for call in calls)
     reached = Breakpoint(
         agent=agent,
         tool_format=calls[0].tool_format,
@@ -81,28 +70,32 @@ def pause_at(draft: Draft, reached: Breakpoint, item_ids: Mapping[str, str] = NO
     draft.finish(create_agent_address(reached.agent), Subject.BREAKPOINT_TOOL_CALL, body)
 
 
-class _Terms(TypedDict, total=False):
-    """The fields of a paused call that waits for a decision."""
-
-    needs_approval: bool
-    reviewers: Approval | None
-    approve_within: float | None
-    approve_by: float | None
-
-
-def _terms(draft: Draft, call: AgentToolCall, held: Mapping[str, ActionCore | None]) -> _Terms:
-    """Return who decides on a call until when: on one that is held, or one of a breakpoint tool with reviewers.
+def _paused(
+    draft: Draft,
+    call: AgentToolCall,
+    held: Mapping[str, ActionCore | None],
+    asked: Mapping[str, OpenUserQuestion],
+    judgement: Mapping[str, str],
+) -> PausedCall:
+    """Return a call as it waits, with who decides on it until when: if it is held, or its tool has reviewers.
 
     In a task of another swarm the question goes to that swarm, as its people know nobody here.
     """
-    is_held, is_ours = call.tool_call_id in held, draft.before.parent_swarm is None
-    terms: _Terms = {"needs_approval": True} if is_held else {}
-    action = held[call.tool_call_id] if is_held else draft.swarm.asked_by(call.tool_name) if is_ours else None
-    if action is not None:
-        terms["reviewers"] = action.reviewers
-        if (seconds := action.approval_timeout) is not None:
-            terms |= {"approve_within": seconds, "approve_by": draft.time_in(seconds)}
-    return terms
+    call_id, is_ours = call.tool_call_id, draft.before.parent_swarm is None
+    is_held = call_id in held
+    action = held[call_id] if is_held else draft.swarm.asked_by(call.tool_name) if is_ours else None
+    seconds = None if action is None else action.approval_timeout
+    return PausedCall(
+        call_id=call_id,
+        name=call.tool_name,
+        arguments=call.tool_args,
+        asks=asked.get(call_id),
+        question=judgement.get(call_id, ""),
+        needs_approval=is_held,
+        reviewers=None if action is None else action.reviewers,
+        approve_within=seconds,
+        approve_by=None if seconds is None else draft.time_in(seconds),
+    )
 
 
 def _ask_owner(draft: Draft, agent: str, question: UserQuestion) -> OpenUserQuestion:
@@ -180,11 +173,7 @@ def add_results(draft: Draft, waiting: Breakpoint, results: Mapping[str, str]) -
             continue
         if call.asks is not None and not content.strip():
             raise BadBreakpointResult("body must not be empty: it is the answer to a question")
-        draft.emit(
-            EventKind.BREAKPOINT_ACTION_COMPLETE,
-            f"breakpoint action complete (caller = {waiting.agent}):\n{content}",
-            Extra(agent=waiting.agent),
-        )
+        draft.emit_result(EventKind.BREAKPOINT_ACTION_COMPLETE, content, Extra(agent=waiting.agent))
         result = content if call.asks is None else ANSWERED
         history.append(tool_result(waiting.tool_format, call.call_id, result))
     if history:

@@ -20,7 +20,7 @@ from mail.core.decisions.backoff import POLL_SECONDS
 from mail.core.decisions.guards import in_words
 from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import format_time
-from mail.core.protocol.values import value
+from mail.core.protocol.values import fill, value
 from mail.core.task.callbacks import (
     LONGEST_WAIT,
     MAX_JUDGED,
@@ -131,16 +131,8 @@ def finish(draft: Draft, call: LaterCall, result: CallResult) -> TaskChange | No
         return draft.seal()
     if (size := text_size(result.text)) > MAX_JUDGED:
         raise PayloadTooLarge(f"guards judge this result: it has {size} bytes, and may have {MAX_JUDGED}")
-    draft.keep_wait(
-        replace(
-            call,
-            state=CallState.WAITING,
-            epoch=draft.waits.epoch,
-            received=result,
-            heartbeat=None,
-            finish_by=draft.time_in(LONGEST_WAIT),
-        )
-    )
+    received = replace(call, state=CallState.WAITING, epoch=draft.waits.epoch, received=result)
+    draft.keep_wait(replace(received, heartbeat=None, finish_by=draft.time_in(LONGEST_WAIT)))
     if call.state is CallState.WAITING:
         draft.waits = replace(draft.waits, poll_at=0.0)
     else:
@@ -161,17 +153,11 @@ def _finish(draft: Draft, call: LaterCall, result: CallResult) -> None:
     else:
         draft.waits = _noted(calls, ended)
     if result.has_failed:
-        _announce_failures(draft, call.agent, [(call, result.text)])
+        _announce_failures(draft, [(call, result.text)])
     else:
-        draft.files, draft.stored_bytes = (
-            {**draft.files, **result.files},
-            draft.stored_bytes + result.stored_bytes,
-        )
-        draft.emit(
-            EventKind.ACTION_COMPLETE,
-            f"action complete (caller = {call.agent}):\n{result.text}",
-            _extra(call),
-        )
+        draft.files = {**draft.files, **result.files}
+        draft.stored_bytes += result.stored_bytes
+        _emit(draft, EventKind.ACTION_COMPLETE, call, result.text)
         if not _end_if_gone(draft, call):
             text = f"{_name(draft.swarm, call)}: {result.text}"
             draft.announce(_reader(draft, call), Subject.ACTION_COMPLETE, text)
@@ -225,16 +211,20 @@ def _note_answers(draft: Draft, calls: Iterable[LaterCall], answers: Answers) ->
     draft.waits = replace(draft.waits, poll_at=min(left, default=None))
 
 
-def cancel_call(draft: Draft, call: LaterCall | None, call_id: str, by: Principal) -> TaskChange:
+def cancel_call(draft: Draft, call: Wait | None, call_id: str, by: Principal) -> TaskChange:
     """Cancel a call that waits, so that its agent reads an error and its action learns it; `call` is its record.
 
     Raises CallNotFound if it no longer waits.
     """
-    if call is None or call.state is not CallState.WAITING or not takes_result(draft.before, call):
+    if (
+        not isinstance(call, LaterCall)
+        or call.state is not CallState.WAITING
+        or not takes_result(draft.before, call)
+    ):
         raise CallNotFound(f"no call {call_id!r} waits in task {draft.task_id!r}; it may have ended")
     draft.waits = draft.waits.removed(call)
     _drop(draft, call)
-    _announce_failures(draft, call.agent, [(call, f"{by.id} has cancelled it")])
+    _announce_failures(draft, [(call, f"{by.id} has cancelled it")])
     return draft.seal()
 
 
@@ -245,8 +235,8 @@ def expire_calls(draft: Draft, late: Sequence[LaterCall]) -> None:
         draft.keep_wait(call.ended(CallState.EXPIRED))
         draft.waits = draft.waits.removed(call)
         by_agent[call.agent].append((call, _why_late(call)))
-    for agent, failures in by_agent.items():
-        _announce_failures(draft, agent, failures)
+    for failures in by_agent.values():
+        _announce_failures(draft, failures)
 
 
 def is_cancelled(task: Task, call: LaterCall) -> bool:
@@ -303,18 +293,13 @@ def settle_calls(draft: Draft, claim: Claim, calls: CallsRound) -> TaskChange:
     for call in calls.cancelled:
         problem = calls.problems.get(call.digest)
         if problem == "":
-            draft.emit(
-                EventKind.ACTION_CANCELLED,
-                f"action cancelled (caller = {call.agent}):\n{call.name}",
-                _extra(call),
-            )
+            _emit(draft, EventKind.ACTION_CANCELLED, call, call.name)
             draft.keep_wait(call.ended(CallState.DROPPED))
         elif problem is not None:
             failed = replace(call, attempts=call.attempts + 1, heard=draft.time_in(0.0))
             if calls.is_final or call.attempts >= len(RETRY_SECONDS):
                 why = f"on_cancel of {call.name} has failed {_times(failed.attempts)}, and is given up: {problem}"
-                text = f"action error (caller = {call.agent}):\n{why}"
-                draft.emit(EventKind.ACTION_ERROR, text, _extra(call))
+                _emit(draft, EventKind.ACTION_ERROR, call, why)
                 failed = failed.ended(CallState.DROPPED)
             else:
                 left.append(_cancel_at(failed))
@@ -352,27 +337,21 @@ def _drop(draft: Draft, call: LaterCall) -> None:
 def _record(
     draft: Draft, agent: str, name: str, call_id: str, callback: Callback, arguments: Mapping[str, Any]
 ) -> LaterCall:
+    """Return the record of a call that waits from now on."""
     polled = callback.polled
-    return LaterCall(
-        digest=callback.digest,
-        agent=agent,
-        name=name,
-        call_id=call_id,
-        state=CallState.WAITING,
-        seq=callback.seq,
-        message=callback.message,
-        finish_by=callback.finish_by,
-        heartbeat=callback.heartbeat,
-        key=callback.key,
-        arguments=arguments if callback.key and polled is None else {},
-        since=draft.time_in(0.0),
-        heard=draft.time_in(0.0),
-        epoch=draft.waits.epoch,
-        is_judged=callback.is_judged,
-        polled=None
-        if polled is None
-        else replace(polled, at=draft.time_in(max(polled.pause, POLL_SECONDS[0]))),
-    )
+    if polled is not None:
+        polled = replace(polled, at=draft.time_in(max(polled.pause, POLL_SECONDS[0])))
+    made = begun(callback, agent, name, call_id, arguments, draft.time_in(0.0))
+    return replace(made, state=CallState.WAITING, epoch=draft.waits.epoch, polled=polled)
+
+
+def begun(
+    callback: Callback, agent: str, name: str, call_id: str, arguments: Mapping[str, Any], now: float
+) -> LaterCall:
+    """Return the record of a call that begins, so that its result may come from now on."""
+    kept = arguments if callback.key and callback.polled is None else {}
+    about = {"agent": agent, "name": name, "call_id": call_id, "arguments": kept, "since": now, "heard": now}
+    return LaterCall(**fill(LaterCall, callback, state=CallState.STARTED, **about))
 
 
 def _take_early(draft: Draft, call: LaterCall) -> bool:
@@ -389,17 +368,18 @@ def _ended(call: LaterCall, result: CallResult) -> LaterCall:
     return call.ended(CallState.FAILED if result.has_failed else CallState.FINISHED, given.digest)
 
 
-def _announce_failures(draft: Draft, agent: str, failures: Sequence[tuple[LaterCall, str]]) -> None:
+def _announce_failures(draft: Draft, failures: Sequence[tuple[LaterCall, str]]) -> None:
+    """Have the agent of some calls read why they have failed."""
     for call, why in failures:
-        draft.emit(EventKind.ACTION_ERROR, f"action error (caller = {agent}):\n{why}", _extra(call))
+        _emit(draft, EventKind.ACTION_ERROR, call, why)
     if _end_if_gone(draft, failures[0][0]):
         return
     lines = [f"{_name(draft.swarm, call)}: ERROR: {why}" for call, why in failures]
     draft.tell(_reader(draft, failures[0][0]), Subject.ACTION_ERROR, "\n".join(lines))
 
 
-def _extra(call: LaterCall) -> ActionExtra:
-    return ActionExtra(agent=call.agent, tool_call_id=call.call_id)
+def _emit(draft: Draft, kind: EventKind, call: LaterCall, text: str) -> None:
+    draft.emit_result(kind, text, ActionExtra(agent=call.agent, tool_call_id=call.call_id))
 
 
 def _end_if_gone(draft: Draft, call: LaterCall) -> bool:

@@ -20,7 +20,6 @@ from mail.core.protocol.address import (
 )
 from mail.core.protocol.clock import format_time
 from mail.core.protocol.interswarm import MAILInterswarmMessage
-from mail.core.protocol.message import MAILPayload
 from mail.core.protocol.traceparent import TRACEPARENT
 from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.draft import Draft
@@ -65,7 +64,7 @@ def wrap_entry(
     `now` is in seconds since the epoch; `traceparent` belongs to the delivery if it is traced. The peer fetches the
     `files` by their links.
     """
-    message = entry.message
+    message, payload = entry.message, entry.message.message
     target = peer_of(entry.mailbox)
     assert target
     return MAILInterswarmMessage(
@@ -76,7 +75,19 @@ def wrap_entry(
         task_owner=task.owner,
         task_contributors=_contributors(task, target),
         msg_type=message.msg_type,
-        payload=_addressed(task, swarm, target, message.message, now, traceparent, files),
+        payload=payload.sent_to(
+            target,
+            sender=_at_home(payload.sender, swarm.name),
+            sender_swarm=swarm.name,
+            routing_info={
+                **(payload.routing_info or {}),
+                HOPS: task.hops + 1,
+                STEPS_LEFT: max(1, task.max_steps - task.generation.steps),
+                **_budget_left(task, now),
+                **({TRACEPARENT: traceparent} if traceparent else {}),
+                **with_files({}, files),
+            },
+        ),
         auth_token="",
         metadata={},
     )
@@ -107,31 +118,6 @@ def _contributors(task: Task, target: str) -> tuple[str, ...]:
     sorted_for_peer = [each for each in task.contributors if each != runner]
     sorted_for_peer.insert(sorted_for_peer.index(theirs[0]), runner)
     return tuple(sorted_for_peer)
-
-
-def _addressed(
-    task: Task,
-    swarm: SwarmCore,
-    target: str,
-    payload: MAILPayload,
-    now: float,
-    traceparent: str,
-    files: Sequence[FileRef],
-) -> MAILPayload:
-    """Return the payload with addresses as seen from outside this swarm."""
-    return payload.sent_to(
-        target,
-        sender=_at_home(payload.sender, swarm.name),
-        sender_swarm=swarm.name,
-        routing_info={
-            **(payload.routing_info or {}),
-            HOPS: task.hops + 1,
-            STEPS_LEFT: max(1, task.max_steps - task.generation.steps),
-            **_budget_left(task, now),
-            **({TRACEPARENT: traceparent} if traceparent else {}),
-            **with_files({}, files),
-        },
-    )
 
 
 def _budget_left(task: Task, now: float) -> dict[str, Any]:

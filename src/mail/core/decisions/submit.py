@@ -50,7 +50,7 @@ from mail.core.protocol.address import (
 from mail.core.protocol.clock import Clock, format_time
 from mail.core.protocol.compose import compose_message
 from mail.core.protocol.error_text import did_you_mean
-from mail.core.protocol.message import MAILMessage, TaskId
+from mail.core.protocol.message import MAILMessage, MessageType, TaskId
 from mail.core.protocol.output_schema import check_schema
 from mail.core.protocol.values import Value
 from mail.core.task.callbacks import LONGEST_IN_WORDS, LONGEST_WAIT
@@ -533,10 +533,16 @@ def _deliver(draft: Draft, caller: Principal, submission: Submission) -> Sequenc
     return draft.send(message, readers)
 
 
-def write(submission: Submission, draft: Draft, caller: Principal, names: Iterable[str]) -> MAILMessage:
-    """Return the message of a submission to agents of this swarm."""
+def write(
+    submission: Submission,
+    draft: Draft,
+    caller: Principal,
+    names: Iterable[str],
+    kind: MessageType | None = None,
+) -> MAILMessage:
+    """Return the message of a submission to agents; its `kind` defaults to that of the submission."""
     return compose_message(
-        submission.msg_type,
+        kind or submission.msg_type,
         task_id=draft.task_id,
         sender=caller.address,
         recipients=[create_agent_address(name) for name in names],
@@ -553,26 +559,11 @@ def _send_to_targets(draft: Draft, caller: Principal, submission: Submission) ->
     for target in dict.fromkeys(submission.targets):
         name, swarm = parse_agent_address(target)
         assert swarm is not None
-        request_id = draft.clock.new_id()
-        message = compose_message(
-            submission.msg_type,
-            task_id=draft.task_id,
-            sender=caller.address,
-            recipients=[create_agent_address(target)],
-            subject=submission.subject,
-            body=submission.body,
-            clock=draft.clock,
-            request_id=request_id,
-            routing_info=submission.routing_info,
-        )
+        message = write(submission, draft, caller, [target])
         draft.add_peer(swarm, name)
+        request_id, until = message.message.own_id, draft.time_in(ANSWER_SECONDS)
         draft.open_request(
-            OpenRequest(
-                request_id=request_id,
-                sender="",
-                recipient=target,
-                answer_deadline=draft.time_in(ANSWER_SECONDS),
-            )
+            OpenRequest(request_id=request_id, sender="", recipient=target, answer_deadline=until)
         )
         draft.send(message, [peer_mailbox(swarm)])
 
@@ -627,16 +618,7 @@ def _resume_at_breakpoint(draft: Draft, caller: Principal, submission: Submissio
     send_answers(draft, caller.address, waiting, results)
     words = None
     if submission.body:
-        words = compose_message(
-            "request",
-            task_id=draft.task_id,
-            sender=caller.address,
-            recipients=[create_agent_address(agent_of(waiting.agent))],
-            subject=submission.subject,
-            body=submission.body,
-            clock=draft.clock,
-            routing_info=submission.routing_info,
-        )
+        words = write(submission, draft, caller, [agent_of(waiting.agent)], "request")
     if is_run:
         run_approved(draft, waiting, words)
     elif words is None:

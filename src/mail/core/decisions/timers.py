@@ -11,6 +11,7 @@ from mail.core.task.extras import TimerExtra
 from mail.core.task.mailboxes import goes_out
 from mail.core.task.task import ENDED, Task
 from mail.core.task.timers import Timer
+from mail.core.task.waits import Wait
 from mail.errors import MAILError, Subject, TimerNotFound
 
 
@@ -47,10 +48,10 @@ def post(draft: Draft, timer: Timer) -> Draft:
     return posted
 
 
-def cancel_timer(draft: Draft, timer: Timer | None, timer_id: str, by: Principal) -> TaskChange:
+def cancel_timer(draft: Draft, timer: Wait | None, timer_id: str, by: Principal) -> TaskChange:
     """Cancel a timer of a task; `timer` is its record. Raises TimerNotFound if it no longer waits."""
     task = draft.before
-    if timer is None or not is_open(task, timer):
+    if not isinstance(timer, Timer) or not is_open(task, timer):
         raise TimerNotFound(
             f"task {task.task_id!r} has no timer {timer_id!r}; it may have fired or been cancelled"
         )

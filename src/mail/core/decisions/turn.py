@@ -754,9 +754,7 @@ class Settlement:
         self._faults += 1
         self._first_fault = self._first_fault or fault.detail
         if isinstance(fault, UnknownTool):
-            self._emit(
-                EventKind.ACTION_ERROR, f"action error (caller = {self.name}):\n{fault.detail}", ActionExtra
-            )
+            self.draft.emit_result(EventKind.ACTION_ERROR, fault.detail, ActionExtra(**self._of_turn()))
         elif not isinstance(fault, Refused):  # that has an event of its own
             self._emit(EventKind.AGENT_ERROR, f"agent '{self.name}' made an error: {fault.detail}")
         if not self.tools.is_finished:
@@ -774,9 +772,9 @@ class Settlement:
         did = "wrote text" if tool == TEXT_OUTPUT else f"called {tool}"
         self.draft.emit(EventKind.TOOL_CALL, f"agent {self.name} {did}", about)
 
-    def _emit(self, kind: EventKind, text: str, make: type[Extra] = Extra) -> None:
+    def _emit(self, kind: EventKind, text: str) -> None:
         """Add an event about this agent, of a kind whose `extra` needs no more."""
-        self.draft.emit(kind, text, make(**self._of_turn()))
+        self.draft.emit(kind, text, Extra(**self._of_turn()))
 
     def _of_turn(self) -> _TurnFields:
         """Return the agent, and the turn's cost and timing for its first event."""
@@ -801,17 +799,11 @@ class Settlement:
         attempts = receipt.attempts if receipt.attempts > 1 else None
         took = ActionExtra(agent=self.name, seconds=receipt.seconds, attempts=attempts)
         if receipt.state is Receipt.State.DONE:
-            self.draft.emit(
-                EventKind.ACTION_COMPLETE,
-                f"action complete (caller = {self.name}):\n{receipt.content}",
-                took,
-            )
+            self.draft.emit_result(EventKind.ACTION_COMPLETE, receipt.content, took)
             if self._failing_calls:
                 self._count_call(call, None)
             return f"SUCCESS: {receipt.content}"
-        self.draft.emit(
-            EventKind.ACTION_ERROR, f"action error (caller = {self.name}):\n{receipt.content}", took
-        )
+        self.draft.emit_result(EventKind.ACTION_ERROR, receipt.content, took)
         return f"ERROR: {receipt.content}{self._count_call(call, receipt.content)}"
 
     def _count_call(self, call: AgentToolCall, error: str | None) -> str:

@@ -8,13 +8,12 @@ report ─► the record
 from collections.abc import Sequence
 from dataclasses import replace
 
-from mail.core.decisions.callbacks import check_open, finish
+from mail.core.decisions.callbacks import begun, check_open, finish
 from mail.core.engine.admission import Admission
 from mail.core.engine.commit import load_task
 from mail.core.engine.live import LiveHub
 from mail.core.engine.wiring import Wiring
 from mail.core.protocol.calls import AgentToolCall
-from mail.core.protocol.clock import Clock
 from mail.core.protocol.values import value
 from mail.core.task.callbacks import (
     MAX_ARGUMENTS,
@@ -32,7 +31,6 @@ from mail.core.task.callbacks import (
 )
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.live import LiveEvent
-from mail.core.task.ports import Store
 from mail.core.task.size import json_size
 from mail.core.task.swarm import ActionCore
 from mail.core.task.task import Task, TaskKey
@@ -47,13 +45,9 @@ PATH = "/callbacks/"
 class TurnCallbacks:
     """The callbacks of the calls of one turn; `are_judged` says that guards judge their results."""
 
-    def __init__(
-        self, turn: Turn, store: Store, clock: Clock, wiring: Wiring, *, are_judged: bool = False
-    ) -> None:
+    def __init__(self, turn: Turn, wiring: Wiring, *, are_judged: bool = False) -> None:
         self._turn = turn
-        self._store = store
-        self._clock = clock
-        self._base_url = wiring.base_url
+        self._wiring = wiring
         self._are_judged = are_judged
         self._tokens: dict[str, str] = {}
         self._polled = 0
@@ -66,11 +60,10 @@ class TurnCallbacks:
         about_to_begin: Sequence[ActionCore],
     ) -> Receipt | None:
         """Return the receipt of a call that can't begin: too many wait, or it would store too much."""
-        begun = sum(receipt is not None and receipt.callback is not None for receipt in checkpoint.receipts)
-        begun += sum(action.finish_within is not None for action in about_to_begin)
-        if begun >= MAX_CALLS_IN_A_TURN:
+        others = _begun_in(checkpoint) + sum(each.finish_within is not None for each in about_to_begin)
+        if others >= MAX_CALLS_IN_A_TURN:
             why = f"one turn can begin {MAX_CALLS_IN_A_TURN} calls that finish later; call it again in your next turn"
-        elif self._turn.task.waits.open_calls + begun >= MAX_OPEN_CALLS:
+        elif self._turn.task.waits.open_calls + others >= MAX_OPEN_CALLS:
             why = f"{MAX_OPEN_CALLS} calls of this task wait for their results; await some of them first"
         elif action.on_cancel is not None and (size := json_size(call.tool_args)) > MAX_ARGUMENTS:
             why = f"its arguments have {size} bytes, and may have {MAX_ARGUMENTS}"
@@ -85,10 +78,10 @@ class TurnCallbacks:
         call, before = checkpoint.calls[index], checkpoint.receipts[index]
         callback = None if before is None else before.callback
         if callback is None or not callback.token:
-            token = new_token(*self._turn.task.key, self._clock.new_id())
+            token = new_token(*self._turn.task.key, self._wiring.clock.new_id())
             callback = Callback(
                 digest=digest_of(token),
-                finish_by=self._clock.now().timestamp() + action.finish_within,
+                finish_by=self._wiring.now() + action.finish_within,
                 heartbeat=action.heartbeat,
                 seq=self._turn.task.seq,
                 message=self._turn.entry.seq,
@@ -104,15 +97,13 @@ class TurnCallbacks:
     def poll(self, polled: Polled, checkpoint: Checkpoint, index: int) -> Receipt:
         """Return the receipt of a call on which a server works now; a failure if too many such calls wait."""
         self._polled += 1
-        begun = self._polled + sum(
-            each is not None and each.callback is not None for each in checkpoint.receipts
-        )
-        if begun > MAX_CALLS_IN_A_TURN or self._turn.task.waits.open_calls + begun > MAX_OPEN_CALLS:
+        count = self._polled + _begun_in(checkpoint)
+        if count > MAX_CALLS_IN_A_TURN or self._turn.task.waits.open_calls + count > MAX_OPEN_CALLS:
             why = "its server works on it, but too many calls wait for their results, so nobody will read this one's"
             return Receipt(state=Receipt.State.FAILED, content=why)
         callback = Callback(
-            digest=digest_of(self._clock.new_id()),
-            finish_by=self._clock.now().timestamp() + polled.lasts,
+            digest=digest_of(self._wiring.clock.new_id()),
+            finish_by=self._wiring.now() + polled.lasts,
             seq=self._turn.task.seq,
             message=self._turn.entry.seq,
             key=key_of_call(checkpoint.calls[index].tool_call_id, checkpoint.place(index)),
@@ -126,32 +117,21 @@ class TurnCallbacks:
         receipt, call = checkpoint.receipts[index], checkpoint.calls[index]
         if receipt is None or receipt.callback is None:
             return
-        callback, now = receipt.callback, self._clock.now().timestamp()
-        record = LaterCall(
-            digest=callback.digest,
-            agent=self._turn.mailbox,
-            name=call.tool_name,
-            call_id=call.tool_call_id,
-            state=CallState.STARTED,
-            seq=callback.seq,
-            message=callback.message,
-            finish_by=callback.finish_by,
-            heartbeat=callback.heartbeat,
-            key=callback.key,
-            is_judged=callback.is_judged,
-            arguments=call.tool_args if callback.key else {},
-            since=now,
-            heard=now,
-        )
-        await self._store.put_wait(self._turn.task.key, record)
+        agent, now = self._turn.mailbox, self._wiring.now()
+        record = begun(receipt.callback, agent, call.tool_name, call.tool_call_id, call.tool_args, now)
+        await self._wiring.store.put_wait(self._turn.task.key, record)
 
     def address(self, receipt: Receipt | None) -> CallbackAddress:
         """Return where the result of a call goes."""
         if receipt is None or receipt.callback is None:
             return NO_CALLBACK
-        token = self._tokens[receipt.callback.digest]
-        url = f"{self._base_url}{PATH}{token}" if self._base_url else ""
+        token, base = self._tokens[receipt.callback.digest], self._wiring.base_url
+        url = f"{base}{PATH}{token}" if base else ""
         return CallbackAddress(token=token, url=url)
+
+
+def _begun_in(checkpoint: Checkpoint) -> int:
+    return sum(each is not None and each.callback is not None for each in checkpoint.receipts)
 
 
 def waiting(callback: Callback) -> Receipt:

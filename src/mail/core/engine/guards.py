@@ -53,7 +53,6 @@ class TurnGuards:
 
     def __init__(
         self,
-        guards: Guards,
         turn: Turn,
         swarm: SwarmCore,
         agent: AgentCore,
@@ -62,7 +61,7 @@ class TurnGuards:
         tracer: Tracer,
         keep: Callable[[Checkpoint], Awaitable[None]],
     ) -> None:
-        self._guards = guards
+        self._guards = guards = swarm.guards_of(agent)
         self._turn = turn
         self._swarm = swarm
         self._agent = agent

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
 
 from mail.core.engine.leased_turn import TurnReport
 from mail.core.protocol.calls import AgentToolCall
@@ -71,8 +70,8 @@ def ended_as(change: TaskChange) -> TaskStatus | None:
     return TaskStatus.FAILED if failed else TaskStatus.COMPLETED
 
 
-class Span(Protocol):
-    """An operation in a trace."""
+class Span:
+    """Base class of operations in a trace. It records nothing."""
 
     def note(self, name: str, value: str | int | float) -> None:
         """Add an attribute to the span."""
@@ -81,15 +80,7 @@ class Span(Protocol):
         """Note the result of an action, which is recorded only if contents are."""
 
 
-class _NoSpan:
-    def note(self, name: str, value: str | int | float) -> None:
-        """Ignore the attribute."""
-
-    def note_result(self, text: str) -> None:
-        """Ignore the result."""
-
-
-_NO_SPAN: AbstractContextManager[Span] = nullcontext(_NoSpan())
+_NO_SPAN = nullcontext(Span())
 
 ActiveSpan = AbstractContextManager[Span]
 """Covers an operation; an exception that leaves it marks the span as failed."""

@@ -47,7 +47,6 @@ from mail.core.task.context import UNKNOWN, Portion, Preparation
 from mail.core.task.costs import NO_USAGE
 from mail.core.task.draft import Draft
 from mail.core.task.files import FILES
-from mail.core.task.guards import Guards
 from mail.core.task.leases import Lease
 from mail.core.task.mailboxes import agent_of
 from mail.core.task.size import json_size, text_size
@@ -190,14 +189,10 @@ class AgentTurn[T: Turn](LeasedTurn):
         timing = earlier.timing if earlier else None
         self.activity = TurnActivity(turn, clock, live, time, timing, self._text_recipient)
         if swarm.guards or agent.guards:
-            self._guards = self._guards_of_turn(swarm.guards_of(agent))
+            self._guards = TurnGuards(
+                turn, swarm, agent, meter=self._meter, tracer=wiring.tracer, keep=self._keep
+            )
             self.activity.hides_results = self._guards.judge_results
-
-    def _guards_of_turn(self, guards: Guards) -> TurnGuards:
-        meter, tracer = self._meter, self._wiring.tracer
-        return TurnGuards(
-            guards, self.turn, self._swarm, self._agent, meter=meter, tracer=tracer, keep=self._keep
-        )
 
     def _text_recipient(self) -> str:
         """Return who receives text without a tool call, for live events; empty if that is not known."""
@@ -464,7 +459,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         actions = ActionRunner(
             partial(self._action, agent),
             self._keep,
-            TurnCallbacks(self.turn, self._store, self._clock, self._wiring, are_judged=are_judged),
+            TurnCallbacks(self.turn, self._wiring, are_judged=are_judged),
             sequential=agent.sequential,
             mode=ForkActions.RUN if self._approved is not None else self.turn.task.actions,
             shorten=None if self._window is None or are_judged else self._shorten,

@@ -221,6 +221,10 @@ class Draft:
         self.seq = seq = self.seq + 1
         self._events.append(Event(seq, kind, self.timestamp, text, extra, message))
 
+    def emit_result(self, kind: EventKind, text: str, extra: Extra) -> None:
+        """Add an event with what has become of an action of the agent in `extra`."""
+        self.emit(kind, f"{kind.value.replace('_', ' ')} (caller = {extra.agent}):\n{text}", extra)
+
     def send(
         self, message: MAILMessage, readers: Sequence[str], extra: MessageExtra | None = None
     ) -> Sequence[str]:
