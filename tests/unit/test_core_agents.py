@@ -30,6 +30,9 @@ async def test_a_step_of_an_agent() -> None:
         (("text", "calls"), "returned tuple of str, str; "),
         (("text",), "returned tuple of str; "),
         ((1, []), "returned tuple of int, list; "),
+        ((None, None), "returned tuple of NoneType, NoneType; "),
+        ((None, [], []), "returned tuple of NoneType, list, list; "),
+        ((None, [None]), r"returns \(text or None, \[AgentToolCall"),
         ((None, [{"tool_name": "help"}]), r"returns \(text or None, \[AgentToolCall"),
     ],
 )

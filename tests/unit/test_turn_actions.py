@@ -15,7 +15,6 @@ from mail.adapters.sqlite import write_ahead_log
 from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.core.engine.actions import UNKNOWN_AFTER_TIMEOUT, UNKNOWN_OUTCOME
 from mail.core.protocol.message import Tier
-from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.task.callbacks import Later, Polled
 from mail.core.task.events import EventKind
 from mail.core.task.swarm import ActionCore
@@ -201,17 +200,6 @@ async def test_all_failing_is_one_action_error() -> None:
     assert woken.message.subject == "::action_error::"
 
 
-async def test_an_action_gets_its_arguments() -> None:
-    given: list[Any] = []
-
-    async def take(args: dict[str, Any]) -> str:
-        given.append(args)
-        return "taken"
-
-    await act(call("take", a=1, b=[None, {"c": "ü"}]), call("take"), actions={"take": take})
-    assert given == [{"a": 1, "b": [None, {"c": "ü"}]}, {}]
-
-
 async def test_what_an_action_does_to_its_arguments_is_its_own_business() -> None:
     async def take(args: dict[str, Any]) -> str:
         args["list"].append("changed")
@@ -351,26 +339,6 @@ async def within_a_swarm(actions: dict[str, Any], script: Call) -> Outcome:
     return await ask_once(swarm)
 
 
-async def test_messages_and_actions_in_one_turn() -> None:
-    """What is sent leaves with the turn's commit, after all of its actions."""
-    swarm = build_swarm(
-        {
-            "supervisor": lambda view: (
-                [request("worker"), call("echo", text="x"), wait()]
-                if len(view.messages) == 1
-                else ([complete()] if len(view.messages) == 3 else [wait()])
-            ),
-            "worker": lambda view: [respond("supervisor")],
-        },
-        actions={"echo": echo},
-    )
-    outcome = await ask_once(swarm)
-    assert outcome.kinds[:8] == [
-        "new_message", "tool_call", "tool_call", "action_call", "action_complete", "tool_call",
-        "await_message", "new_message",
-    ]  # fmt: skip
-
-
 async def test_an_action_beside_task_complete_runs_and_wakes_nobody() -> None:
     ran: list[str] = []
 
@@ -386,30 +354,6 @@ async def test_an_action_beside_task_complete_runs_and_wakes_nobody() -> None:
     assert ran == ["ran"]
     assert results == ["SUCCESS: noted", "SUCCESS: task completed"]
     assert outcome.messages[1:-1] == []
-
-
-@pytest.mark.parametrize("tool_format", ["completions", "responses"])
-async def test_a_turn_is_checkpointed_around_each_action(tool_format: ToolFormat) -> None:
-    """What the store knows while the action runs is what a restart goes by."""
-    known: list[Any] = []
-
-    async def look(args: dict[str, Any]) -> str:
-        row = rig.database.connection.execute("SELECT checkpoint FROM checkpoints").fetchone()
-        known.append(row[0])
-        return "looked"
-
-    swarm = build_swarm(
-        {"supervisor": turns([call("look"), call("look")], [complete()])},
-        actions={"look": ActionCore("look", look, sequential=True)},
-        tool_format=tool_format,
-    )
-    async with Rig(swarm) as rig:
-        await rig.ask()
-    first, second = known
-    assert first.count('"started"') == 1
-    assert first.count('"done"') == 0
-    assert second.count('"started"') == 1
-    assert second.count('"done"') == 1
 
 
 async def test_actions_that_run_at_once_have_a_receipt_each() -> None:

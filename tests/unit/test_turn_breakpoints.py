@@ -353,14 +353,6 @@ async def test_results_for_a_task_that_is_not_paused() -> None:
         assert await rig.store.load(finished.key) == finished.task
 
 
-async def test_a_result_can_be_given_once() -> None:
-    async with asking(call("approve")) as rig:
-        paused = await rig.ask()
-        await resume(rig, paused, "yes")
-        with pytest.raises(NotPaused):
-            await resume(rig, paused, "no")
-
-
 async def test_an_agent_may_pause_again_and_again() -> None:
     def supervisor(view: View) -> Any:
         return (
@@ -396,13 +388,6 @@ class TestAbandoning:
         assert outcome.answer == " | ".join(view.results[:2])
         assert outcome.task.generation.breakpoint is None
         assert paused.task.generation.breakpoint is not None
-
-    async def test_a_result_that_comes_later_is_refused(self) -> None:
-        async with asking(call("approve")) as rig:
-            paused = await rig.ask(task_id="t")
-            await rig.ask("never mind", task_id="t", drop_question=True)
-            with pytest.raises(NotPaused):
-                await resume(rig, paused, "yes")
 
     async def test_no_question_is_dropped_by_mistake(self) -> None:
         async with asking(call("approve")) as rig:

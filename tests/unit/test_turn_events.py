@@ -47,14 +47,6 @@ WEATHER_SWARM = build_swarm(
 )
 
 
-async def test_order_of_events_with_one_agent() -> None:
-    outcome = await ask_once(build_swarm({"supervisor": turns([complete("hi")])}), "hello")
-    assert outcome.kinds == [
-        "new_message", "tool_call", "task_complete_call", "new_message", "task_complete",
-    ]  # fmt: skip
-    assert outcome.answer == "hi"
-
-
 async def test_order_of_events_with_two_agents_and_an_action() -> None:
     outcome = await ask_once(WEATHER_SWARM, "How is Tokyo?")
     assert outcome.kinds == [

@@ -214,26 +214,6 @@ async def test_nothing_is_forgotten_when_the_ignoring_turn_did_more(tool_format:
     assert len(View(history, "required").results) == 2
 
 
-async def test_an_action_beside_ignore_broadcast_is_remembered(tool_format: ToolFormat) -> None:
-    def worker(view: View) -> Any:
-        if view.mail.body == "noise":
-            return [ignore(), call("act")]
-        return [respond("supervisor", f"results: {view.results}")]
-
-    swarm = build_swarm(
-        {
-            "supervisor": lambda view: (
-                [broadcast("noise"), wait()] if len(view.messages) == 1 else [complete(view.mail.body)]
-            ),
-            "worker": worker,
-        },
-        actions={"act": act},
-        tool_format=tool_format,
-    )
-    outcome = await ask_once(swarm)
-    assert "SUCCESS: acted" in outcome.answer
-
-
 async def test_histories_of_tasks_and_agents_are_apart() -> None:
     swarm = build_swarm(
         {

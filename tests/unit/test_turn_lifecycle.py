@@ -11,9 +11,10 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.task.events import EventKind
 from mail.core.task.ports import WakeUp
 from mail.core.task.stored import write_task
-from mail.core.task.task import LIFECYCLE, TaskStatus, Transition
+from mail.core.task.task import TaskStatus
 from mail.errors import BadRequest, TaskNotFound, UnknownEntrypoint
 from mail.testing.agents import (
+    Call,
     View,
     acknowledge,
     broadcast,
@@ -27,28 +28,6 @@ from mail.testing.agents import (
     wait,
 )
 from mail.testing.rig import Rig, ask_once
-
-
-class TestLifecycleTable:
-    def test_what_can_happen(self) -> None:
-        allowed = {
-            (status.value, transition.value): end.value for (status, transition), end in LIFECYCLE.items()
-        }
-        assert allowed == {
-            ("running", "complete"): "completed",
-            ("running", "fail"): "failed",
-            ("running", "pause"): "paused",
-            ("running", "cancel"): "cancelled",
-            ("paused", "cancel"): "cancelled",
-            ("paused", "resume"): "running",
-            ("completed", "resume"): "running",
-            ("failed", "resume"): "running",
-            ("cancelled", "resume"): "running",
-        }
-
-    def test_only_a_running_task_can_stop(self) -> None:
-        stops = {Transition.COMPLETE, Transition.FAIL, Transition.PAUSE}
-        assert {status for status, transition in LIFECYCLE if transition in stops} == {TaskStatus.RUNNING}
 
 
 class TestFollowingUp:
@@ -205,6 +184,41 @@ class TestWritingToARunningTask:
         assert second.generation.number == 1
 
 
+async def test_each_person_gets_the_answer_to_their_own_message() -> None:
+    """Those who wrote while the first one is answered get answers of their own, however they wait for them."""
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def supervisor(view: View) -> Any:
+        begun.set()
+        await go_on.wait()
+        return [complete(f"answer to {view.mail.body}")]
+
+    async with Rig(build_swarm({"supervisor": supervisor})) as rig:
+        submitted = [await rig.submit("one", task_id="t")]
+        await begun.wait()
+        submitted += [await rig.submit(body, task_id="t") for body in ("two", "three")]
+        go_on.set()
+        answers = await asyncio.gather(*(rig.runtime.wait(each, seconds=60) for each in submitted))
+        late = await rig.runtime.wait(submitted[1], seconds=60)
+        events = await rig.store.read_events(submitted[0].key)
+        task = await rig.task(submitted[0].key)
+        ends = []
+        for each in submitted:
+            watch = rig.runtime.watch(each.key, after=each.after, answer_to=each.seq)
+            ends.append([batch async for batch in watch][-1][-1].text)
+    said = [answer.message.body if answer else None for answer in answers]
+    assert said == ends == ["answer to one", "answer to two", "answer to three"]
+    assert late == answers[1]
+    unread = [event.extra.as_json().get("unread_from") for event in events if event.is_terminal]
+    assert unread == [submitted[1].seq, submitted[2].seq, None]
+    assert (task.generation.number, task.unread_questions, task.pending, task.is_running) == (
+        3,
+        (),
+        {},
+        False,
+    )
+
+
 class TestAnswersThatComeTooEarly:
     """A message came while the answer to an earlier one was on its way: it must get an answer of its own."""
 
@@ -246,43 +260,6 @@ class TestAnswersThatComeTooEarly:
             await rig.workers.start()
             assert (await rig.outcome(right)).answer == "to right"
             assert await rig.store.read_inbox(right.key) == []
-
-    async def test_the_next_answer_is_its_own(self) -> None:
-        slow = self.Slow()
-        async with slow.rig:
-            first, second = await slow.ask_two()
-        assert (first.answer, second.answer) == ("answer to one", "answer to two")
-        assert second.task.generation.number == 2
-        assert second.task.status is TaskStatus.COMPLETED
-        assert second.task.unread_questions == ()
-        assert second.kinds.count(EventKind.TASK_COMPLETE) == 2
-
-    async def test_one_who_watches_sees_the_answer_to_the_own_message(self) -> None:
-        slow = self.Slow()
-        async with slow.rig as rig:
-            first = await rig.submit("one", task_id="t")
-            await slow.entered.wait()
-            second = await rig.submit("two", task_id="t")
-            slow.go.set()
-            ends = []
-            for submitted in (first, second):
-                async with asyncio.timeout(60):
-                    async for batch in rig.runtime.watch(submitted.key, answer_to=submitted.seq):
-                        last = batch[-1]
-                ends.append(last.text)
-        assert ends == ["answer to one", "answer to two"]
-
-    async def test_several_messages_may_have_one_answer(self) -> None:
-        slow = self.Slow()
-        async with slow.rig as rig:
-            first = await rig.submit("one", task_id="t")
-            await slow.entered.wait()
-            others = [await rig.submit(body, task_id="t") for body in ("two", "three")]
-            slow.go.set()
-            answers = [(await rig.outcome(each)).answer for each in (first, *others)]
-        assert answers[0] == "answer to one"
-        assert answers[1] in ("answer to two", "answer to three")
-        assert answers[2] == "answer to three"
 
     async def test_a_failure_is_no_answer_to_it_either(self) -> None:
         slow = self.Slow(fails=True)
@@ -537,37 +514,28 @@ class TestTurnsThatEndWhileTheTaskIsPaused:
                 "", task_id="t", resume_from="breakpoint_tool_call", breakpoint_tool_call_result="yes"
             )
 
-    async def test_a_response(self) -> None:
-        outcome = await self.resumed(InFlight(respond("supervisor", "in time"), end=call("approve")))
-        assert outcome.answer == "worker: in time"
-
-    async def test_the_result_of_an_action(self) -> None:
-        outcome = await self.resumed(InFlight(call("act"), end=call("approve"), actions={"act": act}))
-        assert outcome.answer.startswith("worker: ::action_complete:: ")
-        assert "acted" in outcome.answer
+    @pytest.mark.parametrize(
+        ("late", "told"),
+        [
+            (respond("supervisor", "in time"), "in time"),
+            (call("act"), "::action_complete:: act: acted"),
+            (call("nonsense"), "::action_error:: "),
+            (call("help"), "::help:: "),
+            (call("approve"), "::tool_call_error:: "),  # it is paused already
+            (
+                complete("too early"),
+                "::tool_call_error:: ",
+            ),  # the user has been asked, and must be heard first
+        ],
+    )
+    async def test_what_an_agent_does(self, late: Call, told: str) -> None:
+        outcome = await self.resumed(InFlight(late, end=call("approve"), actions={"act": act}))
+        assert outcome.answer.startswith(f"worker: {told}")
         assert outcome.task.generation.nudges == 0
-
-    async def test_an_error(self) -> None:
-        outcome = await self.resumed(InFlight(call("nonsense"), end=call("approve")))
-        assert outcome.answer.startswith("worker: ::action_error:: ")
-
-    async def test_help(self) -> None:
-        outcome = await self.resumed(InFlight(call("help"), end=call("approve")))
-        assert outcome.answer.startswith("worker: ::help:: ")
 
     async def test_a_failure(self) -> None:
         outcome = await self.resumed(InFlight(end=call("approve"), fails=True))
         assert outcome.answer == "::agent_error::"
-
-    async def test_a_second_breakpoint_is_an_error_to_its_agent(self) -> None:
-        outcome = await self.resumed(InFlight(call("approve"), end=call("approve")))
-        assert outcome.answer.startswith("worker: ::tool_call_error:: ")
-
-    async def test_task_complete_has_to_wait(self) -> None:
-        """The user has been asked; the answer must be heard first."""
-        late = InFlight(complete("too early"), end=call("approve"))
-        outcome = await self.resumed(late)
-        assert outcome.answer.startswith("worker: ::tool_call_error:: ")
 
 
 class TestRefusals:

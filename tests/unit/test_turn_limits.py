@@ -429,42 +429,6 @@ class TestDeadline:
         assert ran == []
         assert [entry.mailbox for entry in left] == ["worker"]
 
-    async def test_without_one_a_task_may_take_for_ever(self) -> None:
-        clock = FakeClock()
-
-        def supervisor(view: View) -> Any:
-            clock.advance(10**8)
-            return [complete()]
-
-        async with Rig(build_swarm({"supervisor": supervisor}), clock=clock) as rig:
-            assert (await rig.ask()).answer == "done"
-
-    async def test_what_comes_too_late_is_dropped(self) -> None:
-        clock = FakeClock()
-        entered, go = asyncio.Event(), asyncio.Event()
-
-        async def slow(view: View) -> Any:
-            entered.set()
-            await go.wait()
-            return [request("worker", "too late"), complete("too late")]
-
-        swarm = build_swarm({"supervisor": slow, "worker": lambda view: [respond("supervisor")]})
-        async with Rig(swarm, clock=clock) as rig:
-            submitted = await rig.submit(timeout=1)
-            await entered.wait()
-            clock.advance(1)
-            await rig.runtime.sweep()
-            outcome = await rig.outcome(submitted)
-            go.set()
-            await rig.workers.stop()
-            events = await rig.store.read_events(submitted.key)
-            task = await rig.task(submitted.key)
-            assert await rig.inbox(submitted.key) == []
-        assert task.status is TaskStatus.FAILED
-        assert outcome.answer != "too late"
-        assert not any(event.message and event.message.message.body == "too late" for event in events)
-        assert [event.kind for event in events].count(EventKind.TASK_COMPLETE_CALL_DUPLICATE) == 1
-
     async def test_a_resume_sets_a_new_one_or_none(self) -> None:
         clock = FakeClock()
 

@@ -168,16 +168,6 @@ class TestRequestIds:
         assert sent.message.request_id
         assert outcome.answer == "done"
 
-    async def test_open_requests_are_known_and_closed_by_their_answer(self) -> None:
-        swarm = build_swarm(
-            {
-                "supervisor": turns([request("worker"), wait()], [complete()]),
-                "worker": turns([respond("supervisor")]),
-            }
-        )
-        outcome = await ask_once(swarm)
-        assert outcome.task.requests == ()
-
     async def test_no_more_of_them_are_remembered_than_fit_into_the_record(self) -> None:
         script = [request("worker", str(n)) for n in range(OPEN_REQUESTS + 10)]
         pause = call("ask_human", question="go on?")
@@ -303,14 +293,6 @@ class TestPersonsMail:
         (letter,) = seen[0].messages
         assert letter[:5] == ("user", "ann", "New Message", "hello", (("agent", "supervisor"),))
         assert outcome.messages[0].msg_type == "request"
-
-    async def test_another_entrypoint(self) -> None:
-        deputy = build_agent(lambda view: [complete("deputy")], supervises=True, name="deputy")
-        swarm = build_swarm({"supervisor": lambda view: [complete("chief")], "deputy": deputy})
-        async with Rig(swarm) as rig:
-            assert (await rig.ask(entrypoint="deputy")).answer == "deputy"
-            assert (await rig.ask(entrypoint="supervisor")).answer == "chief"
-            assert (await rig.ask()).answer == "chief"
 
     @pytest.mark.parametrize(
         ("is_open", "readers"), [(False, ("supervisor", "one")), (True, ("supervisor", "one", "two"))]

@@ -44,32 +44,7 @@ async def collect(rig: Rig, key: TaskKey, **options: Any) -> list[list[Event]]:
     return batches
 
 
-class TestSubmit:
-    async def test_when_it_returns_the_message_is_stored(self) -> None:
-        async with Rig(build_swarm(pair())) as rig:
-            await rig.workers.stop()
-            submitted = await rig.submit("hello")
-            (entry,) = await rig.inbox(submitted.key)
-        assert entry.message.message.body == "hello"
-        assert (submitted.generation, submitted.after) == (1, 0)
-
-    async def test_it_tells_where_its_events_begin(self) -> None:
-        async with Rig(build_swarm({"supervisor": lambda view: [complete()]})) as rig:
-            first = await rig.ask(task_id="t")
-            second = await rig.submit(task_id="t")
-            await rig.outcome(second)
-        assert second.after == first.events[-1].seq
-        assert second.generation == 2
-
-
 class TestWait:
-    async def test_it_gives_up_in_time(self) -> None:
-        async with Rig(build_swarm(pair())) as rig:
-            await rig.workers.stop()
-            submitted = await rig.submit()
-            async with asyncio.timeout(SOON):
-                assert await rig.runtime.wait(submitted, 0) is None
-
     async def test_an_answer_that_is_there_needs_no_time(self) -> None:
         async with Rig(build_swarm(pair())) as rig:
             outcome = await rig.ask()
@@ -274,37 +249,6 @@ class TestStopping:
             await rig.workers.stop(grace=SOON)
             response = await rig.runtime.wait(submitted, 0)
         assert response is not None
-
-    async def test_no_new_turn_begins(self) -> None:
-        async with Rig(build_swarm(pair())) as rig:
-            await rig.workers.stop()
-            submitted = await rig.submit()
-            await asyncio.sleep(0.01)
-            task = await rig.task(submitted.key)
-        assert task.generation.turns == 0
-
-    async def test_a_turn_that_is_cancelled_is_run_again(self) -> None:
-        calls: list[int] = []
-        entered = asyncio.Event()
-
-        async def supervisor(view: View) -> Any:
-            calls.append(len(view.messages))
-            if len(calls) == 1:
-                entered.set()
-                await asyncio.sleep(60)
-            return [complete()]
-
-        async with Rig(build_swarm({"supervisor": supervisor})) as rig:
-            submitted = await rig.submit()
-            await entered.wait()
-            await rig.workers.stop(grace=0)
-            before = await rig.task(submitted.key)
-            rig.workers = LocalWorkers(rig.runtime, rig.queue)
-            await rig.workers.start()
-            outcome = await rig.outcome(submitted)
-        assert (before.generation.turns, before.version) == (0, 1)
-        assert outcome.answer == "done"
-        assert calls == [1, 1]
 
 
 class TestSwarmsThatChange:

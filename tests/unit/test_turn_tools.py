@@ -126,15 +126,6 @@ async def test_taking_note_of_a_broadcast_causes_no_mail(answer: Call) -> None:
     assert [letter.subject for letter in letters] == ["::runtime_error::"]  # the stall nudge, and no answer
 
 
-async def test_await_message_for_an_answer() -> None:
-    outcome, results, _ = await after(request("worker"), wait("an answer"), worker=answering)
-    assert results[1].startswith("SUCCESS: ")
-    assert outcome.of(EventKind.AWAIT_MESSAGE)[0].extra.as_json() == {
-        "agent": "supervisor",
-        "reason": "an answer",
-    }
-
-
 def test_await_message_for_nothing_is_an_error() -> None:
     assert change_of(BEGUN, wait()) == Change((NOTHING,), WRONG)
 
@@ -165,67 +156,47 @@ async def test_await_message_beside_an_action_is_fine_as_its_result_is_on_its_wa
     assert outcome.of(EventKind.AGENT_ERROR) == []
 
 
+async def test_help_comes_as_a_message() -> None:
+    outcome, results, [letter] = await after(call("help"), worker=answering)
+    assert results[0].startswith("SUCCESS: ")
+    assert len(outcome.of(EventKind.HELP_CALLED)) == 1
+    assert (letter.sender_type, letter.sender, letter.subject) == ("system", "example", "::help::")
+    assert outcome.messages[1].msg_type == "broadcast"
+    assert letter.recipients == (("agent", "supervisor"),)
+    assert "send_request" in letter.body
+
+
 class TestHelp:
-    async def guide(self, **args: Any) -> str:
-        outcome, results, letters = await after(call("help", **args), worker=answering)
-        assert results[0].startswith("SUCCESS: ")
-        assert len(outcome.of(EventKind.HELP_CALLED)) == 1
-        (letter,) = letters
-        assert (letter.sender_type, letter.sender, letter.subject) == ("system", "example", "::help::")
-        assert outcome.messages[1].msg_type == "broadcast"
-        assert letter.recipients == (("agent", "supervisor"),)
-        return str(letter.body)
-
-    async def test_summary_by_default(self) -> None:
-        assert "send_request" in await self.guide()
-
-    async def test_identity(self) -> None:
-        guide = await self.guide(get_summary=False, get_identity=True)
-        assert "supervisor" in guide
-        assert "worker" in guide
-        assert "example" in guide
-        assert "send_request" not in guide
-
-    def test_identity_says_what_the_others_do(self) -> None:
+    def guide(self, asked: Help, *targets: str, **changes: Any) -> str:
         swarm = build_swarm({"supervisor": answering, "worker": answering, "other": answering})
-        supervisor = replace(swarm.agents["supervisor"], comm_targets=("worker", "other", "desk@b"))
+        agent = replace(swarm.agents["supervisor"], comm_targets=targets)
+        return write_guide(asked, "supervisor", agent, replace(swarm, **changes))
+
+    def test_identity(self) -> None:
         asked = Help(get_summary=False, get_identity=True)
-        before = write_guide(asked, "supervisor", supervisor, swarm)
+        before = self.guide(asked, "worker", "other", "desk@b")
+        assert "You are agent 'supervisor' of swarm 'example'" in before
         assert "You can write to: worker, other, desk@b.\nYour actions" in before
-        worker = replace(swarm.agents["worker"], description="digs holes")
-        told = replace(swarm, agents={**swarm.agents, "worker": worker})
-        assert write_guide(asked, "supervisor", supervisor, told) == before.replace(
+        assert "send_request" not in before
+        agents = build_swarm({"supervisor": answering, "worker": answering, "other": answering}).agents
+        described = {**agents, "worker": replace(agents["worker"], description="digs holes")}
+        assert self.guide(asked, "worker", "other", "desk@b", agents=described) == before.replace(
             "desk@b.\n", "desk@b.\n- worker: digs holes\n"
         )
 
-    async def test_tools(self) -> None:
-        guide = await self.guide(get_summary=False, get_tool_help=["send_interrupt", "nonsense"])
-        assert "send_interrupt" in guide
-        assert "target" in guide
-        assert "nonsense" in guide
-        assert "send_request" not in guide
-
     @pytest.mark.parametrize("tool", sorted(MAIL_TOOLS))
-    async def test_each_tool(self, tool: str) -> None:
-        guide = await self.guide(get_summary=False, get_tool_help=[tool])
-        assert tool in guide
+    def test_each_tool(self, tool: str) -> None:
+        guide = self.guide(Help(get_summary=False, get_tool_help=[tool, "nonsense"]))
+        assert f"{tool}: " in guide
+        assert "nonsense: unknown" in guide
         assert all(
             f"{name} (optional): " in guide or f"{name}: " in guide for name in MAIL_TOOLS[tool].arguments()
         )
 
-    async def test_full_protocol(self) -> None:
-        swarm = build_swarm(
-            {"supervisor": lambda view: [call("help", get_full_protocol=True)]
-             if len(view.messages) == 1 else [complete(view.mail.body)]},
-            protocol="THE WHOLE PROTOCOL",
-        )  # fmt: skip
-        assert "THE WHOLE PROTOCOL" in (await ask_once(swarm)).answer
-
-    async def test_everything_and_nothing(self) -> None:
-        everything = await self.guide(get_identity=True, get_tool_help=["help"], get_full_protocol=True)
-        nothing = await self.guide(get_summary=False)
-        assert nothing
-        assert len(everything) > len(nothing)
+    def test_everything_and_nothing(self) -> None:
+        asked = Help(get_identity=True, get_tool_help=["help"], get_full_protocol=True)
+        assert self.guide(asked, protocol="THE WHOLE PROTOCOL").endswith("THE WHOLE PROTOCOL")
+        assert self.guide(Help(get_summary=False)) == "Ask for at least one section of the help."
 
 
 class TestTaskComplete:
@@ -358,22 +329,13 @@ def test_an_excluded_tool_does_not_exist() -> None:
     assert change == Change(("ERROR: there is no tool 'help'",), (("alpha", "::action_error::"),))
 
 
-async def test_an_action_of_others_does_not_exist_for_an_agent_without_it() -> None:
-    ran: list[str] = []
-
+def test_an_action_of_others_does_not_exist_for_an_agent_without_it() -> None:
     async def act(args: dict[str, Any]) -> str:
-        ran.append("ran")
         return "acted"
 
-    bare = build_agent(turns([call("act")], [complete()]), supervises=True, name="supervisor")
-    swarm = build_swarm({"supervisor": bare}, actions={"act": act})
-    async with Rig(swarm) as rig:
-        outcome = await rig.ask()
-        results = View(await rig.history("supervisor", outcome.key), "").results
-    assert results[0] == "ERROR: there is no tool 'act'"
-    assert len(outcome.of(EventKind.ACTION_ERROR)) == 1
-    assert ran == []
-    assert outcome.of(EventKind.ACTION_CALL) == []
+    bare = build_swarm({"alpha": build_agent(turns(), supervises=True)}, actions={"act": act})
+    change = change_of(BEGUN, call("act"), swarm=bare)
+    assert change == Change(("ERROR: there is no tool 'act'",), (("alpha", "::action_error::"),))
 
 
 @pytest.mark.parametrize("tool", ["no_such_tool", "", "get_weather"])
@@ -391,37 +353,12 @@ async def test_an_unknown_tool_is_an_action_error(tool: str) -> None:
 
 
 @pytest.mark.parametrize("noted", [acknowledge("noted"), ignore("noted"), acknowledge(), ignore()])
-async def test_what_the_system_sends_can_always_be_noted(noted: Call) -> None:
+def test_what_the_system_sends_can_always_be_noted(noted: Call) -> None:
     """An agent that may not complete tasks has nothing else to do with it."""
-
-    def worker(view: View) -> list[Call]:
-        return (
-            [noted]
-            if view.mail.sender_type == "system"
-            else [respond("supervisor", "pong"), call("nonsense")]
-        )
-
-    def supervisor(view: View) -> list[Call]:
-        return (
-            [request("worker"), wait()]
-            if len(view.messages) == 1
-            else [wait("the end of the worker's turns")]
-        )
-
-    async with Rig(build_swarm({"supervisor": supervisor, "worker": worker})) as rig:
-        outcome = await rig.ask()
-        results = View(await rig.history("worker", outcome.key), "").results
-    errors = [
-        event.text
-        for event in outcome.events
-        if event.kind in (EventKind.AGENT_ERROR, EventKind.ACTION_ERROR)
-    ]
-    assert [error for error in errors if "worker" in error] == [
-        "action error (caller = worker):\nthere is no tool 'nonsense'"
-    ]
-    assert [result for result in results if result.startswith("ERROR")] == [
-        "ERROR: there is no tool 'nonsense'"
-    ]
+    begun = Maker().begin(TaskKey(ANN, "t"), Mail("beta", Tier.SYSTEM))
+    results, mail, *_ = change_of(begun, noted)
+    assert all(result.startswith("SUCCESS: ") for result in results)
+    assert "beta" not in dict(mail)
 
 
 def test_no_tool_call_at_all_is_an_error() -> None:
