@@ -1,16 +1,19 @@
-"""ServerDocuments: built-in tokens, the health status, the swarm, and other swarms."""
+"""Documents: whatever their kind, all databases store them alike; and what ServerDocuments makes of them."""
 
 import asyncio
 import dataclasses
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from support.engines.adapters import DynamoDBAdapter, StoreAdapter
 
 from mail.core.engine.documents import ServerDocuments
 from mail.core.task.audit import AuditEntry
-from mail.core.task.documents import ClaimedKey, LoadedSwarm, SignInLink, StoredToken
+from mail.core.task.documents import ClaimedKey, Document, Kind, PutIf, SignInLink, StoredToken
 from mail.core.task.interswarm import PeerHealth, PeerRecord
+from mail.core.task.ports import Documents
+from mail.testing.changes import NOW
 
 ALICE = StoredToken(digest="a" * 64, role="user", id="alice", created="2026-01-31T08:00:00+00:00")
 ROOT = StoredToken(digest="b" * 64, role="admin", id="root 🦊", created="2026-01-31T08:00:01+00:00")
@@ -33,7 +36,68 @@ GAMMA = PeerRecord(
     expires=1893456000.5,
     registered="2026-01-31T08:00:00+00:00",
 )
+SINGLE = (Kind.HAD_TOKENS, Kind.HEALTH, Kind.LOADED_SWARM, Kind.ISSUER_KEYS)
+OWNED = (Kind.WEBHOOK, Kind.IDEMPOTENCY_KEY)
 WELL = PeerHealth(is_active=True, last_seen="2026-01-31T08:00:00+00:00", latency=0.0125)
+
+
+@pytest.fixture
+def documents(records: ServerDocuments) -> Documents:
+    return records._documents
+
+
+def key_of(kind: Kind, name: str) -> tuple[str, ...]:
+    if kind in SINGLE:
+        return ()
+    return ("user:a#b@s", name) if kind in OWNED else (name,)
+
+
+@pytest.mark.parametrize("kind", Kind)
+async def test_a_document_is_what_was_put_last_with_the_fields_that_it_had(
+    documents: Documents, kind: Kind
+) -> None:
+    key, end = key_of(kind, "Γάμμα 🦊"), 1893456000.0
+    assert await documents.get(kind, *key) is None
+    assert not await documents.put(kind, Document(key, {"status": "none"}), condition=PutIf.PRESENT)
+    first = Document(key, {"status": "wartung 🛠", "text": "x" * 300_000}, end)
+    assert await documents.put(kind, first, condition=PutIf.ABSENT, now=NOW)
+    assert not await documents.put(
+        kind, Document(key, {"status": "other"}, end), condition=PutIf.ABSENT, now=NOW
+    )
+    assert await documents.get(kind, *key) == first
+    assert await documents.put(kind, Document(key, {"status": ""}), condition=PutIf.PRESENT)
+    assert await documents.get(kind, *key) == Document(key, {**first.fields, "status": ""}, end)
+    for was, is_changed in (("other", False), ("", True)):
+        where, changed = {"status": was}, Document(key, {"text": "a"})
+        assert await documents.put(kind, changed, condition=PutIf.PRESENT, where=where) is is_changed
+    assert await documents.put(kind, Document(key, {"more": "b"}))
+    assert await documents.get(kind, *key) == Document(key, {"status": "", "text": "a", "more": "b"})
+    assert await documents.delete(kind, *key, where={"text": "b"}) is False
+    assert await documents.delete(kind, *key, where={"text": "a"}) is True
+    assert await documents.delete(kind, *key) is False
+    assert await documents.get(kind, *key) is None
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind not in SINGLE])
+async def test_documents_are_found_by_their_whole_key(documents: Documents, kind: Kind) -> None:
+    for name in ("a", "b", "%"):
+        await documents.put(kind, Document(key_of(kind, name), {"record": name}))
+    assert await documents.get(kind, *key_of(kind, "b")) == Document(key_of(kind, "b"), {"record": "b"})
+    for name in ("", "A", "ab", "c"):
+        assert await documents.get(kind, *key_of(kind, name)) is None
+        assert await documents.delete(kind, *key_of(kind, name)) is False
+    if kind in OWNED:
+        assert sorted(each.key[1] for each in await documents.find(kind, "user:a#b@s")) == ["%", "a", "b"]
+        assert await documents.find(kind, "user:a") == []
+
+
+async def test_documents_survive_reopening(durable: StoreAdapter) -> None:
+    for kind in Kind:
+        await durable.records._documents.put(kind, Document(key_of(kind, "a"), {"record": kind}))
+    await durable.reopen()
+    for kind in Kind:
+        found = await durable.records._documents.get(kind, *key_of(kind, "a"))
+        assert found == Document(key_of(kind, "a"), {"record": kind})
 
 
 async def test_at_first_there_is_nothing(records: ServerDocuments) -> None:
@@ -48,31 +112,6 @@ async def test_at_first_there_is_nothing(records: ServerDocuments) -> None:
     assert await records.found_peers() == []
     assert await records.peer("beta") is None
     assert await records.delete_peer("beta") is False
-
-
-async def test_tokens_are_found_by_their_digest_only(records: ServerDocuments) -> None:
-    for token in (ALICE, ROOT, PEER):
-        await records.add_token(token)
-    assert await records.has_tokens() is True
-    for token in (ALICE, ROOT, PEER):
-        assert await records.find_token(token.digest) == token
-    for text in ("", "a", "A" * 64, "a" * 63, "%", "alice"):
-        assert await records.find_token(text) is None
-
-
-async def test_one_person_may_have_several_tokens(records: ServerDocuments) -> None:
-    second = dataclasses.replace(ALICE, digest="d" * 64)
-    await records.add_token(ALICE)
-    await records.add_token(second)
-    assert await records.find_token(ALICE.digest) == ALICE
-    assert await records.find_token(second.digest) == second
-
-
-async def test_adding_a_token_again_is_harmless(records: ServerDocuments) -> None:
-    await records.add_token(ALICE)
-    await records.add_token(ALICE)
-    assert await records.find_token(ALICE.digest) == ALICE
-    assert await records.tokens() == [ALICE]
 
 
 async def test_tokens_are_listed_by_age(records: ServerDocuments) -> None:
@@ -94,31 +133,6 @@ async def test_a_removed_token_is_nobodys(records: ServerDocuments) -> None:
     assert await records.remove_token(second.digest) is True
     assert await records.tokens() == []
     assert await records.has_tokens() is True, "the operator has let people in before"
-
-
-async def test_health_is_what_was_set_last(records: ServerDocuments) -> None:
-    for status in ("degraded", "ok", "wartung 🛠", ""):
-        await records.set_health(status)
-        assert await records.health() == status
-
-
-async def test_template_is_what_was_set_last(records: ServerDocuments) -> None:
-    for text in ('{"name": "wetter 🌦"}', "x" * 300_000, ""):
-        record = LoadedSwarm(text=text, loaded="2026-01-31T08:00:00+00:00", replaces="e" * 64)
-        await records.set_loaded_swarm(record)
-        assert await records.loaded_swarm() == record
-
-
-async def test_peers_are_what_was_set_last(records: ServerDocuments) -> None:
-    for record in (GAMMA, BETA, BETA.model_copy(update={"base_url": "https://other.example"}), BETA):
-        await records.set_peer(record)
-        assert await records.peer(record.name) == record
-    assert await records.peers() == ([BETA, GAMMA], {})
-    for name in ("", "BETA", "bet", "%"):
-        assert await records.peer(name) is None
-    kept = GAMMA.model_copy(update={"volatile": False, "expires": None})
-    await records.set_peer(kept)
-    assert await records.peer(GAMMA.name) == kept
 
 
 async def test_peers_are_forgotten_with_their_health(records: ServerDocuments) -> None:
@@ -170,38 +184,6 @@ async def test_health_and_registration_leave_each_other_alone(records: ServerDoc
     await records.set_peer(moved)
     assert await records.peer("beta") == moved
     assert (await records.peers())[1]["beta"] == WELL
-
-
-async def test_health_of_an_unknown_peer_is_not_kept(records: ServerDocuments) -> None:
-    await records.set_peer_health("beta", WELL)
-    assert await records.peer("beta") is None
-    assert await records.peers() == ([], {})
-
-
-async def test_records_survive_reopening(durable: StoreAdapter) -> None:
-    template = LoadedSwarm(text="{}", loaded="2026-01-31T08:00:00+00:00", replaces="e" * 64)
-    for token in (ALICE, ROOT):
-        await durable.records.add_token(token)
-    assert await durable.records.remove_token(ROOT.digest) is True
-    await durable.records.set_health("degraded")
-    await durable.records.set_loaded_swarm(template)
-    await durable.records.set_peer(GAMMA)
-    await durable.records.set_peer_health(GAMMA.name, WELL)
-    await durable.reopen()
-    assert await durable.records.has_tokens() is True
-    assert await durable.records.find_token(ALICE.digest) == ALICE
-    assert await durable.records.tokens() == [ALICE]
-    assert await durable.records.health() == "degraded"
-    assert await durable.records.loaded_swarm() == template
-    assert await durable.records.peers() == ([GAMMA], {GAMMA.name: WELL})
-
-
-async def test_a_key_is_claimed_once_by_each_caller(records: ServerDocuments) -> None:
-    first, second = ClaimedKey("d1", "task 1", 1_000.0), ClaimedKey("d2", "task 🦊", 2_000.0)
-    assert await records.claim_key("user:a@s", "k", first, now=0.0) == first
-    assert await records.claim_key("user:a@s", "k", second, now=10.0) == first
-    assert await records.claim_key("user:a@s", "K", second, now=10.0) == second
-    assert await records.claim_key("user:b@s", "k", second, now=10.0) == second
 
 
 async def test_a_key_of_a_request_that_was_refused_is_forgotten(records: ServerDocuments) -> None:
