@@ -2,54 +2,28 @@
 and none fires twice or is lost, however often a worker dies, and however many look after its task."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 from support.engines.adapters import StoreAdapter
+from support.engines.mortal import ANN, KEY, Died, MortalServer
 
-from mail.adapters.local.queue import LocalQueue
 from mail.core.decisions.submit import Submission
-from mail.core.engine.runtime import Runtime
-from mail.core.protocol.address import Principal
 from mail.core.task.callbacks import CallState, LaterCall
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
-from mail.core.task.ports import Store
-from mail.core.task.task import Task, TaskKey, TaskStatus
+from mail.core.task.swarm import SwarmCore
+from mail.core.task.task import TaskStatus
 from mail.core.task.timers import Timer
 from mail.core.task.waits import Wait
 from mail.errors import Subject
 from mail.testing.agents import Call, View, build_swarm, call, complete
 from mail.testing.clock import FakeClock
 
-ANN = Principal(role="user", id="ann", swarm="example")
-KEY = TaskKey(str(ANN), "task-1")
 HOUR = 3_600.0
 DAY = 86_400.0
-
-
-class Died(BaseException):
-    """The process is gone."""
-
-
-@dataclass
-class Mortal:
-    """A store whose process dies at its next commit: before it, or after it."""
-
-    store: Store
-    fate: str
-
-    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
-        method = getattr(self.store, name)
-
-        async def commit(*args: Any) -> None:
-            if self.fate == "after":
-                await method(*args)
-            raise Died
-
-        return commit if name == "commit" else method
 
 
 def chief(view: View) -> Sequence[Call]:
@@ -61,32 +35,20 @@ def chief(view: View) -> Sequence[Call]:
     return [complete(view.mail.body)] * 2
 
 
-class Server:
+class Server(MortalServer):
     """A process that runs a swarm."""
 
-    def __init__(self, store: Store, clock: FakeClock, fate: str = "") -> None:
-        self.store, self.clock = store, clock
-        self.queue = LocalQueue(lambda: clock.now().timestamp())
-        given = cast(Store, Mortal(store, fate)) if fate else store
-        self.runtime = Runtime(build_swarm({"chief": chief}), given, self.queue, clock)
+    def swarm(self) -> SwarmCore:
+        return build_swarm({"chief": chief})
 
     async def post(self, body: str, **fields: Any) -> None:
         await self.runtime.submit(ANN, Submission(body=body, task_id=KEY.task_id, **fields))
         await self.work()
 
-    async def work(self) -> None:
-        while len(self.queue):
-            await self.runtime.run_turn(*await self.queue.take())
-
     async def pass_time(self, seconds: float) -> None:
         self.clock.advance(seconds)
         await self.runtime.sweep()
         await self.work()
-
-    async def task(self) -> Task:
-        task = await self.store.load(KEY)
-        assert task is not None
-        return task
 
     async def posted(self, of: str) -> list[str]:
         """Return the texts of the messages that came from the system, or from a user."""
@@ -221,7 +183,8 @@ async def test_a_worker_that_dies_at_a_commit_loses_and_repeats_none(
     adapter: StoreAdapter, when: str, fate: str
 ) -> None:
     clock = FakeClock()
-    server, mortal = Server(adapter.store, clock), Server(adapter.store, clock, fate)
+    server, mortal = Server(adapter.store, clock), Server(adapter.store, clock)
+    mortal.restart((1, fate))
     fields: dict[str, Any] = {"not_before": server.later(HOUR)} if when in ("posted", "cancelled") else {}
     body = "hello" if fields else "1"
     if when == "set":
