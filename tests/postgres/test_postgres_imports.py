@@ -92,6 +92,11 @@ def db_import(*arguments: str) -> int:
     return run(["db-import", *arguments])
 
 
+async def imports(*arguments: str) -> int:
+    """Run the command, which has an event loop of its own."""
+    return await asyncio.to_thread(db_import, *arguments)
+
+
 @pytest.fixture(params=["postgres", "another postgres", "sqlite"])
 def imported(request: pytest.FixtureRequest, old: OldDatabase) -> Iterator[str]:
     """The database that the typical tasks were imported into."""
@@ -108,71 +113,59 @@ def imported(request: pytest.FixtureRequest, old: OldDatabase) -> Iterator[str]:
 
 class TestReading:
     @pytest.mark.soak(on="another postgres")
-    def test_the_records_are_there(self, imported: str) -> None:
-        async def check() -> None:
-            async with Memory().served(imported) as client:
-                tasks = (await client.get("/tasks")).json()
-                assert {task_id: task["status"] for task_id, task in tasks.items()} == {
-                    "trip": "completed",
-                    "crashed": "failed",
-                    "asks": "paused",
-                }
-                for task in tasks.values():
-                    assert task["start_time"] == "2025-11-03T09:30:00+00:00"
-                    assert (task["is_running"], task["entrypoint"]) == (False, "supervisor")
-                assert tasks["trip"]["title"] == "weather in Tokyo?"
-                assert tasks["crashed"]["task_contributors"] == ["user:ann@example", "swarm:example@beta"]
-                assert tasks["crashed"]["remote_swarms"] == ["beta"]
-                [waiting] = tasks["asks"]["pending_tool_calls"]
-                assert waiting == {
-                    "call_id": "ask-1",
-                    "name": "ask_human",
-                    "arguments": {"question": "May I?"},
-                    "agent": "supervisor",
-                }
-
-        asyncio.run(check())
+    async def test_the_records_are_there(self, imported: str) -> None:
+        async with Memory().served(imported) as client:
+            tasks = (await client.get("/tasks")).json()
+            assert {task_id: task["status"] for task_id, task in tasks.items()} == {
+                "trip": "completed",
+                "crashed": "failed",
+                "asks": "paused",
+            }
+            for task in tasks.values():
+                assert task["start_time"] == "2025-11-03T09:30:00+00:00"
+                assert (task["is_running"], task["entrypoint"]) == (False, "supervisor")
+            assert tasks["trip"]["title"] == "weather in Tokyo?"
+            assert tasks["crashed"]["task_contributors"] == ["user:ann@example", "swarm:example@beta"]
+            assert tasks["crashed"]["remote_swarms"] == ["beta"]
+            [waiting] = tasks["asks"]["pending_tool_calls"]
+            assert waiting == {
+                "call_id": "ask-1",
+                "name": "ask_human",
+                "arguments": {"question": "May I?"},
+                "agent": "supervisor",
+            }
 
     @pytest.mark.soak(on="another postgres")
-    def test_the_timeline_is_that_of_then(self, imported: str) -> None:
-        async def check() -> None:
-            async with Memory().served(imported) as client:
-                events = (await read(client, "trip"))["events"]
-                kinds = [each["event"] for each in events]
-                assert kinds == [
-                    "imported", "history_inherited", "history_inherited", "new_message", "tool_call", "new_message",
-                    "action_call", "action_complete", "new_message", "task_complete_call", "new_message",
-                    "task_complete",
-                ]  # fmt: skip
-                assert [each["id"] for each in events] == [str(seq) for seq in range(1, 13)]
-                told = json.loads(events[5]["data"])
-                assert told["timestamp"] == "2025-11-03T09:31:00+00:00"
-                assert told["extra_data"]["full_message"]["message"]["body"] == "Tokyo, please"
-                assert json.loads(events[-1]["data"])["response"] == "It will be sunny in Tokyo."
-
-        asyncio.run(check())
+    async def test_the_timeline_is_that_of_then(self, imported: str) -> None:
+        async with Memory().served(imported) as client:
+            events = (await read(client, "trip"))["events"]
+            kinds = [each["event"] for each in events]
+            assert kinds == [
+                "imported", "history_inherited", "history_inherited", "new_message", "tool_call", "new_message",
+                "action_call", "action_complete", "new_message", "task_complete_call", "new_message",
+                "task_complete",
+            ]  # fmt: skip
+            assert [each["id"] for each in events] == [str(seq) for seq in range(1, 13)]
+            told = json.loads(events[5]["data"])
+            assert told["timestamp"] == "2025-11-03T09:31:00+00:00"
+            assert told["extra_data"]["full_message"]["message"]["body"] == "Tokyo, please"
+            assert json.loads(events[-1]["data"])["response"] == "It will be sunny in Tokyo."
 
     @pytest.mark.soak(on="another postgres")
-    def test_others_tasks_stay_theirs(self, imported: str) -> None:
-        async def check() -> None:
-            async with Memory().served(imported, "admin:root") as client:
-                assert [*(await client.get("/tasks")).json()] == ["asks-in-items"]
-
-        asyncio.run(check())
+    async def test_others_tasks_stay_theirs(self, imported: str) -> None:
+        async with Memory().served(imported, "admin:root") as client:
+            assert [*(await client.get("/tasks")).json()] == ["asks-in-items"]
 
 
 class TestResuming:
     @pytest.mark.soak(on="another postgres")
-    def test_agents_remember(self, imported: str) -> None:
+    async def test_agents_remember(self, imported: str) -> None:
         memory = Memory()
 
-        async def check() -> None:
-            async with memory.served(imported) as client:
-                for task_id in ("trip", "crashed"):
-                    answer = await post(client, body="go on", task_id=task_id, resume_from="user_response")
-                    assert (answer["response"], answer["status"]) == ("read: go on", "completed")
-
-        asyncio.run(check())
+        async with memory.served(imported) as client:
+            for task_id in ("trip", "crashed"):
+                answer = await post(client, body="go on", task_id=task_id, resume_from="user_response")
+                assert (answer["response"], answer["status"]) == ("read: go on", "completed")
         trip, crashed = memory.histories
         assert trip[1]["tool_calls"][0]["id"] == "c1"
         assert trip[5]["content"] == "SUCCESS: Task completed"
@@ -180,20 +173,17 @@ class TestResuming:
         assert "ask the other swarm" in crashed[0]["content"]
 
     @pytest.mark.soak(on="another postgres")
-    def test_a_question_is_answered(self, imported: str) -> None:
+    async def test_a_question_is_answered(self, imported: str) -> None:
         memory = Memory()
 
-        async def check() -> None:
-            for caller, task_id in (("user:ann", "asks"), ("admin:root", "asks-in-items")):
-                async with memory.served(imported, caller) as client:
-                    refused = await client.post("/message", json={"body": "hello", "task_id": task_id})
-                    assert refused.status_code == 409
-                    answer = await post(
-                        client, task_id=task_id, body="", resume_from="breakpoint_tool_call", kwargs=RESULT
-                    )
-                    assert answer["response"] == "read: you may"
-
-        asyncio.run(check())
+        for caller, task_id in (("user:ann", "asks"), ("admin:root", "asks-in-items")):
+            async with memory.served(imported, caller) as client:
+                refused = await client.post("/message", json={"body": "hello", "task_id": task_id})
+                assert refused.status_code == 409
+                answer = await post(
+                    client, task_id=task_id, body="", resume_from="breakpoint_tool_call", kwargs=RESULT
+                )
+                assert answer["response"] == "read: you may"
         chat, items = memory.histories
         assert chat[-2]["tool_calls"][0]["id"] == chat[-1]["tool_call_id"] == "ask-1"
         assert items[-2]["call_id"] == items[-1]["call_id"] == "ask-2"
@@ -201,25 +191,19 @@ class TestResuming:
 
 class TestRepeating:
     @pytest.mark.soak(on="another postgres")
-    def test_it_changes_nothing_and_brings_what_is_new(
+    async def test_it_changes_nothing_and_brings_what_is_new(
         self, imported: str, old: OldDatabase, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        async def resume() -> None:
-            async with Memory().served(imported) as client:
-                await post(client, body="go on", task_id="trip")
-
-        asyncio.run(resume())
+        async with Memory().served(imported) as client:
+            await post(client, body="go on", task_id="trip")
         old.add("later", response=answered("later", "late"))
         capsys.readouterr()
-        assert db_import("--from", old.url, "--database", imported) == 0
+        assert await imports("--from", old.url, "--database", imported) == 0
         assert capsys.readouterr().out == "1 task imported, 4 already there, 0 failed\n"
 
-        async def check() -> None:
-            async with Memory().served(imported) as client:
-                assert (await read(client, "trip"))["generation"] == 2
-                assert (await read(client, "later"))["status"] == "completed"
-
-        asyncio.run(check())
+        async with Memory().served(imported) as client:
+            assert (await read(client, "trip"))["generation"] == 2
+            assert (await read(client, "later"))["status"] == "completed"
 
 
 class TestMistakes:
@@ -258,7 +242,7 @@ class TestMistakes:
 class TestShapes:
     """What a database may have besides what the documentation shows."""
 
-    def test_json_may_be_text(self, old: OldDatabase) -> None:
+    async def test_json_may_be_text(self, old: OldDatabase) -> None:
         old.add("t", remote_swarms=["beta"], histories={"supervisor": []}, response=answered("t", "fine"))
         old.execute("UPDATE public.tasks SET remote_swarms = to_jsonb(remote_swarms::text)")
         old.execute(
@@ -269,17 +253,14 @@ class TestShapes:
         )
         old.execute("ALTER TABLE public.task_responses ALTER response TYPE text")
         old.execute("ALTER TABLE public.task_events ALTER event_data TYPE jsonb USING event_data::jsonb")
-        assert db_import("--database", old.url) == 0
+        assert await imports("--database", old.url) == 0
 
-        async def check() -> None:
-            async with Memory().served(old.url) as client:
-                task = await read(client, "t")
-                assert (task["remote_swarms"], task["task_contributors"]) == (["beta"], ["user:ann@example"])
-                assert task["status"] == "completed"
+        async with Memory().served(old.url) as client:
+            task = await read(client, "t")
+            assert (task["remote_swarms"], task["task_contributors"]) == (["beta"], ["user:ann@example"])
+            assert task["status"] == "completed"
 
-        asyncio.run(check())
-
-    def test_the_newest_history_counts_and_histories_alone_are_a_task(self, old: OldDatabase) -> None:
+    async def test_the_newest_history_counts_and_histories_alone_are_a_task(self, old: OldDatabase) -> None:
         for words, updated in (("new", "2025-11-03"), ("old", "2025-11-02")):
             old.execute(
                 "INSERT INTO public.agent_histories (task_id, swarm_name, caller_role, caller_id, tool_format,"
@@ -287,14 +268,11 @@ class TestShapes:
                 " jsonb_build_array(jsonb_build_object('role', 'user', 'content', %s::text)), %s)",
                 words, updated,
             )  # fmt: skip
-        assert db_import("--database", old.url) == 0
+        assert await imports("--database", old.url) == 0
         memory = Memory()
 
-        async def check() -> None:
-            async with memory.served(old.url) as client:
-                await post(client, body="go on", task_id="t")
-
-        asyncio.run(check())
+        async with memory.served(old.url) as client:
+            await post(client, body="go on", task_id="t")
         assert [entry["content"] for entry in memory.histories[0][:-1]] == ["new"]
 
     def test_a_task_of_another_swarm(self, old: OldDatabase, capsys: pytest.CaptureFixture[str]) -> None:
@@ -304,7 +282,7 @@ class TestShapes:
             "1 task of swarm 'elsewhere', which only a server of that name shows" in capsys.readouterr().out
         )
 
-    def test_a_task_that_another_swarm_sent(self, old: OldDatabase) -> None:
+    async def test_a_task_that_another_swarm_sent(self, old: OldDatabase) -> None:
         asked = message("t", "request", "boss@alpha", "supervisor", "Q", "how much?")
         old.add(
             "t",
@@ -316,20 +294,17 @@ class TestShapes:
                 event("t", "task_complete", "five", 2),
             ],
         )
-        assert db_import("--database", old.url) == 0
+        assert await imports("--database", old.url) == 0
 
-        async def check() -> None:
-            async with Memory().system(old.url) as system:
-                task = await system.store.load(TaskKey("swarm:alpha@example", "t"))
-                assert task is not None
-                assert (task.owner, task.parent_swarm, [*task.peers]) == (
-                    "user:ann@alpha",
-                    "alpha",
-                    ["alpha"],
-                )
-                assert task.contributors == ("user:ann@alpha", "swarm:alpha@example")
-
-        asyncio.run(check())
+        async with Memory().system(old.url) as system:
+            task = await system.store.load(TaskKey("swarm:alpha@example", "t"))
+            assert task is not None
+            assert (task.owner, task.parent_swarm, [*task.peers]) == (
+                "user:ann@alpha",
+                "alpha",
+                ["alpha"],
+            )
+            assert task.contributors == ("user:ann@alpha", "swarm:alpha@example")
 
 
 class TestFirstStart:
