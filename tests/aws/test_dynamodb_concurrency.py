@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 
 import pytest
+from support.engines.adapters import loaded
 from support.engines.dynamodb import LONG, Calls, DynamoDBAdapter, make_client
 from support.plugins.tiers import sized
 
@@ -72,8 +73,7 @@ async def test_nothing_is_lost_or_doubled(table: DynamoDBAdapter, make: Maker) -
     assert read == Counter(
         [*(f"first of {name}" for name in MAILBOXES), *(f"letter {n}" for n in range(TURNS))]
     )
-    task = await table.store.load(KEY)
-    assert task is not None
+    task = await loaded(table.store, KEY)
     assert (task.version, task.pending) == (1 + TURNS + len(MAILBOXES), {})
     events = await table.store.read_events(KEY)
     assert [event.seq for event in events] == list(range(1, task.seq + 1))

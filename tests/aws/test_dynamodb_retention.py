@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from support.engines.adapters import loaded
 from support.engines.dynamodb import BUCKET, LONG, DynamoDBAdapter
 
 from mail.adapters.aws.documents import DynamoDBDocuments
@@ -33,7 +34,7 @@ from mail.errors import LeaseLost, SnapshotExpired, TaskNotFound, VersionConflic
 from mail.testing.agents import Call, View, build_swarm, call, complete
 from mail.testing.changes import ANN, BOB, SWARM, Mail, Maker, checkpoint
 from mail.testing.clock import FakeClock
-from mail.testing.contracts import committed, due_tasks, everything
+from mail.testing.contracts import committed, due_tasks, everything, open_turn
 from mail.testing.rig import Rig
 
 KEY = TaskKey(ANN, "task-1")
@@ -76,12 +77,15 @@ async def open_now(store: DynamoDBStore, make: Maker, mailbox: str = "alpha") ->
     return await store.open_turn(KEY, mailbox, make.lease(now + 60), now=now, history_after=0)
 
 
+async def turn_now(store: DynamoDBStore, make: Maker) -> Turn:
+    return await open_turn(store, KEY, "alpha", make, now=make.clock.now().timestamp())
+
+
 async def test_everything_that_is_written_gets_an_end(
     table: DynamoDBAdapter, store: DynamoDBStore, make: Maker, clock: Clock
 ) -> None:
     await store.commit(make.begin(KEY, Mail("alpha"), *(Mail(f"agent-{n}") for n in range(120))))
-    turn = await open_now(store, make)
-    assert isinstance(turn, Turn)
+    turn = await turn_now(store, make)
     await store.save_checkpoint(turn, checkpoint("kept"))
     await store.commit(
         make.change(turn.task, Mail("beta"), turn=turn, history=[{"n": 1}], transition=Transition.COMPLETE)
@@ -159,8 +163,7 @@ async def test_another_task_may_take_its_place(
     table: DynamoDBAdapter, store: DynamoDBStore, make: Maker, clock: Clock
 ) -> None:
     await store.commit(make.begin(KEY, Mail("alpha", Tier.SYSTEM, LONG), title="old"))
-    turn = await open_now(store, make)
-    assert isinstance(turn, Turn)
+    turn = await turn_now(store, make)
     await store.commit(
         make.change(
             turn.task, Mail("alpha", Tier.SYSTEM, LONG), turn=turn, history=[{"old": True}],
@@ -177,8 +180,7 @@ async def test_another_task_may_take_its_place(
     assert (after.histories["alpha"], after.responses) == ([], [None])
     assert [entry["message"] for entry in after.inbox] == [fresh.deliveries[0].message]
     assert (await store.list_tasks(ANN)).tasks == [fresh.task]
-    turn = await open_now(store, make)
-    assert isinstance(turn, Turn)
+    turn = await turn_now(store, make)
     assert (turn.entry, turn.history) == (fresh.deliveries[0], [])
 
 
@@ -197,8 +199,7 @@ async def test_mail_that_nobody_has_read_in_time_is_counted_no_more(
     assert await store.load(KEY) == opened.task
     assert await store.list_ready() == [WakeUp(KEY, "beta", Tier.AGENT)]
     await store.commit(make.change(opened.task, Mail("alpha", body="news")))
-    turn = await open_now(store, make)
-    assert isinstance(turn, Turn)
+    turn = await turn_now(store, make)
     assert turn.entry.message.message.body == "news"
 
 
@@ -225,8 +226,7 @@ async def test_newer_mail_behind_what_has_expired_is_read(
     clock.advance(2 * DAY)
     await store.commit(make.change(begun.task, Mail("alpha", Tier.AGENT, "new")))
     clock.advance(2 * DAY)
-    turn = await open_now(store, make)
-    assert isinstance(turn, Turn)
+    turn = await turn_now(store, make)
     assert turn.entry.message.message.body == "new"
 
 
@@ -235,8 +235,7 @@ async def test_a_checkpoint_brings_no_part_of_a_deleted_message_back(
 ) -> None:
     """DynamoDB may delete the message while its turn runs."""
     await store.commit(make.begin(KEY, Mail("alpha", body=LONG)))
-    turn = await open_now(store, make)
-    assert isinstance(turn, Turn)
+    turn = await turn_now(store, make)
     (item,) = table.items("A#alpha#I")
     await table.client.call(
         "delete_item", TableName=table.table, Key={name: item[name] for name in ("PK", "SK")}
@@ -253,8 +252,7 @@ async def test_mail_in_the_item_of_its_task_is_kept_as_long_as_the_task(
     clock.advance(2 * DAY)
     await store.commit(make.change(begun.task))
     clock.advance(2 * DAY)
-    turn = await open_now(store, make)
-    assert isinstance(turn, Turn)
+    turn = await turn_now(store, make)
     assert turn.entry == begun.deliveries[0]
     await store.save_checkpoint(turn, checkpoint(LONG))
     (item,) = table.items("A#alpha#I")
@@ -268,8 +266,7 @@ class TestOpenTasks:
         self, table: DynamoDBAdapter, store: DynamoDBStore, make: Maker, clock: Clock
     ) -> None:
         begun = await committed(store, make.begin(KEY, Mail("alpha"), Mail("beta", body=LONG)))
-        turn = await open_now(store, make)
-        assert isinstance(turn, Turn)
+        turn = await turn_now(store, make)
         change = make.change(turn.task, Mail("gamma", body="x" * 300_000), turn=turn, history=[{"n": 1}])
         await store.commit(change)
         await store.put_content(KEY, "ref", "a long text")
@@ -305,8 +302,7 @@ class TestOpenTasks:
         for _ in range(5):
             clock.advance(DAY)
             await sweep(store, clock)
-        paused = await store.load(KEY)
-        assert paused is not None
+        paused = await loaded(store, KEY)
         assert (await read_history(store, KEY, "alpha"), len(await store.read_inbox(KEY))) == ([{"n": 1}], 1)
         ended = make.change(paused, transition=Transition.CANCEL)
         await store.commit(ended)
@@ -485,8 +481,7 @@ class TestLatest:
             await committed(store, make.begin(KEY, Mail("alpha", body=LONG), Mail("beta", body=LONG)))
         ).task
         for n in (1, 2):
-            turn = await open_now(store, make)
-            assert isinstance(turn, Turn)
+            turn = await turn_now(store, make)
             change = make.change(turn.task, turn=turn, history=[{"n": n}], transition=Transition.COMPLETE)
             context = {"alpha": AgentContext(cut=Cut(begin=2))}
             await store.commit(replace(change, task=replace(change.task, contexts=context)))
@@ -512,8 +507,7 @@ class TestLatest:
         assert answer is not None
         assert await store.read_response(KEY, 1) is not None
         await self.days(store, clock, 7)
-        kept = await store.load(KEY)
-        assert kept is not None
+        kept = await loaded(store, KEY)
         assert kept.seq == task.seq
         assert await store.read_response(KEY, 2) == answer
         assert await store.read_response(KEY, 1) is None
@@ -524,8 +518,7 @@ class TestLatest:
             await store.read_snapshot(KEY, 1)
         assert [entry.mailbox for entry in await store.read_inbox(KEY)] == ["beta"]
         await store.commit(make.change(kept, Mail("alpha"), transition=Transition.RESUME))
-        turn = await open_now(store, make)
-        assert isinstance(turn, Turn)
+        turn = await turn_now(store, make)
         assert turn.history == [{"n": 2}]
 
     @pytest.mark.soak

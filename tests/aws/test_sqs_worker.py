@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
+from support.engines.adapters import loaded
 from support.engines.aws import make_client
 from support.engines.dynamodb import DynamoDBAdapter
 from support.engines.sqs import SQSQueueAdapter
@@ -135,8 +136,7 @@ class Process:
 
     async def finished(self, key: TaskKey) -> TaskStatus:
         while True:
-            task = await self.runtime.store.load(key)
-            assert task is not None
+            task = await loaded(self.runtime.store, key)
             if not task.is_running:
                 return task.status
             await asyncio.sleep(0.05)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from support.engines.adapters import SQLiteAdapter, StoreAdapter
+from support.engines.adapters import SQLiteAdapter, StoreAdapter, loaded
 
 from mail.adapters.local.queue import LocalQueue
 from mail.core.decisions.delete import drop_past
@@ -178,8 +178,7 @@ async def test_the_server_drops_the_past_of_what_is_old(adapter: StoreAdapter, s
     await runtime.deletions.work()
     begins = {key: (await sql.read_events(key))[0].seq for key in (old, held, recent)}
     assert begins[old] > 1 == begins[held] == begins[recent]
-    task = await sql.load(old)
-    assert task is not None
+    task = await loaded(sql, old)
     assert task.status is TaskStatus.COMPLETED
     clock.advance(PASS_SECONDS)
     await runtime.deletions.work()

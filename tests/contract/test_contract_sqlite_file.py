@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from support.engines.adapters import searched
+from support.engines.adapters import loaded, searched
 
 import mail.adapters.sqlite.database
 import mail.adapters.sqlite.store
@@ -373,14 +373,12 @@ class TestBytesInMemory:
                 generation = replace(paused.task.generation, breakpoint=reached)
                 await store.commit(replace(paused, task=replace(paused.task, generation=generation)))
             for key in keys:
-                task = await store.load(key)
-                assert task is not None
+                task = await loaded(store, key)
                 assert task.generation.breakpoint == reached
                 assert store._cached_bytes == sum(cached.size for cached in store._cache.values()) <= 50_000
                 assert len(store._cache) <= 2
             await store.commit(make.change(task, transition=Transition.RESUME))
-            resumed = await store.load(keys[-1])
-            assert resumed is not None
+            resumed = await loaded(store, keys[-1])
             assert resumed.is_running
 
     async def test_the_log_is_moved_into_the_file_by_a_thread(self, path: Path, make: Maker) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from support.engines.adapters import StoreAdapter
+from support.engines.adapters import StoreAdapter, loaded
 from support.engines.mortal import ANN, KEY, Died, MortalServer
 
 from mail.core.decisions.submit import Submission
@@ -80,16 +80,14 @@ async def test_a_worker_that_dies_at_a_write_neither_loses_nor_repeats_a_call(
     assert is_unknown or (pay, server.ran.count("pay")) == ("SUCCESS: pay done", 1)
     assert is_unknown is (fate in ((1, "after"), (2, "before")))
     assert len(server.asked) == 2  # the model is never asked again
-    task = await server.store.load(KEY)
-    assert task is not None
+    task = await loaded(server.store, KEY)
     assert (task.status, task.approved_calls) == (TaskStatus.COMPLETED, ())
 
 
 async def test_a_decision_on_one_of_two_calls_is_stored(durable: StoreAdapter) -> None:
     server = Server(durable.store, FakeClock())
     await server.begin()
-    paused = await server.store.load(KEY)
-    assert paused is not None
+    paused = await loaded(server.store, KEY)
     assert paused.generation.breakpoint is not None
     first, second = (each.call_id for each in paused.generation.breakpoint.calls)
     decision = {"decision": "edit", "arguments": {"to": "eve"}, "call_id": second}
@@ -97,8 +95,7 @@ async def test_a_decision_on_one_of_two_calls_is_stored(durable: StoreAdapter) -
         ANN, Submission(task_id="task-1", resume_from="breakpoint_tool_call", approvals=[decision])
     )
     store = await durable.reopen()
-    task = await store.load(KEY)
-    assert task is not None
+    task = await loaded(store, KEY)
     assert task.status is TaskStatus.PAUSED
     assert task.generation.breakpoint is not None
     approvals = {each.call_id: each.approval for each in task.generation.breakpoint.calls}

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from support.engines.adapters import StoreAdapter
+from support.engines.adapters import StoreAdapter, loaded
 
 from mail.core.protocol.message import Tier
 from mail.core.task.change import TaskChange, Turn
@@ -60,8 +60,7 @@ async def test_nothing_leaves_it_when_somebody_else_was_first(store: Store, make
     with pytest.raises(VersionConflict):
         await store.commit(make.change(turn.task, turn=turn))
     assert len(await store.read_inbox(KEY)) == 6
-    task = await store.load(KEY)
-    assert task is not None
+    task = await loaded(store, KEY)
     await store.commit(make.change(task, turn=turn))
     assert sorted(await bodies(store)) == ["four", "hello", "not mine"]
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from support.engines.adapters import loaded
 
 from mail.core.decisions.remote_tasks import POLL_SECONDS, polled
 from mail.core.protocol.message import Tier
@@ -53,8 +54,7 @@ async def test_a_request_that_lapses_makes_its_task_due(store: Store, make: Make
     await store.commit(replace(change, task=replace(change.task, requests=(request,))))
     assert await due_tasks(store, NOW + 4) == []
     assert await due_tasks(store, NOW + 6) == [KEY]
-    task = await store.load(KEY)
-    assert task is not None
+    task = await loaded(store, KEY)
     await store.commit(make.change(replace(task, requests=())))
     assert await due_tasks(store, NOW + 6) == []
 
@@ -75,8 +75,7 @@ async def test_when_it_is_to_be_tried_again(store: Store, make: Maker) -> None:
     await store.commit(replace(change, task=put_off))
     (token,) = await store.list_ready()
     assert (token.mailbox, token.not_before) == (PEER, NOW + 30)
-    task = await store.load(KEY)
-    assert task is not None
+    task = await loaded(store, KEY)
     assert task.peers == contacts
 
 
@@ -102,8 +101,7 @@ async def test_the_tasks_at_a_peer_are_polled_at_their_time(store: Store, make: 
     assert claim.task.peers == waiting.peers
     state = RemoteState(id="r", context="c", status=RemoteStatus.WORKING)
     await store.commit(polled(Draft(claim.task, SWARM, make.clock), claim, {"r": state}, {}))
-    task = await store.load(KEY)
-    assert task is not None
+    task = await loaded(store, KEY)
     assert task.seq == claim.task.seq
     (kept,) = task.peers["other"].remote_tasks
     assert (kept.polls, kept.poll_at) == (1, make.clock.now().timestamp() + POLL_SECONDS[1])

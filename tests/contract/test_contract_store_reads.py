@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from support.engines.adapters import StoreAdapter, searched
+from support.engines.adapters import StoreAdapter, loaded, searched
 
 from mail.core.protocol.message import Tier
 from mail.core.task.ports import Store, TaskPage, WakeUp
@@ -250,8 +250,7 @@ class TestListTasks:
     async def test_by_status(self, store: Store, make: Maker) -> None:
         await self.fill(store, make, 4)
         for n, transition in enumerate((Transition.COMPLETE, Transition.FAIL, Transition.PAUSE)):
-            task = await store.load(TaskKey(ANN, f"task-{n:02}"))
-            assert task is not None
+            task = await loaded(store, TaskKey(ANN, f"task-{n:02}"))
             await store.commit(make.change(task, transition=transition))
         for n, status in enumerate(
             (TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.PAUSED, TaskStatus.RUNNING)
@@ -263,8 +262,7 @@ class TestListTasks:
     async def test_pages_by_status_are_full(self, store: Store, make: Maker) -> None:
         await self.fill(store, make, 6)
         for n in (0, 2, 4):
-            task = await store.load(TaskKey(ANN, f"task-{n:02}"))
-            assert task is not None
+            task = await loaded(store, TaskKey(ANN, f"task-{n:02}"))
             await store.commit(make.change(task, transition=Transition.COMPLETE))
         first = await store.list_tasks(ANN, status=TaskStatus.COMPLETED, limit=2)
         assert [task.task_id for task in first.tasks] == ["task-04", "task-02"]

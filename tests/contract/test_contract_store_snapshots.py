@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.engines.adapters import StoreAdapter, count_rows
+from support.engines.adapters import StoreAdapter, count_rows, loaded
 from support.plugins.tiers import sized
 
 from mail.adapters.local.queue import LocalQueue
@@ -85,8 +85,7 @@ class Recorded:
 
     async def commit(self, change: TaskChange) -> None:
         await self._store.commit(change)
-        task = await self._store.load(change.key)
-        assert task is not None
+        task = await loaded(self._store, change.key)
         histories = {agent: await read_history(self._store, change.key, agent) for agent in SWARM.agents}
         self.moments.append(Moment(task, await self._store.read_inbox(change.key), histories))
 
@@ -100,9 +99,7 @@ async def work(runtime: Runtime, key: TaskKey) -> Task:
     while tokens := [token for token in await runtime.store.list_ready() if token.key == key]:
         for token in tokens:
             await runtime.run_turn(token.key, token.mailbox)
-    task = await runtime.store.load(key)
-    assert task is not None
-    return task
+    return await loaded(runtime.store, key)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from support.engines.adapters import StoreAdapter
+from support.engines.adapters import StoreAdapter, loaded
 from support.engines.mortal import ANN, KEY, Died, MortalServer
 
 from mail.core.decisions.submit import Submission
@@ -67,8 +67,7 @@ async def test_what_is_stored_of_timers(durable: StoreAdapter) -> None:
     server = Server(durable.store, FakeClock())
     await server.post("3")
     store = await durable.reopen()
-    task = await store.load(KEY)
-    assert task is not None
+    task = await loaded(store, KEY)
     assert (task.is_asleep, task.waits.reminders) == (True, {"chief": 3})
     assert await store.count_running(KEY.instance, upto=9) == 0
     waits = await store.list_waits(KEY, limit=9)

@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.rows import scalar_row
+from support.engines.adapters import loaded
 from support.engines.postgres import PostgresAdapter, lose_answer, waits
 
 from mail.adapters.local.workers import LocalWorkers
@@ -158,11 +159,9 @@ class TestStore:
         self, adapter: PostgresAdapter, store: PostgresStore, make: Maker
     ) -> None:
         await store.commit(make.begin(KEY))
-        turn = await self.begin(store, make, "alpha")
-        assert isinstance(turn, Turn)
+        turn = await open_turn(store, KEY, "alpha", make)
         await store.commit(make.change(turn.task, Mail("alpha", body="and now?"), turn=turn))
-        following = await self.begin(store, make, "alpha")
-        assert isinstance(following, Turn)
+        following = await open_turn(store, KEY, "alpha", make)
         assert following.entry.message.message.body == "and now?"
         with pytest.raises(LeaseLost):
             await store.commit(make.change(following.task, turn=turn))
@@ -179,8 +178,7 @@ class TestStore:
         leased = await open_turn(adapter.store, KEY, "alpha", make)
         await store.commit(make.change(leased.task, Mail("alpha"), Mail("gamma")))
         assert not store.ahead.covers(KEY, "alpha")
-        gamma = await self.begin(store, make, "gamma")
-        assert isinstance(gamma, Turn)
+        gamma = await open_turn(store, KEY, "gamma", make)
         assert gamma.running_turns == 1
 
     async def test_none_without_workers_or_when_they_are_busy(
@@ -233,8 +231,7 @@ class TestStore:
     ) -> None:
         begun = await committed(store, make.begin(KEY))
         await adapter.store.commit(make.change(begun.task, Mail("alpha", Tier.SYSTEM, body="urgent")))
-        late = await self.begin(store, make, "alpha", now=NOW + FRESH_SECONDS + 1)
-        assert isinstance(late, Turn)
+        late = await open_turn(store, KEY, "alpha", make, now=NOW + FRESH_SECONDS + 1)
         assert late.entry.message.message.body == "urgent"
         held = await adapter.store.read_leases(KEY, now=NOW + 60)
         assert {name: lease.token for name, lease in held.items()} == {"alpha": late.lease.token}
@@ -302,8 +299,7 @@ class TestFence:
         assert await leases(adapter.url) == ["alpha"]
         await there.commit(make.change(opened.task, turn=opened))
         assert await there.read_inbox(KEY) == []
-        task = await there.load(KEY)
-        assert task is not None
+        task = await loaded(there, KEY)
         assert task.version == 2
 
     async def test_a_cancelled_turn_whose_commit_is_under_way(self, url: str) -> None:

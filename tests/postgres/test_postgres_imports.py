@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from support.engines.adapters import loaded
 from support.engines.mail_1_3_6 import OldDatabase, answered, event, message, typical_tasks
 from support.engines.postgres import borrow_database, return_database
 from support.processes.http_server import QuickUvicorn
@@ -297,8 +298,7 @@ class TestShapes:
         assert await imports("--database", old.url) == 0
 
         async with Memory().system(old.url) as system:
-            task = await system.store.load(TaskKey("swarm:alpha@example", "t"))
-            assert task is not None
+            task = await loaded(system.store, TaskKey("swarm:alpha@example", "t"))
             assert (task.owner, task.parent_swarm, [*task.peers]) == (
                 "user:ann@alpha",
                 "alpha",

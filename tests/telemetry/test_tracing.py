@@ -59,6 +59,10 @@ def spans() -> Iterator[Spans]:
     recorded.tracer.close()
 
 
+def facts(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})
+
+
 def is_child(child: ReadableSpan, parent: ReadableSpan) -> bool:
     assert parent.context is not None
     return child.parent is not None and child.parent.span_id == parent.context.span_id
@@ -101,8 +105,7 @@ class TestOneTask:
         (post,) = spans.named("POST /message")
         assert post.kind is SpanKind.SERVER
         assert post.parent is None
-        assert post.attributes is not None
-        assert dict(post.attributes) == {
+        assert facts(post) == {
             "http.request.method": "POST",
             "http.route": "/message",
             "http.response.status_code": 200,
@@ -112,8 +115,7 @@ class TestOneTask:
         for turn in turns:
             assert turn.kind is SpanKind.CONSUMER
             assert is_child(turn, post)
-            assert turn.attributes is not None
-            assert turn.attributes["mail.turn.outcome"] == "committed"
+            assert facts(turn)["mail.turn.outcome"] == "committed"
 
     async def test_agents_and_actions_are_inside_of_their_turns(
         self, server: HTTPServer, spans: Spans
@@ -126,8 +128,7 @@ class TestOneTask:
         for each in calls:
             assert each.parent is not None
             assert turns[each.parent.span_id].name == "turn supervisor"
-            assert each.attributes is not None
-            assert dict(each.attributes) == {
+            assert facts(each) == {
                 "gen_ai.operation.name": "invoke_agent",
                 "gen_ai.agent.name": "supervisor",
                 "gen_ai.conversation.id": "t",
@@ -141,10 +142,9 @@ class TestOneTask:
         (action,) = spans.named("execute_tool look_up")
         assert action.parent is not None
         assert turns[action.parent.span_id].name == "turn worker"
-        assert action.attributes is not None
-        assert action.attributes["gen_ai.operation.name"] == "execute_tool"
-        assert action.attributes["gen_ai.tool.name"] == "look_up"
-        assert action.attributes["gen_ai.tool.call.id"]
+        assert facts(action)["gen_ai.operation.name"] == "execute_tool"
+        assert facts(action)["gen_ai.tool.name"] == "look_up"
+        assert facts(action)["gen_ai.tool.call.id"]
 
     async def test_goes_on_in_the_trace_of_its_caller(self, server: HTTPServer, spans: Spans) -> None:
         await server.ask(task_id="t", headers={"traceparent": GIVEN})
@@ -199,8 +199,7 @@ async def test_what_fails_says_of_which_type_and_no_more(spans: Spans) -> None:
     broken = [span for span in spans.named("invoke_agent supervisor") if not span.status.is_ok]
     for span, kind in ((action, "LookupError"), (broken[0], "RuntimeError")):
         assert span.status.status_code is StatusCode.ERROR
-        assert span.attributes is not None
-        assert span.attributes["error.type"] == kind
+        assert facts(span)["error.type"] == kind
 
 
 async def test_nothing_that_anybody_wrote_is_in_a_span(server: HTTPServer, spans: Spans) -> None:
@@ -248,8 +247,7 @@ async def test_other_swarms_are_in_the_same_trace(spans: Spans) -> None:
 async def test_requests_for_what_is_not_there(server: HTTPServer, spans: Spans) -> None:
     await server.client.request("BREW", f"/{SECRET}")
     (span,) = spans.named("HTTP")
-    assert span.attributes is not None
-    assert dict(span.attributes) == {"http.request.method": "_OTHER", "http.response.status_code": 404}
+    assert facts(span) == {"http.request.method": "_OTHER", "http.response.status_code": 404}
 
 
 class TestWithoutATracer:

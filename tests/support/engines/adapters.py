@@ -22,7 +22,7 @@ from mail.core.task.documents import IN_MEMORY
 from mail.core.task.ports import Files, Store, TaskPage, TurnQueue
 from mail.core.task.rows import Rows
 from mail.core.task.search import Search, Searched
-from mail.core.task.task import TaskKey
+from mail.core.task.task import Task, TaskKey
 from mail.testing import contracts
 from support.engines.aws import sqs_engines
 from support.engines.dynamodb import ENGINES, DynamoDBAdapter
@@ -48,6 +48,13 @@ class StoreAdapter(contracts.StoreAdapter, Protocol):
     async def size(self) -> int:
         """Count the bytes that it takes, with indexes and files."""
         ...
+
+
+async def loaded(store: Store, key: TaskKey) -> Task:
+    """Return a task, which must be there."""
+    task = await store.load(key)
+    assert task is not None
+    return task
 
 
 async def searched(
