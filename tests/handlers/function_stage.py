@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -171,16 +172,28 @@ class Stage:
         self,
         name: str,
         *,
-        body: dict[str, Any] | None = None,
+        method: str = "",
+        body: Any = None,
         path: str = "",
         query: str = "",
+        key: str | None = None,
         **headers: str,
     ) -> dict[str, Any]:
-        """The sample event of a function behind the HTTP API, asking for something else."""
+        """The sample event of a function behind the HTTP API, asking for something else, by POST if it has a body.
+
+        Bytes and text are sent as they are, anything else as JSON.
+        """
         event = self.event(name)
         if body is not None:
-            event["body"] = json.dumps(body)
-            event["headers"]["content-length"] = str(len(event["body"]))
+            data = body if isinstance(body, bytes) else body if isinstance(body, str) else json.dumps(body)
+            event |= {"body": data, "isBase64Encoded": isinstance(data, bytes)}
+            if isinstance(data, bytes):
+                event["body"] = b64encode(data).decode()
+            event["headers"] |= {"content-length": str(len(data)), "content-type": "application/json"}
+        if method or body is not None:
+            event["requestContext"]["http"]["method"] = method or "POST"
+        if key is not None:
+            event["headers"]["authorization"] = f"Bearer {key}"
         if path:
             event["rawPath"] = event["requestContext"]["http"]["path"] = path
         if query:

@@ -10,20 +10,15 @@ ZOE = "user:zoe@example-no-proxy"
 
 def admin_request(stage: Stage, method: str, path: str, **given: Any) -> dict[str, Any]:
     key = stage.key("admin", "root")
-    event = stage.request("tasks", path=path, authorization=f"Bearer {key}", **given)
-    event["requestContext"]["http"]["method"] = method
-    return event
+    return stage.request("tasks", method=method, path=path, key=key, **given)
 
 
 def test_everything_of_a_caller_is_deleted_unless_it_is_on_hold(stage: Stage) -> None:
     key = stage.key("user", "zoe")
-    headers = {"authorization": f"Bearer {key}", "idempotency-key": "once", "prefer": "respond-async"}
-    message = stage.request("message", body={"body": "hi", "task_id": "zoe-1"}, **headers)
+    headers = {"idempotency-key": "once", "prefer": "respond-async"}
+    message = stage.request("message", body={"body": "hi", "task_id": "zoe-1"}, key=key, **headers)
     assert stage.invoke("message", message)["statusCode"] == 202
-    hook = stage.request(
-        "tasks", path="/webhooks", body={"url": "https://a.example/zoe"}, authorization=f"Bearer {key}"
-    )
-    hook["requestContext"]["http"]["method"] = "POST"
+    hook = stage.request("tasks", path="/webhooks", body={"url": "https://a.example/zoe"}, key=key)
     assert stage.invoke("tasks", hook)["statusCode"] == 201
     hold = admin_request(
         stage, "POST", "/holds", body={"caller": "user:zoe", "task_id": "zoe-1", "reason": "x"}

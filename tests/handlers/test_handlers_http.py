@@ -3,7 +3,7 @@ shape.
 """
 
 import json
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -164,10 +164,9 @@ def test_whoami_knows_the_key(stage: Stage) -> None:
 
 def test_a_browser_signs_in_by_a_link_and_out_again(stage: Stage) -> None:
     def post(path: str, key: str = "", **body: str) -> dict[str, Any]:
-        event = stage.request("whoami", path=path, body=body)
-        event["requestContext"]["http"]["method"] = "POST"
-        event["headers"]["authorization"] = f"Bearer {key}"
-        result: dict[str, Any] = stage.invoke("whoami", event)
+        result: dict[str, Any] = stage.invoke(
+            "whoami", stage.request("whoami", path=path, body=body, key=key)
+        )
         return result
 
     link = answer(post("/sign-in-links", stage.key("user", "alice")))
@@ -177,8 +176,7 @@ def test_a_browser_signs_in_by_a_link_and_out_again(stage: Stage) -> None:
     assert post("/sign-in-links", session["token"])["statusCode"] == 403
     assert answer(post("/sign-out", session["token"]))["revoked"] is True
     made = answer(post("/tokens", stage.key("admin", "root"), role="user", id="eve"))
-    listed = stage.request("whoami", path="/tokens")
-    listed["headers"]["authorization"] = f"Bearer {stage.key('admin', 'root')}"
+    listed = stage.request("whoami", path="/tokens", key=stage.key("admin", "root"))
     found = {token["number"]: token["id"] for token in answer(stage.invoke("whoami", listed))["tokens"]}
     assert found[made["number"]] == "eve"
     assert sorted(found.values()) == ["alice", "eve", "root"]
@@ -260,7 +258,6 @@ def test_a_swarm_that_is_loaded_is_what_other_functions_run(stage: Stage) -> Non
     swarm = answer(stage.invoke("swarms", stage.event("swarms")))["swarm"]
     body = {"json": json.dumps({**swarm, "version": "9.9.9"})}
     load = stage.request("swarms", path="/swarms/load", body=body)
-    load["requestContext"]["http"]["method"] = "POST"
     headers = {**load["headers"], "authorization": f"Bearer {stage.key('user', 'alice')}"}
     assert stage.invoke("swarms", {**load, "headers": headers})["statusCode"] == 403
     assert stage.invoke("swarms", load)["statusCode"] == 200
@@ -316,9 +313,8 @@ def test_a_stream_of_a_task_that_goes_on_ends_before_its_function(stage: Stage) 
 
 def test_a_file_is_uploaded_sent_and_fetched(stage: Stage) -> None:
     picture = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40
-    upload = stage.request("message", path="/files", query="name=cat.png")
-    upload |= {"body": b64encode(picture).decode(), "isBase64Encoded": True}
-    upload["headers"] |= {"content-type": "image/png", "content-length": str(len(picture))}
+    image = {"content-type": "image/png"}
+    upload = stage.request("message", path="/files", query="name=cat.png", body=picture, **image)
     stored = stage.invoke("message", upload)
     assert stored["statusCode"] == 201, stored
     file = answer(stored)
@@ -327,13 +323,11 @@ def test_a_file_is_uploaded_sent_and_fetched(stage: Stage) -> None:
     assert sent["statusCode"] == 202, sent
     stage.work_off()
     assert stage.load("with-a-file").status is TaskStatus.COMPLETED
-    fetch = stage.request("message", path=f"/files/{file['id']}")
-    fetch["requestContext"]["http"]["method"] = "GET"
+    fetch = stage.request("message", method="GET", path=f"/files/{file['id']}")
     fetched = stage.invoke("message", fetch)
     assert (fetched["statusCode"], fetched["headers"]["content-type"]) == (200, "image/png")
     assert b64decode(fetched["body"]) == picture
-    delete = stage.request("message", path="/task", query="task_id=with-a-file")
-    delete["requestContext"]["http"]["method"] = "DELETE"
+    delete = stage.request("message", method="DELETE", path="/task", query="task_id=with-a-file")
     assert stage.invoke("message", delete)["statusCode"] == 200
     assert stage.invoke("message", fetch)["statusCode"] == 404
 
@@ -341,16 +335,8 @@ def test_a_file_is_uploaded_sent_and_fetched(stage: Stage) -> None:
 def ask(stage: Stage, name: str, method: str, path: str, body: Any) -> Any:
     """The answer of a function to an admin."""
     path, _, query = path.partition("?")
-    event = stage.request(name.lower(), path=path, query=query)
-    event["requestContext"]["http"]["method"] = method
-    event["headers"] |= {
-        "authorization": f"Bearer {stage.key('admin', 'root')}",
-        "content-type": "application/json",
-        "prefer": "respond-async",
-    }
-    data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-    event |= {"body": b64encode(data).decode(), "isBase64Encoded": True}
-    event["headers"]["content-length"] = str(len(data))
+    given = {"path": path, "query": query, "key": stage.key("admin", "root"), "prefer": "respond-async"}
+    event = stage.request(name.lower(), method=method, body=b"" if body is None else body, **given)
     return stage.invoke(name.lower(), event)
 
 

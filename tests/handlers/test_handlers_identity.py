@@ -80,9 +80,7 @@ def test_the_page_signs_in(stage: Stage, issuer: IdentityProvider) -> None:
     with stage.start("whoami", variables(issuer)) as function:
 
         def ask(method: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-            event = stage.request("whoami", path="/sign-in", body=body, authorization="")
-            event["requestContext"]["http"]["method"] = method
-            event["headers"]["content-type"] = "application/json"
+            event = stage.request("whoami", method=method, path="/sign-in", body=body, authorization="")
             answer = function.invoke(event)
             assert answer["statusCode"] == 200, answer
             found: dict[str, Any] = json.loads(answer["body"])

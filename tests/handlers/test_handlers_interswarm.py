@@ -77,9 +77,7 @@ def brought(stage: Stage, message_id: str, task_id: str, **changes: Any) -> dict
 def registered(stage: Stage, name: str, url: str, **fields: Any) -> dict[str, Any]:
     """The event that registers a swarm."""
     body = {"name": name, "base_url": url, "volatile": False, **fields}
-    event = stage.request("swarms", path="/swarms", body=body, **{"content-type": "application/json"})
-    event["requestContext"]["http"]["method"] = "POST"
-    return event
+    return stage.request("swarms", path="/swarms", body=body)
 
 
 class TestMailFromThere:
@@ -307,8 +305,7 @@ class TestMailToThere:
         assert (listed["swarm_name"], listed["is_active"]) == ("swarm-beta", False)
 
     def test_it_can_be_forgotten(self, stage: Stage, peer: PeerServer) -> None:
-        event = stage.request("swarms", path="/swarms/swarm-beta")
-        event["requestContext"]["http"]["method"] = "DELETE"
+        event = stage.request("swarms", method="DELETE", path="/swarms/swarm-beta")
         assert stage.invoke("swarms", event)["statusCode"] == 200
         assert stage.invoke("swarms", event)["statusCode"] == 404
         assert stage.invoke("peer_health", stage.event("peer_health")) == {"active": 0, "silent": 0}
@@ -343,6 +340,5 @@ def test_agents_discover_swarms_with_the_role_of_turns(stage: Stage, tmp_path: P
             assert told in answer["body"]
     listed = stage.invoke("swarms", stage.request("swarms", path="/swarms"))
     assert "swarm-delta" in {each["swarm_name"] for each in json.loads(listed["body"])["swarms"]}
-    event = stage.request("swarms", path="/swarms/swarm-delta")
-    event["requestContext"]["http"]["method"] = "DELETE"
+    event = stage.request("swarms", method="DELETE", path="/swarms/swarm-delta")
     assert stage.invoke("swarms", event)["statusCode"] == 200

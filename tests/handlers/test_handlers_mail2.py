@@ -26,12 +26,7 @@ def rows_of(stage: Stage) -> Rows:
 
 def ask(stage: Stage, method: str, path: str, token: str, body: Any = None, **headers: str) -> dict[str, Any]:
     """The answer of the function, which must be 200."""
-    event = stage.request("mail2", path=f"/v2{path}", authorization=f"Bearer {token}", **headers)
-    event["requestContext"]["http"]["method"] = method
-    if body is not None:
-        event["body"] = body if isinstance(body, str) else json.dumps(body)
-        event["headers"] |= {"content-length": str(len(event["body"]))}
-        event["headers"].setdefault("content-type", "application/json")
+    event = stage.request("mail2", method=method, path=f"/v2{path}", body=body, key=token, **headers)
     result = stage.invoke("mail2", event)
     assert result["statusCode"] == 200, result
     found: dict[str, Any] = answer(result)
@@ -147,12 +142,10 @@ def test_mail_reaches_more_people_than_fit_into_the_transaction_of_its_sender(st
     assert asyncio.run(rows_of(stage).find(WORK, "")) == []
 
     # and those of a deleted caller, before the deletion counts as ended
-    request = stage.request(
-        "tasks", path="/callers/user:p1", authorization=f"Bearer {stage.key('admin', 'root')}"
-    )
-    request["requestContext"]["http"]["method"] = "DELETE"
-    assert stage.invoke("tasks", request)["statusCode"] == 202
-    request["requestContext"]["http"]["method"] = "GET"
+    root, path = stage.key("admin", "root"), "/callers/user:p1"
+    deletion = stage.request("tasks", method="DELETE", path=path, key=root)
+    assert stage.invoke("tasks", deletion)["statusCode"] == 202
+    request = stage.request("tasks", path=path, key=root)
     with stage.start("sweeper") as first:  # a process looks for deletions every five seconds at most
         first.invoke(stage.event("sweeper"))
     assert answer(stage.invoke("tasks", request))["deletion"]["ended"] is None

@@ -483,7 +483,6 @@ def test_who_begins_runs_keeps_the_version_that_they_begin_with(stage: Stage, by
     (sample,) = stage.event("outbound")["Records"]
     body = encode_wake_up(look_at(TaskKey(owner_of_schedules("example-no-proxy"), name), 1.0))
     post = stage.request("tasks", path=f"/schedules/{name}/run", body={})
-    post["requestContext"]["http"]["method"] = "POST"
     events = {
         "sweeper": stage.event("sweeper"),
         "outbound": {"Records": [{**sample, "body": body}]},
@@ -515,7 +514,6 @@ def test_a_schedule_that_is_due_begins_its_run(stage: Stage, by: str) -> None:
     stage.work_off()
     assert stage.load(f"{name}@2026-02-01T00:00Z").status is TaskStatus.COMPLETED
     request = stage.request("tasks", path=f"/schedules/{name}/run", body={})
-    request["requestContext"]["http"]["method"] = "POST"
     run = json.loads(stage.invoke("tasks", request)["body"])
     assert run["state"] == "running"
     request = stage.request("tasks", path="/schedules")
@@ -539,7 +537,6 @@ def test_a_dead_letter_is_listed_and_redriven(stage: Stage) -> None:
     told = [line for line in stage.running("dead_letter").records if "DeadLetters" in line]
     assert told
     event = stage.request("tasks", path="/dead-letters/redrive", body={"all": True})
-    event["requestContext"]["http"]["method"] = "POST"
     redriven = json.loads(stage.invoke("tasks", event)["body"])["redriven"]
     assert letter["seq"] in [each["seq"] for each in redriven]
     assert stage.work_off() >= 1

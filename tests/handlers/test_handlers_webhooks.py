@@ -91,10 +91,9 @@ def test_a_token_that_is_given_up_counts_as_a_failure(stage: Stage, receiver: We
 @pytest.mark.soak
 def test_callers_register_them(stage: Stage, path: dict[str, str], receiver: WebhookReceiver) -> None:
     def asks(method: str, where: str = "/webhooks", body: dict[str, Any] | None = None) -> dict[str, Any]:
-        event = stage.request("tasks", path=where, body=body, **{"content-type": "application/json"})
+        event = stage.request("tasks", method=method, path=where, body=body)
         event["rawQueryString"] = ""
         event["queryStringParameters"] = {}
-        event["requestContext"]["http"]["method"] = method
         return event
 
     with stage.start("tasks", path) as running:
