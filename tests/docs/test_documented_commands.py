@@ -73,6 +73,7 @@ MODELS: dict[str, list[Turn]] = {
         says("Bees are insects that live in colonies."),
         says("Insects that buzz."),
         says("Bees buzz."),
+        says("Bees buzz."),
     ],
 }
 """What the models of a document say, in order."""

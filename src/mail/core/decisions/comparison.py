@@ -28,11 +28,14 @@ class Outcome:
 
 
 class OutcomeReader:
-    """Reads the events of a task from the first one after a fork, with their items, until the run has ended."""
+    """Reads the events of a task past those that it shares with another one, with their items, until the run has ended.
 
-    def __init__(self) -> None:
+    `since` is when the last of these was, in ISO 8601.
+    """
+
+    def __init__(self, since: str) -> None:
         self._run: Run | None = None
-        self._since: datetime | None = None
+        self._since = datetime.fromisoformat(since)
         self._turns: dict[str, Turn] = {}
         self._works: dict[str, Work] = {}
         self._answer: str | None = None
@@ -43,7 +46,6 @@ class OutcomeReader:
         if run.number > 1:
             return False
         self._run = run
-        self._since = self._since or datetime.fromisoformat(event.timestamp)
         for item in items:
             match item:
                 case Turn():
@@ -71,7 +73,7 @@ class OutcomeReader:
 
     def _seconds(self, work: Work) -> float:
         begin, end = datetime.fromisoformat(work.time), datetime.fromisoformat(work.ended or work.last)
-        return max(0.0, (end - max(begin, self._since or begin)).total_seconds())
+        return max(0.0, (end - max(begin, self._since)).total_seconds())
 
 
 def differences(before: Outcome, after: Outcome) -> str:

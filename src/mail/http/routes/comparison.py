@@ -6,6 +6,7 @@ from fastapi import Request
 from pydantic import Field
 
 from mail.core.engine.watch import read_timeline
+from mail.core.task.events import Event
 from mail.core.task.size import event_size
 from mail.core.task.task import Task, TaskStatus
 from mail.errors import BadRequest
@@ -69,8 +70,9 @@ async def get_comparison(request: Request, caller: AdminOrUser, task_id: GivenTa
     [first] = await service.runtime.store.read_events(fork.key, limit=1)
     assert isinstance(first.extra, ForkExtra)
     at = first.extra.at
-    before = await _read(service, original, at, pacer)
-    after = await _read(service, fork, 0, pacer)
+    [parting] = await service.runtime.store.read_events(original.key, after=at - 1, limit=1)
+    before = await _read(service, original, parting, pacer)
+    after = await _read(service, fork, first, pacer)
     found: dict[str, Any] = {
         "task_id": original.task_id,
         "fork_id": fork.task_id,
@@ -83,13 +85,13 @@ async def get_comparison(request: Request, caller: AdminOrUser, task_id: GivenTa
     return JSON(found)
 
 
-async def _read(service: Service, task: Task, after: int, pacer: "Paced") -> "Outcome":
+async def _read(service: Service, task: Task, parting: Event, pacer: "Paced") -> "Outcome":
     """Return what a task came to after an event."""
     from mail.core.decisions.comparison import OutcomeReader
 
-    store, outcome = service.runtime.store, OutcomeReader()
-    items = await service.conversations.reader(store, task, after, pacer)
-    async for event in read_timeline(store, task.key, pacer, after=after, upto=task.seq):
+    store, outcome = service.runtime.store, OutcomeReader(parting.timestamp)
+    items = await service.conversations.reader(store, task, parting.seq, pacer)
+    async for event in read_timeline(store, task.key, pacer, after=parting.seq, upto=task.seq):
         await pacer.pause(event_size(event))
         if not outcome.read(event, items.read(event)):
             break

@@ -4,6 +4,7 @@ import { Notice } from "../components/notice.js";
 import { html } from "../html.js";
 import { Audit } from "./audit.js";
 import { DeadLetters } from "./dead-letters.js";
+import { Drafts } from "./drafts.js";
 import { LoadedSwarm } from "./loaded-swarm.js";
 import { Registry } from "./registry.js";
 import { AllTasks } from "./all-tasks.js";
@@ -16,6 +17,7 @@ const PAGES = [
   { id: "tasks", name: "All tasks", of: AllTasks },
   { id: "usage", name: "Usage and cost", of: Usage },
   { id: "dead-letters", name: "Dead letters", of: DeadLetters },
+  { id: "drafts", name: "Drafts", of: Drafts },
   { id: "swarm", name: "Loaded swarm", of: LoadedSwarm },
   { id: "swarms", name: "Other swarms", of: Registry },
   { id: "schedules", name: "Schedules", of: Schedules },

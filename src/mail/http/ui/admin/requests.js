@@ -44,6 +44,9 @@ export async function openedItems({ task_id, caller, reason }) {
 export const cancelTask = ({ task_id, caller, reason }) =>
   request("POST", "task/cancel", { body: { task_id, caller, reason }, headers: { Prefer: "wait=0" } });
 
+export const drafts = async () => (await read("drafts")).drafts;
+export const draft = (name) => read(`drafts/${encodeURIComponent(name)}`);
+
 export const tokens = async () => (await read("tokens")).tokens;
 export const revokeToken = (number) => request("DELETE", `tokens/${encodeURIComponent(number)}`);
 

@@ -1,6 +1,7 @@
 // Labelled fields of forms.
 
 import { html } from "../html.js";
+import { Icon } from "./icons.js";
 
 /** A label, a control with this `id` as the child, and what helps to fill it in. */
 export function Field({ label, help, children, id }) {
@@ -32,3 +33,17 @@ export function SelectField({ label, id, value, onChoose, options }) {
     </${Field}>
   `;
 }
+
+/** A field for what to search for; `field` is a reference to the control. */
+export const SearchField = ({ label, placeholder = "Search", value, onType, field }) => html`
+  <div class="search-field">
+    <${Icon} name="search" />
+    <input
+      ref=${field}
+      type="search"
+      aria-label=${label}
+      placeholder=${placeholder}
+      value=${value}
+      onInput=${(event) => onType(event.currentTarget.value)} />
+  </div>
+`;

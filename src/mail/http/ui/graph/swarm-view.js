@@ -4,7 +4,7 @@ import * as api from "../api/api.js";
 import { AgentName } from "../components/agent.js";
 import { Chip } from "../components/chip.js";
 import { Ago, formatSeconds } from "../components/duration.js";
-import { Icon } from "../components/icons.js";
+import { SearchField } from "../components/field.js";
 import { Inspector } from "../components/inspector.js";
 import { Loading, Notice } from "../components/notice.js";
 import { html, useEffect, useState } from "../html.js";
@@ -40,15 +40,7 @@ function AgentList({ swarm, selected, onAgent }) {
       ${
         swarm.agents.length > MANY &&
         html`
-          <div class="search-field">
-            <${Icon} name="search" />
-            <input
-              type="search"
-              aria-label="Search agents"
-              placeholder="Name, model or tool"
-              value=${search}
-              onInput=${(event) => setSearch(event.currentTarget.value)} />
-          </div>
+          <${SearchField} label="Search agents" placeholder="Name, model or tool" value=${search} onType=${setSearch} />
         `
       }
       <ul class="agent-list">

@@ -4,6 +4,7 @@ import { useStore } from "../app/store.js";
 import { formatRoute } from "../app/router.js";
 import { StatusChip } from "../components/chip.js";
 import { Ago } from "../components/duration.js";
+import { SearchField } from "../components/field.js";
 import { Excerpt } from "../components/excerpt.js";
 import { Icon } from "../components/icons.js";
 import { Empty, Loading, Notice } from "../components/notice.js";
@@ -99,16 +100,7 @@ export function TaskPane({ list, route: { task: open, filter }, caller, navigate
         </a>
       </div>
       <div class="task-search">
-        <div class="search-field">
-          <${Icon} name="search" />
-          <input
-            ref=${field}
-            type="search"
-            aria-label="Search tasks"
-            placeholder="Search"
-            value=${search}
-            onInput=${(event) => setSearch(event.currentTarget.value)} />
-        </div>
+        <${SearchField} label="Search tasks" field=${field} value=${search} onType=${setSearch} />
         <select
           aria-label="Status"
           value=${filter.status ?? ""}

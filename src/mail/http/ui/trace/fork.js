@@ -16,7 +16,7 @@ export const originals = new Map();
 export const rerun = (session, at, actions = "ask") => api.fork(session.id, at, { actions, run: true });
 
 /** What the actions of a fork can do, with the first as the proposal. */
-const ACTIONS = { ask: "wait for your approval", run: "run", refuse: "are refused" };
+export const ACTIONS = { ask: "wait for your approval", run: "run", refuse: "are refused" };
 
 /**
  * Return what a fork at an entry can be: `{at, message}`. If the entry is in the moment of a person's message,

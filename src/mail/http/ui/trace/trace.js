@@ -2,7 +2,7 @@
 // filters, an inspector, and the time-travel bar below.
 
 import { useClock } from "../components/duration.js";
-import { Icon } from "../components/icons.js";
+import { SearchField } from "../components/field.js";
 import { Empty, Guard, Loading, Notice } from "../components/notice.js";
 import { html, useMemo, useRef, useState } from "../html.js";
 import { CompareView } from "./compare-view.js";
@@ -24,7 +24,13 @@ const TICK = 0.25;
 
 function Toolbar({ view, onView, filter, onFilter, agents, shown, total, isZoomed, onZoom }) {
   const search = useRef();
-  const set = (name) => (event) => onFilter({ ...filter, [name]: event.currentTarget.value });
+  const set = (name) => (value) => onFilter({ ...filter, [name]: value });
+  const choice = (name, label, all, options) => html`
+    <select aria-label=${label} value=${filter[name]} onChange=${(event) => set(name)(event.currentTarget.value)}>
+      <option value="">${all}</option>
+      ${options.map(([id, each]) => html`<option key=${id} value=${id}>${each}</option>`)}
+    </select>
+  `;
   const clear = () => {
     search.current.focus(); // the button disappears
     onFilter(NO_FILTER);
@@ -45,24 +51,14 @@ function Toolbar({ view, onView, filter, onFilter, agents, shown, total, isZoome
           `,
         )}
       </div>
-      <div class="search-field">
-        <${Icon} name="search" />
-        <input
-          ref=${search}
-          type="search"
-          aria-label="Search the trace"
-          placeholder="Search"
-          value=${filter.text}
-          onInput=${set("text")} />
-      </div>
-      <select aria-label="Agent" value=${filter.agent} onChange=${set("agent")}>
-        <option value="">All agents</option>
-        ${agents.map((agent) => html`<option key=${agent} value=${agent}>${agent}</option>`)}
-      </select>
-      <select aria-label="Kind" value=${filter.kind} onChange=${set("kind")}>
-        <option value="">All kinds</option>
-        ${Object.entries(KINDS).map(([id, name]) => html`<option key=${id} value=${id}>${name}</option>`)}
-      </select>
+      <${SearchField} label="Search the trace" field=${search} value=${filter.text} onType=${set("text")} />
+      ${choice(
+        "agent",
+        "Agent",
+        "All agents",
+        agents.map((agent) => [agent, agent]),
+      )}
+      ${choice("kind", "Kind", "All kinds", Object.entries(KINDS))}
       ${
         view === "waterfall" &&
         shown > MANY_ROWS &&
