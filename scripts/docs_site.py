@@ -122,6 +122,13 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     if uri in FOUND_FIRST:
         page.meta["search"] = {"boost": 3}
     here = uri.removeprefix(f"{OUTSIDE}/") if uri.startswith(f"{OUTSIDE}/") else f"docs/{uri}"
+    if uri == INDEX.name:
+        return f"{_pointed(_pitch(), 'README.md', uri)}\n{_pointed(markdown[markdown.index('## ') :], here, uri)}"
+    return _pointed(markdown, here, uri)
+
+
+def _pointed(markdown: str, here: str, uri: str) -> str:
+    """Return the text of the file `here`, with links as they are on the page `uri` of the site."""
 
     def point(link: re.Match[str]) -> str:
         path, hash_, anchor = link[1].partition("#")
@@ -132,6 +139,13 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
     parts = _FENCE.split(markdown)
     return "".join(part if n % 2 else _LINK.sub(point, part) for n, part in enumerate(parts))
+
+
+def _pitch() -> str:
+    """Return what MAIL is, in the words of the repository's README: the pitch, a picture, the comparison and code."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    code = dict(_SECTION.findall(text))["With a model"]
+    return f"{text.partition('## Try it')[0]}## With a model\n{code}".replace('src="docs/', 'src="')
 
 
 def _page(path: str, base: str = "docs") -> str:

@@ -121,6 +121,10 @@ def test_every_page_and_link_of_the_site(tmp_path: Path) -> None:
     assert built.returncode == 0, built.stderr
     pages = {path: path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.html")}
     assert '<pre class="mermaid">' in pages[tmp_path / "architecture.html"]
+    home = pages[tmp_path / "index.html"]
+    assert all(
+        part in home for part in ("A durable runtime", "images/studio.webp", "LangGraph", "Swarm", "Glossary")
+    )
     for path, html in pages.items():
         loaded = re.findall(r"""<(?:script|link|img)\b[^>]*?\s(?:src|href)=["']?([^"'\s>]+)""", html)
         assert not [source for source in loaded if "//" in source], path
