@@ -13,23 +13,12 @@ from mail.cli.output import Output
 from mail.cli.repl.commands import begin
 from mail.cli.session import Session
 from mail.client import MAILClientError
-from mail.net.secrets import EnvironmentTokens
-from mail.net.webhooks import HTTPWebhooks
-from mail.testing.agents import Call, View, build_swarm, complete
-
-
-def echo(view: View) -> list[Call]:
-    return [complete(f"you said: {view.mail.body}")]
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[HTTPServer]:
-    async with HTTPServer(build_swarm({"supervisor": echo})) as server:
-        secrets = EnvironmentTokens({})
-        server.rig.runtime.webhooks = HTTPWebhooks(
-            server.records, secrets, server.rig.clock, allow_private=True
-        )
-        yield server
+def server(server: HTTPServer) -> HTTPServer:
+    server.send_webhooks()
+    return server
 
 
 @pytest.fixture

@@ -27,8 +27,8 @@ def work(view: View) -> list[Call]:
     return [complete(f"you said: {view.mail.body} {files}".strip())]
 
 
-def desk_swarm(gate: Gate | None = None, *, second: str = "annex", **settings: Any) -> SwarmCore:
-    """The swarm, with a `desk` and a second agent; `dig` waits for the gate."""
+def desk_swarm(gate: Gate | None = None) -> SwarmCore:
+    """The swarm, with a `desk` and a second agent, named as a tool of MCP is; `dig` waits for the gate."""
 
     async def dig(_arguments: dict[str, Any]) -> str:
         assert gate is not None
@@ -43,13 +43,18 @@ def desk_swarm(gate: Gate | None = None, *, second: str = "annex", **settings: A
     return build_swarm(
         {
             "desk": build_agent(work, supervises=True, actions=actions, description="The desk."),
-            second: build_agent(
-                work, supervises=True, actions=actions, name=second, description="The annex."
+            "task": build_agent(
+                work, supervises=True, actions=actions, name="task", description="The annex."
             ),
         },
         actions={"dig": dig, "pay": ActionCore("pay", pay, needs_approval=True), "ask_user": dig},
         breakpoint_tools=frozenset({"ask_user"}),
         description="It works.",
         keywords=("digging", "paying"),
-        **settings,
     )
+
+
+def typed_swarm() -> SwarmCore:
+    """A swarm whose answer is {"n": 5}."""
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    return build_swarm({"desk": lambda _view: [call("task_complete", output={"n": 5})]}, output_schema=schema)

@@ -1,7 +1,7 @@
 """A2A 1.0 and 0.3, by the clients of the official SDK: both bindings, against a running server."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -48,7 +48,7 @@ from a2a.utils.errors import (
 from a2a.utils.signing import InvalidSignaturesError, create_signature_verifier
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
-from desk_swarm import PNG, desk_swarm
+from desk_swarm import PNG, desk_swarm, typed_swarm
 from support.faults.gates import Gate
 from support.processes.http_server import TIMEOUT, HTTPServer
 from support.services.webhook_receiver import Got, WebhookReceiver
@@ -60,8 +60,6 @@ from mail.core.task.task import TaskKey
 from mail.http import runs
 from mail.http.a2a import handler
 from mail.http.service import RESPONSE_MARGIN
-from mail.net.secrets import EnvironmentTokens
-from mail.net.webhooks import HTTPWebhooks
 from mail.testing.agents import build_swarm, call
 
 BINDINGS = ("JSONRPC", "HTTP+JSON")
@@ -74,15 +72,8 @@ CANCELED = TaskState.TASK_STATE_CANCELED
 
 
 @pytest.fixture
-def gate() -> Gate:
-    return Gate()
-
-
-@pytest.fixture
-async def server(gate: Gate) -> AsyncIterator[HTTPServer]:
-    async with HTTPServer(desk_swarm(gate)) as server:
-        yield server
-        gate.opened.set()
+def server(desk: HTTPServer) -> HTTPServer:
+    return desk
 
 
 @asynccontextmanager
@@ -123,6 +114,13 @@ def message(*parts: Part | str, **fields: Any) -> SendMessageRequest:
     return SendMessageRequest(
         message=Message(**{"message_id": f"m{next(_ids)}", "role": Role.ROLE_USER, "parts": given, **fields})
     )
+
+
+def at_once(*parts: Part | str, **fields: Any) -> SendMessageRequest:
+    """The same, to be answered before the task ends."""
+    request = message(*parts, **fields)
+    request.configuration.return_immediately = True
+    return request
 
 
 async def send(client: Client, *parts: Part | str, **fields: Any) -> Task:
@@ -185,8 +183,7 @@ async def test_a_poll_reads_the_last_run_and_not_those_before(
 async def test_a_long_run_is_read_and_followed_from_its_ends(
     client: Client, server: HTTPServer, gate: Gate, monkeypatch: pytest.MonkeyPatch, ends: int
 ) -> None:
-    digging = message("dig", context_id="dig")
-    digging.configuration.return_immediately = True
+    digging = at_once("dig", context_id="dig")
     tasks = [await send(client, text, context_id=text) for text in ("hello", "ask", "fail")]
     begun = await sent(client, digging)
     await gate.begun.wait()
@@ -244,16 +241,11 @@ async def test_a_message_to_a_task_that_has_ended_is_refused(client: Client) -> 
 
 
 async def test_a_message_to_an_open_task_joins_it(client: Client, gate: Gate) -> None:
-    request = message("dig", context_id="c")
-    request.configuration.return_immediately = True
-    begun = await sent(client, request)
+    begun = await sent(client, at_once("dig", context_id="c"))
     assert (begun.id, begun.status.state, answers(begun)) == ("c.1", WORKING, [])
     await gate.begun.wait()
-    joined = message("and more", context_id="c")
-    joined.configuration.return_immediately = True
-    assert (await sent(client, joined)).id == "c.1"
-    last = message("and this", task_id="c.1")
-    last.configuration.return_immediately = True
+    assert (await sent(client, at_once("and more", context_id="c"))).id == "c.1"
+    last = at_once("and this", task_id="c.1")
     assert (await sent(client, last)).id == "c.1"
     gate.opened.set()
     last.configuration.return_immediately = False
@@ -327,9 +319,7 @@ async def test_a_message_is_accepted_once(client: Client) -> None:
 
 
 async def test_a_task_is_cancelled(client: Client, gate: Gate) -> None:
-    request = message("dig")
-    request.configuration.return_immediately = True
-    task = await sent(client, request)
+    task = await sent(client, at_once("dig"))
     await gate.begun.wait()
     cancelled = await client.cancel_task(CancelTaskRequest(id=task.id))
     assert (cancelled.id, cancelled.status.state) == (task.id, CANCELED)
@@ -349,12 +339,8 @@ async def test_a_task_fails(client: Client) -> None:
     assert says(task)
 
 
-async def test_a_typed_answer_is_data(gate: Gate) -> None:
-    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    swarm = build_swarm(
-        {"desk": lambda _view: [call("task_complete", output={"n": 5})]}, output_schema=schema
-    )
-    async with HTTPServer(swarm) as server, connected(server, "JSONRPC", streaming=False) as client:
+async def test_a_typed_answer_is_data() -> None:
+    async with HTTPServer(typed_swarm()) as server, connected(server, "JSONRPC", streaming=False) as client:
         task = await send(client, "hello")
         assert get_data_parts(task.artifacts[0].parts) == [{"n": 5}]
 
@@ -378,8 +364,8 @@ async def test_a_link_is_told_and_not_followed(client: Client) -> None:
 
 
 async def test_a_message_may_name_an_entrypoint(client: Client, server: HTTPServer) -> None:
-    await send(client, "hello", context_id="c", metadata={"entrypoint": "annex"})
-    assert (await server.task("c"))["entrypoint"] == "annex"
+    await send(client, "hello", context_id="c", metadata={"entrypoint": "task"})
+    assert (await server.task("c"))["entrypoint"] == "task"
     for wrong in ("nobody", 5):
         with pytest.raises(InvalidParamsError):
             await send(client, "hello", metadata={"entrypoint": wrong})
@@ -435,9 +421,7 @@ async def test_a_list_reads_little_of_a_long_task(
     monkeypatch.setattr(runs, "TAIL", tail)
     for text in "1", "2":
         await send(client, text, context_id="long")
-    request = message("dig", context_id="long")
-    request.configuration.return_immediately = True
-    digging = await sent(client, request)
+    digging = await sent(client, at_once("dig", context_id="long"))
     await gate.begun.wait()
     cancelled = await client.cancel_task(CancelTaskRequest(id=digging.id))
     key, store = TaskKey("user:ann@example", "long"), server.rig.store
@@ -550,7 +534,7 @@ async def test_the_cards(server: HTTPServer, client: Client) -> None:
     extended = await client.get_extended_agent_card(GetExtendedAgentCardRequest())
     assert [(skill.id, skill.description) for skill in extended.skills] == [
         ("desk", "It works."),
-        ("annex", "The annex."),
+        ("task", "The annex."),
     ]
 
 
@@ -639,13 +623,10 @@ async def test_a_server_without_webhooks_refuses_push_notifications(client: Clie
 
 
 @pytest.fixture
-def receiver(server: HTTPServer) -> Iterator[WebhookReceiver]:
+def receiver(server: HTTPServer, receiver: WebhookReceiver) -> WebhookReceiver:
     """A receiver of push notifications, which the server may call."""
-    server.rig.runtime.webhooks = HTTPWebhooks(
-        server.records, EnvironmentTokens({}), server.rig.clock, allow_private=True, retry_seconds=(0.05,)
-    )
-    with WebhookReceiver() as receiver:
-        yield receiver
+    server.send_webhooks(retry_seconds=(0.05,))
+    return receiver
 
 
 def pushed(got: Sequence[Got]) -> list[tuple[str, str, TaskState]]:
@@ -684,9 +665,7 @@ async def test_the_end_of_a_task_is_pushed(
 async def test_a_cancelled_task_is_pushed_once(
     server: HTTPServer, client: Client, gate: Gate, receiver: WebhookReceiver
 ) -> None:
-    request = message("dig", context_id="c")
-    request.configuration.return_immediately = True
-    assert (await sent(client, request)).status.state == WORKING
+    assert (await sent(client, at_once("dig", context_id="c"))).status.state == WORKING
     await gate.begun.wait()
     for config_id in ("a", "b"):
         config = TaskPushNotificationConfig(id=config_id, task_id="c.1", url=f"{receiver.url}?{config_id}")

@@ -17,8 +17,6 @@ from mail.client import MAILClient
 from mail.core.protocol.address import Principal
 from mail.core.task.activity import model_call
 from mail.core.task.usage import Usage
-from mail.net.secrets import EnvironmentTokens
-from mail.net.webhooks import HTTPWebhooks
 from mail.testing.agents import Call, View, build_swarm, call, complete, request, respond, wait
 
 SECRETS = ("the plan", "the cellar", "nobody must know", "the key")
@@ -200,16 +198,10 @@ async def test_turns_come_in_pages(server: HTTPServer, monkeypatch: pytest.Monke
 # ---------------------------------------------------------------------------------------------- webhooks
 
 
-def connect(server: HTTPServer) -> None:
-    server.rig.runtime.webhooks = HTTPWebhooks(
-        server.records, EnvironmentTokens({}), server.rig.clock, allow_private=True, retry_seconds=(3600,)
-    )
-
-
 async def test_an_admin_sees_and_disables_a_callers_webhook(
     server: HTTPServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    connect(server)
+    server.send_webhooks(retry_seconds=(3600,))
     with WebhookReceiver(500) as receiver:
         url = f"{receiver.url}?token=hidden"
         await server.client.post("/webhooks", json={"url": url}, headers=server.headers("user"))
@@ -252,7 +244,7 @@ async def test_an_admin_sees_and_disables_a_callers_webhook(
 @pytest.mark.parametrize("status", [200, 500])
 async def test_a_delivery_that_runs_survives_the_removal(server: HTTPServer, status: int) -> None:
     """The webhook is removed while an event is being sent: the turn ends, and nothing waits."""
-    connect(server)
+    server.send_webhooks(retry_seconds=(3600,))
     sent, answered = asyncio.Event(), asyncio.Event()
     webhooks = server.rig.runtime.webhooks
     assert webhooks is not None
@@ -280,7 +272,7 @@ async def test_a_delivery_that_runs_survives_the_removal(server: HTTPServer, sta
 
 
 async def test_the_client_names_the_caller(server: HTTPServer, works: Works) -> None:
-    connect(server)
+    server.send_webhooks(retry_seconds=(3600,))
     with WebhookReceiver() as receiver:
         await server.client.post("/webhooks", json={"url": receiver.url}, headers=server.headers("user"))
         await server.post(body="wait", task_id="t", headers={"Prefer": "respond-async"})

@@ -27,7 +27,7 @@ from ag_ui.core import (
     UrlSource,
     UserMessage,
 )
-from desk_swarm import PNG, desk_swarm
+from desk_swarm import PNG, desk_swarm, typed_swarm
 from pydantic import TypeAdapter
 from support.faults.gates import Gate
 from support.processes.http_server import HTTPServer, eventually
@@ -51,15 +51,8 @@ PAIRS = {
 
 
 @pytest.fixture
-def gate() -> Gate:
-    return Gate()
-
-
-@pytest.fixture
-async def server(gate: Gate) -> AsyncIterator[HTTPServer]:
-    async with HTTPServer(desk_swarm(gate)) as server:
-        yield server
-        gate.opened.set()
+def server(desk: HTTPServer) -> HTTPServer:
+    return desk
 
 
 class Front:
@@ -553,11 +546,7 @@ async def test_a_task_is_cancelled(server: HTTPServer, gate: Gate) -> None:
 
 
 async def test_a_typed_answer_is_the_result() -> None:
-    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    swarm = build_swarm(
-        {"desk": lambda _view: [call("task_complete", output={"n": 5})]}, output_schema=schema
-    )
-    async with HTTPServer(swarm) as server:
+    async with HTTPServer(typed_swarm()) as server:
         events = await Front(server).run("hello")
         assert events[-1].result == {"n": 5}
 
@@ -659,11 +648,11 @@ async def test_a_message_is_accepted_once(server: HTTPServer) -> None:
 
 
 async def test_an_entrypoint_is_chosen(server: HTTPServer) -> None:
-    await Front(server, path="/ag-ui?entrypoint=annex").run("hello")
-    assert (await server.task("t"))["entrypoint"] == "annex"
+    await Front(server, path="/ag-ui?entrypoint=task").run("hello")
+    assert (await server.task("t"))["entrypoint"] == "task"
     wrong = Front(server, "other", path="/ag-ui?entrypoint=nobody")
     wrong.say("hello")
-    assert "annex" in await wrong.refused(400)
+    assert "task" in await wrong.refused(400)
 
 
 async def test_owners_see_only_their_own(server: HTTPServer) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import html
 import json
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -26,14 +26,11 @@ from mail.core.task.size import MAX_HELD, paused_size
 from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.http.account import LIST_BYTES, PIECE_FACTOR
-from mail.net.secrets import EnvironmentTokens
-from mail.net.webhooks import HTTPWebhooks
 from mail.testing.agents import View, build_swarm, call, complete
 from mail.testing.clock import FakeClock
 
 SECRET = "${WEBHOOK_SECRET_REVIEWS}"
 SCHEMA = {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]}
-ONCE = (0.01,)
 HOSTILE = '</pre><script>alert("x")</script>\u202e'
 
 
@@ -76,20 +73,8 @@ async def serving(rule: Approval, **settings: Any) -> AsyncIterator[HTTPServer]:
         server.keys["bob"] = await server.key("user", "bob")
         server.keys["ann as admin"] = await server.key("admin", "ann")
         server.rig.runtime.base_url = server.uvicorn.url
-        server.rig.runtime.webhooks = HTTPWebhooks(
-            server.records,
-            EnvironmentTokens({"WEBHOOK_SECRET_REVIEWS": "a secret"}),
-            server.rig.clock,
-            allow_private=True,
-            retry_seconds=ONCE,
-        )
+        server.send_webhooks({"WEBHOOK_SECRET_REVIEWS": "a secret"}, retry_seconds=(0.01,))
         yield server
-
-
-@pytest.fixture
-def receiver() -> Iterator[WebhookReceiver]:
-    with WebhookReceiver() as receiver:
-        yield receiver
 
 
 async def waiting(server: HTTPServer, who: str) -> list[dict[str, Any]]:

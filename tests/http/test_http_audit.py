@@ -35,11 +35,6 @@ class Refusing(SQLiteDocuments):
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 async def server(clock: FakeClock) -> AsyncIterator[HTTPServer]:
     swarm = build_swarm({"supervisor": lambda _: [complete("hi")]})
     async with HTTPServer(swarm, clock=clock) as server:

@@ -27,11 +27,6 @@ def work(view: View) -> list[Any]:
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 async def server(clock: FakeClock) -> AsyncIterator[HTTPServer]:
     swarm = build_swarm({"supervisor": work}, breakpoint_tools=frozenset({"ask_person"}))
     async with HTTPServer(swarm, clock=clock, break_glass=True) as server:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
@@ -13,16 +13,18 @@ from unittest.mock import create_autospec
 import httpx2
 import pytest
 import uvicorn
+from support.faults.gates import waiting_swarm
 from uvicorn.server import ServerState
 
 from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token
 from mail.bootstrap import local
 from mail.config import ConnectionsConfig, ServerConfig
+from mail.core.task.swarm import SwarmCore
 from mail.server import serving
 from mail.server.connections import Beginnings, Connections
 from mail.server.uvicorn_parts import LimitedProtocol
-from mail.testing.agents import View, build_swarm, complete
+from mail.testing.agents import build_swarm, complete
 
 PROMPT = ConnectionsConfig(head_seconds=0.3, body_seconds=0.3, idle_seconds=1, stall_seconds=0.3)
 """Limits that a test can wait for."""
@@ -85,13 +87,11 @@ class Server:
 
 
 @asynccontextmanager
-async def server_with(
-    limits: ConnectionsConfig, policy: Callable[[View], Any] = lambda _: [complete("hi")]
-) -> AsyncIterator[Server]:
+async def server_with(limits: ConnectionsConfig, swarm: SwarmCore | None = None) -> AsyncIterator[Server]:
     config = ServerConfig().with_overrides(database=":memory:")
     system = local(
         config.model_copy(update={"connections": limits}),
-        swarm=build_swarm({"supervisor": policy}),
+        swarm=swarm or build_swarm({"supervisor": lambda _: [complete("hi")]}),
         environ={},
     )
     async with serving(system) as url, AsyncExitStack() as strangers:
@@ -202,12 +202,7 @@ class TestTime:
     async def test_answers_that_take_long(self) -> None:
         """Neither a stream without events nor a long wait is cut."""
         release = asyncio.Event()
-
-        async def policy(_: View) -> Any:
-            await release.wait()
-            return [complete("done")]
-
-        async with server_with(PROMPT, policy) as server:
+        async with server_with(PROMPT, waiting_swarm(release)) as server:
             headers = {"Authorization": f"Bearer {server.key}"}
             async with httpx2.AsyncClient(base_url=server.url, headers=headers, timeout=TIMEOUT) as client:
                 requests = [
@@ -219,7 +214,7 @@ class TestTime:
                 release.set()
                 answers = await asyncio.gather(*requests)
         assert "task_complete" in answers[0].text
-        assert answers[1].json()["response"] == "done"
+        assert answers[1].json()["response"] == "at last"
 
 
 class TestNumber:
@@ -245,12 +240,7 @@ class TestNumber:
     @pytest.mark.parametrize("limits", LIMITS, ids=["total", "per_address"])
     async def test_answers_are_never_cut_for_a_new_one(self, limits: ConnectionsConfig) -> None:
         release = asyncio.Event()
-
-        async def policy(_: View) -> Any:
-            await release.wait()
-            return [complete("done")]
-
-        async with server_with(limits, policy) as server:
+        async with server_with(limits, waiting_swarm(release)) as server:
             busy = [await server.connect(server.post(b'{"body": "x"}')) for _ in range(4)]
             while True:  # until all four are under way
                 refusal = await (await server.connect(WHOLE_HEAD)).rest()
@@ -260,19 +250,14 @@ class TestNumber:
             assert refusal.endswith('{"detail":"the server has too many connections; try again later"}')
             release.set()
             for stranger in busy:
-                assert "done" in await stranger.answer()
+                assert "at last" in await stranger.answer()
             assert "healthy" in await (await server.connect(WHOLE_HEAD)).answer()
 
     async def test_the_last_places_are_for_callers_with_few(self) -> None:
         """A caller with many requests under way gets 429 there; others get their answers."""
         release = asyncio.Event()
-
-        async def policy(_: View) -> Any:
-            await release.wait()
-            return [complete("done")]
-
         limits = PATIENT.model_copy(update={"total": 16})
-        async with server_with(limits, policy) as server:
+        async with server_with(limits, waiting_swarm(release)) as server:
             busy = [await server.connect(server.post(b'{"body": "x"}')) for _ in range(14)]
             refused = await (await server.connect(server.post(b'{"body": "x"}'))).answer()
             assert refused.startswith("HTTP/1.1 429 ")
@@ -281,16 +266,11 @@ class TestNumber:
             assert "healthy" in await (await server.connect(WHOLE_HEAD)).answer()
             release.set()
             for stranger in (*busy, bob):
-                assert "done" in await stranger.answer()
+                assert "at last" in await stranger.answer()
 
     async def test_liveness_needs_no_place(self) -> None:
         release = asyncio.Event()
-
-        async def policy(_: View) -> Any:
-            await release.wait()
-            return [complete("done")]
-
-        async with server_with(PATIENT.model_copy(update={"total": 4}), policy) as server:
+        async with server_with(PATIENT.model_copy(update={"total": 4}), waiting_swarm(release)) as server:
             busy = [await server.connect(server.post(b'{"body": "x"}')) for _ in range(4)]
             while " 503 " not in await (await server.connect(WHOLE_HEAD)).rest():
                 pass
@@ -300,7 +280,7 @@ class TestNumber:
             assert " 503 " in await (await server.connect()).rest()
             release.set()
             for stranger in busy:
-                assert "done" in await stranger.answer()
+                assert "at last" in await stranger.answer()
 
     @pytest.mark.parametrize(
         ("total", "descriptors", "limit"),

@@ -44,11 +44,6 @@ def issuer() -> Iterator[IdentityProvider]:
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 async def server(issuer: IdentityProvider, clock: FakeClock) -> AsyncIterator[HTTPServer]:
     settings = JWTSettings(
         issuer=issuer.issuer, audience=AUDIENCE, role_claim="groups", admins=["ops"], client_id=CLIENT

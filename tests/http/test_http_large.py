@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.faults.gates import waiting_swarm
 from support.processes.http_server import HTTPServer, eventually
 
 from mail.auth.keys import Caller
@@ -217,11 +218,7 @@ async def with_mail_in_its_past() -> AsyncIterator[tuple[HTTPServer, int]]:
     """A server whose task "t" has ended; after the event that is given, five long messages waited in it."""
     gate = asyncio.Event()
 
-    async def work(view: View) -> list[Call]:
-        await gate.wait()
-        return [complete("done")]
-
-    async with HTTPServer(build_swarm({"supervisor": work}), debug=True) as server:
+    async with HTTPServer(waiting_swarm(gate), debug=True) as server:
         for n in range(5):
             posted = await server.post(body=f"{n}{LONG}", task_id="t", headers={"Prefer": "respond-async"})
             assert posted.status_code == 202

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 import pytest
+from support.faults.gates import waiting_swarm
 from support.processes.http_server import HTTPServer, eventually
 from test_http_interswarm import wrapper
 
@@ -240,11 +241,7 @@ async def test_in_openais_words() -> None:
 async def test_tasks_at_once() -> None:
     gate = asyncio.Event()
 
-    async def work(view: View) -> list[Call]:
-        await gate.wait()
-        return [complete(view.mail.body)]
-
-    async with HTTPServer(build_swarm({"supervisor": work})) as server:
+    async with HTTPServer(waiting_swarm(gate)) as server:
         server.rig.runtime.caller_limits = CallerLimits(running_tasks=1)
         now = {"Prefer": "respond-async"}
         assert (await server.post(task_id="1", headers=now)).status_code == 202
@@ -254,7 +251,7 @@ async def test_tasks_at_once() -> None:
         gate.set()
         await server.rig.workers.idle()
         again = await server.post(task_id="2", headers={"Idempotency-Key": "k"})
-        assert again.json()["response"] == "hello"
+        assert again.json()["response"] == "at last"
 
 
 async def test_another_swarm_is_refused_as_well_and_may_come_again() -> None:
@@ -336,11 +333,7 @@ async def _truth(value: bool) -> bool:
 async def test_streams_of_a_caller() -> None:
     gate = asyncio.Event()
 
-    async def work(view: View) -> list[Call]:
-        await gate.wait()
-        return [complete(view.mail.body)]
-
-    async with HTTPServer(build_swarm({"supervisor": work}), account=Account(streams=2)) as server:
+    async with HTTPServer(waiting_swarm(gate), account=Account(streams=2)) as server:
         await server.post(task_id="t", headers={"Prefer": "respond-async"})
         url = "/task/stream?task_id=t"
         async with server.frames("GET", url), server.frames("GET", url):
@@ -365,11 +358,7 @@ async def test_long_waits_count_as_streams_where_processes_share_them(
     monkeypatch.setattr("mail.http.service.UNCOUNTED_SECONDS", 0.01)
     gate = asyncio.Event()
 
-    async def work(view: View) -> list[Call]:
-        await gate.wait()
-        return [complete(view.mail.body)]
-
-    swarm = build_swarm({"supervisor": work})
+    swarm = waiting_swarm(gate)
     async with Rig(swarm) as shared:
         documents = SQLiteDocuments(shared.database)
         permits = ModelPermits(documents, SYSTEM_CLOCK, {})
@@ -402,11 +391,7 @@ async def test_long_waits_count_as_streams_where_processes_share_them(
 async def test_streams_of_a_caller_in_all_processes() -> None:
     gate = asyncio.Event()
 
-    async def work(view: View) -> list[Call]:
-        await gate.wait()
-        return [complete(view.mail.body)]
-
-    swarm = build_swarm({"supervisor": work})
+    swarm = waiting_swarm(gate)
     async with Rig(swarm) as shared, AsyncExitStack() as resources:
         documents = SQLiteDocuments(shared.database)
 

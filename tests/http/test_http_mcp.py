@@ -11,7 +11,7 @@ from typing import Any, Literal
 import fastapi
 import httpx2
 import pytest
-from desk_swarm import PNG, desk_swarm, work
+from desk_swarm import PNG, desk_swarm, typed_swarm, work
 from mcp import Client, MCPError
 from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.client.streamable_http import streamable_http_client
@@ -46,15 +46,8 @@ GENERATIONS = ("auto", "legacy")  # the client asks for the newest, or shakes ha
 
 
 @pytest.fixture
-def gate() -> Gate:
-    return Gate()
-
-
-@pytest.fixture
-async def server(gate: Gate) -> AsyncIterator[HTTPServer]:
-    async with HTTPServer(desk_swarm(gate, second="task")) as server:
-        yield server
-        gate.opened.set()
+def server(desk: HTTPServer) -> HTTPServer:
+    return desk
 
 
 @asynccontextmanager
@@ -147,7 +140,7 @@ async def test_work_that_takes_longer_is_asked_for_later(
 
 async def test_a_call_whose_time_is_up_gets_the_task_as_it_is(gate: Gate) -> None:
     async with (
-        HTTPServer(desk_swarm(gate, second="task"), time_left=lambda _request: RESPONSE_MARGIN) as server,
+        HTTPServer(desk_swarm(gate), time_left=lambda _request: RESPONSE_MARGIN) as server,
         connected(server) as client,
     ):
         assert (await use(client, "desk", message="dig"))["status"] == "running"
@@ -273,12 +266,8 @@ async def test_a_task_fails(client: Client) -> None:
     assert "out of order" not in said
 
 
-async def test_a_typed_answer_is_a_value(gate: Gate) -> None:
-    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    swarm = build_swarm(
-        {"desk": lambda _view: [call("task_complete", output={"n": 5})]}, output_schema=schema
-    )
-    async with HTTPServer(swarm) as server, connected(server) as client:
+async def test_a_typed_answer_is_a_value() -> None:
+    async with HTTPServer(typed_swarm()) as server, connected(server) as client:
         assert (await use(client, "desk", message="hello"))["answer"] == {"n": 5}
 
 

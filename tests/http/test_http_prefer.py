@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
+from support.faults.gates import waiting_swarm
 from support.processes.http_server import HTTPServer
 
 from mail.http.preferences import Preference, read_preference
-from mail.testing.agents import build_swarm, complete
 
 
 @pytest.mark.parametrize(
@@ -34,11 +34,7 @@ def test_reading(headers: list[str], preference: Preference) -> None:
 async def test_respond_async() -> None:
     gate = asyncio.Event()
 
-    async def supervise(_view):
-        await gate.wait()
-        return [complete("at last")]
-
-    async with HTTPServer(build_swarm({"supervisor": supervise})) as server:
+    async with HTTPServer(waiting_swarm(gate)) as server:
         for prefer in ("respond-async", "wait=0", "respond-async, wait=0"):
             task_id = f"a task/{prefer}"
             response = await server.post(task_id=task_id, headers={"Prefer": prefer})

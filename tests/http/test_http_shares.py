@@ -26,11 +26,6 @@ def work(view: View) -> list[Any]:
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 async def server(clock: FakeClock) -> AsyncIterator[HTTPServer]:
     async def look_up(_arguments: dict[str, Any]) -> str:
         return "RESULT-3"

@@ -31,11 +31,6 @@ def swarm() -> SwarmCore:
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 async def timed(clock: FakeClock) -> AsyncIterator[HTTPServer]:
     async with HTTPServer(swarm(), clock=clock) as server:
         yield server

@@ -6,9 +6,10 @@ import re
 from datetime import datetime
 
 import pytest
+from support.faults.gates import waiting_swarm
 from support.processes.http_server import HTTPServer
 
-from mail.testing.agents import build_swarm, call, complete
+from mail.testing.agents import build_swarm, call
 
 DOCUMENTED = {
     "task_id",
@@ -43,11 +44,7 @@ async def test_record(server: HTTPServer) -> None:
 async def test_mail_that_waits() -> None:
     gate = asyncio.Event()
 
-    async def supervise(_view):
-        await gate.wait()
-        return [complete()]
-
-    async with HTTPServer(build_swarm({"supervisor": supervise})) as server:
+    async with HTTPServer(waiting_swarm(gate)) as server:
         await server.post(body="one", task_id="t", headers={"Prefer": "respond-async"})
         await server.post(body="two", task_id="t", headers={"Prefer": "respond-async"})
         record = await server.task("t")

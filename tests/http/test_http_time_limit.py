@@ -4,23 +4,18 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from support.faults.gates import waiting_swarm
 from support.processes.http_server import HTTPServer
 
 from mail.http.preferences import Preference
 from mail.http.service import RESPONSE_MARGIN
-from mail.testing.agents import build_swarm, complete
 
 SOON = RESPONSE_MARGIN + 0.3
 STREAM_URL = "https://streams.example"
 
 
 def slow_server(gate: asyncio.Event, left: Callable[[], float]) -> HTTPServer:
-    async def supervise(_view):
-        await gate.wait()
-        return [complete("at last")]
-
-    swarm = build_swarm({"supervisor": supervise})
-    return HTTPServer(swarm, time_left=lambda _request: left(), stream_url=STREAM_URL)
+    return HTTPServer(waiting_swarm(gate), time_left=lambda _request: left(), stream_url=STREAM_URL)
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,14 @@
 import asyncio
 
 import pytest
+from support.faults.gates import waiting_swarm
 from support.processes.http_server import HTTPServer
 
 from mail.auth.keys import digest
 from mail.auth.tokens import revoke_token
 from mail.errors import NotFound
 from mail.mail2.host import MailHost
-from mail.testing.agents import Call, View, build_swarm, complete
+from mail.testing.agents import build_swarm, complete
 
 
 async def test_tokens_are_listed_without_their_texts(server: HTTPServer) -> None:
@@ -57,11 +58,7 @@ async def test_a_token_is_created_while_mail_has_no_host() -> None:
 async def test_the_streams_of_a_revoked_key_end(is_elsewhere: bool) -> None:
     gate = asyncio.Event()
 
-    async def work(view: View) -> list[Call]:
-        await gate.wait()
-        return [complete(view.mail.body)]
-
-    async with HTTPServer(build_swarm({"supervisor": work}), debug=True) as server:
+    async with HTTPServer(waiting_swarm(gate), debug=True) as server:
         await server.post(task_id="t", headers={"Prefer": "respond-async"})
         async with (
             server.frames("GET", "/task/stream?task_id=t") as events,

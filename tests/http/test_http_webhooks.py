@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import httpx2
@@ -30,7 +30,6 @@ ENVIRON = {
     "HOME": "/",
 }
 EVERY = ["*"]
-FAST = (0.05, 0.05)
 
 
 def policy(view: View) -> Sequence[Call]:
@@ -47,22 +46,8 @@ async def server() -> AsyncIterator[HTTPServer]:
         yield server
 
 
-def connect(server: HTTPServer, *, allow_private: bool = True, retry: Sequence[float] = FAST) -> HTTPWebhooks:
-    webhooks = HTTPWebhooks(
-        server.records,
-        EnvironmentTokens(ENVIRON),
-        server.rig.clock,
-        allow_private=allow_private,
-        retry_seconds=retry,
-    )
-    server.rig.runtime.webhooks = webhooks
-    return webhooks
-
-
-@pytest.fixture
-def receiver() -> Iterator[WebhookReceiver]:
-    with WebhookReceiver() as receiver:
-        yield receiver
+def connect(server: HTTPServer, *, allow_private: bool = True) -> HTTPWebhooks:
+    return server.send_webhooks(ENVIRON, allow_private=allow_private, retry_seconds=(0.05, 0.05))
 
 
 async def got(receiver: WebhookReceiver, count: int) -> list[Got]:

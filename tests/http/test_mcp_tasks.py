@@ -2,11 +2,11 @@
 
 import asyncio
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from desk_swarm import PNG, desk_swarm
+from desk_swarm import PNG
 from support.faults.gates import Gate
 from support.processes.http_server import HTTPServer, eventually
 
@@ -27,17 +27,10 @@ from mail.testing.rig import Rig
 
 
 @pytest.fixture
-def gate() -> Gate:
-    return Gate()
-
-
-@pytest.fixture
-async def server(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[HTTPServer]:
+def server(desk: HTTPServer, monkeypatch: pytest.MonkeyPatch) -> HTTPServer:
     monkeypatch.setattr(tasks, "POLL_MS", 10)
     monkeypatch.setattr(sessions, "SHORTEST_PAUSE", 0.01)
-    async with HTTPServer(desk_swarm(gate)) as server:
-        yield server
-        gate.opened.set()
+    return desk
 
 
 IMAGE = {"type": "image", "data": b64encode(PNG).decode(), "mimeType": "image/png"}

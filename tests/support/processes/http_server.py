@@ -6,7 +6,7 @@ async with HTTPServer(build_swarm({"supervisor": turns([complete("hi")])})) as s
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,8 @@ from mail.core.task.swarm import SwarmCore
 from mail.http.app import create_app
 from mail.http.routes import load_routers
 from mail.http.service import Service, StopSignal
+from mail.net.secrets import EnvironmentTokens
+from mail.net.webhooks import HTTPWebhooks
 from mail.public_urls import tls
 from mail.testing.rig import Rig
 
@@ -145,6 +147,15 @@ class HTTPServer:
 
     async def __aexit__(self, *_error: object) -> None:
         await self._open.aclose()
+
+    def send_webhooks(
+        self, environ: Mapping[str, str] | None = None, *, allow_private: bool = True, **settings: Any
+    ) -> HTTPWebhooks:
+        """Let the server send webhooks, with the secrets of an environment."""
+        secrets, clock = EnvironmentTokens(environ or {}), self.rig.clock
+        made = HTTPWebhooks(self.records, secrets, clock, allow_private=allow_private, **settings)
+        self.rig.runtime.webhooks = made
+        return made
 
     async def key(self, role: CallerRole, name: str) -> str:
         """A fresh key."""
