@@ -5,10 +5,24 @@ from typing import Any
 
 import httpx2
 from openai import AsyncOpenAI
+from openai.types.responses import Response, ResponseFunctionToolCall
 from support.processes.http_server import HTTPServer
 
 from mail.core.task.swarm import SwarmCore
 from mail.testing.agents import Call, Rule, View, build_swarm, complete
+
+WEATHER: Any = {
+    "type": "function",
+    "name": "get_weather",
+    "description": "Look up the weather.",
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+        "required": ["city"],
+        "additionalProperties": False,
+    },
+    "strict": True,
+}
 
 
 class Bridge(HTTPServer):
@@ -42,6 +56,16 @@ class Slow:
         self.begun.set()
         await self.gate.wait()
         return [complete("at last")]
+
+
+def calls_of(response: Response) -> list[ResponseFunctionToolCall]:
+    calls = [item for item in response.output if isinstance(item, ResponseFunctionToolCall)]
+    assert len(calls) == len(response.output)
+    return calls
+
+
+def result(call: ResponseFunctionToolCall, output: str) -> Any:
+    return {"type": "function_call_output", "call_id": call.call_id, "output": output}
 
 
 def problem(response: httpx2.Response, status: int = 400) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import openai
 import pytest
-from openai import OpenAI
 from openai.types.responses import Response
 from responses_stage import Bridge, Slow, problem
 from support.processes.http_server import HTTPServer
@@ -52,14 +51,6 @@ async def test_it_is_not_in_the_public_document(server: Bridge) -> None:
 async def test_the_sdk_finds_it(server: Bridge, path: str) -> None:
     response = await server.sdk(path=path).responses.create(model="example", input="hello")
     assert response.output_text == "1: hello"
-
-
-async def test_the_sdk_without_async(server: Bridge) -> None:
-    client = OpenAI(base_url=server.uvicorn.url, api_key=server.keys["user"], max_retries=0)
-    with client:
-        response = await asyncio.to_thread(client.responses.create, model="any", input="hello")
-        again = await asyncio.to_thread(client.responses.retrieve, response.id)
-    assert response.output_text == again.output_text == "1: hello"
 
 
 # ----------------------------------------------------------------------------------------------------- answers

@@ -3,8 +3,7 @@
 from typing import Any
 
 import pytest
-from openai.types.responses import ResponseFunctionToolCall
-from responses_stage import Bridge
+from responses_stage import WEATHER, Bridge, calls_of, result
 from support.services.llm_stub import LLMStub, Request, Tokens, call, reply
 
 from mail.core.protocol.calls import ToolFormat
@@ -15,14 +14,7 @@ from mail.testing.agents import build_swarm
 pytestmark = pytest.mark.full
 
 GPT, CLAUDE = "openai/gpt-5-mini", "anthropic/claude-sonnet-4-5"
-TOOL: Any = {
-    "type": "function",
-    "name": "get_weather",
-    "description": "Look up the weather.",
-    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
-    "strict": False,
-}
-OTHER: Any = {**TOOL, "name": "get_time"}
+OTHER: Any = {**WEATHER, "name": "get_time"}
 
 
 def swarm_of(llm: str, tool_format: ToolFormat, **params: Any) -> SwarmCore:
@@ -54,8 +46,8 @@ async def test_a_model_calls_the_callers_tool(stub: LLMStub, llm: str, tool_form
     )
     async with Bridge(swarm_of(llm, tool_format)) as server:
         client = server.sdk()
-        asked = await client.responses.create(model="m", input="Weather?", tools=[TOOL])
-        calls = [item for item in asked.output if isinstance(item, ResponseFunctionToolCall)]
+        asked = await client.responses.create(model="m", input="Weather?", tools=[WEATHER])
+        calls = calls_of(asked)
         assert [call.arguments for call in calls] == ['{"city": "Tokyo"}', '{"city": "Oslo"}']
         assert asked.usage is not None
         assert (asked.usage.input_tokens, asked.usage.output_tokens, asked.usage.total_tokens) == (
@@ -65,10 +57,7 @@ async def test_a_model_calls_the_callers_tool(stub: LLMStub, llm: str, tool_form
         )
         details = asked.usage.input_tokens_details
         assert (details.cached_tokens, details.cache_write_tokens) == (40, 50)
-        results: Any = [
-            {"type": "function_call_output", "call_id": call.call_id, "output": weather}
-            for call, weather in zip(calls, ["sunny", "cold"], strict=True)
-        ]
+        results = [result(call, text) for call, text in zip(calls, ["sunny", "cold"], strict=True)]
         told = await client.responses.create(model="m", input=results, previous_response_id=asked.id)
         assert told.output_text == "Sunny and cold."
     first, second = stub.requests
@@ -85,7 +74,7 @@ async def test_a_demand_is_made_of_the_model(stub: LLMStub, choice: Any) -> None
     stub.script(reply(call("get_time", city="Tokyo")))
     async with Bridge(swarm_of(GPT, "responses", default_tool_choice="auto")) as server:
         asked = await server.sdk().responses.create(
-            model="m", input="?", tools=[TOOL, OTHER], tool_choice=choice
+            model="m", input="?", tools=[WEATHER, OTHER], tool_choice=choice
         )
         assert [item.type for item in asked.output] == ["function_call"]
     [request] = stub.requests

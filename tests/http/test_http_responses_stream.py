@@ -3,25 +3,12 @@
 from typing import Any
 
 import pytest
-from openai.types.responses import ResponseFunctionToolCall
-from responses_stage import Bridge, Slow
+from responses_stage import WEATHER, Bridge, Slow, calls_of, result
 
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.task.swarm import AgentCore, History, ToolChoice
 from mail.http.openai.stream import CLOSING
 from mail.testing.agents import Call, View, build_swarm, call, complete
-
-TOOL: Any = {
-    "type": "function",
-    "name": "get_weather",
-    "parameters": {
-        "type": "object",
-        "properties": {"city": {"type": "string"}},
-        "required": ["city"],
-        "additionalProperties": False,
-    },
-    "strict": True,
-}
 
 BEGINNING = ["response.created", "response.in_progress"]
 TEXT = [
@@ -72,17 +59,17 @@ async def test_an_answer() -> None:
 async def test_the_helper_of_the_sdk() -> None:
     async with Bridge(use) as server:
         client = server.sdk()
-        async with client.responses.stream(model="m", input="weather in Tokyo Oslo", tools=[TOOL]) as stream:
+        async with client.responses.stream(
+            model="m", input="weather in Tokyo Oslo", tools=[WEATHER]
+        ) as stream:
             kinds = [event.type async for event in stream]
             asked = await stream.get_final_response()
         assert kinds == [*BEGINNING, *CALL, *CALL, "response.completed"]
-        calls = [item for item in asked.output if isinstance(item, ResponseFunctionToolCall)]
+        calls: Any = calls_of(asked)
         assert [call.parsed_arguments for call in calls] == [{"city": "Tokyo"}, {"city": "Oslo"}]
-        results: Any = [
-            {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"} for call in calls
-        ]
+        results = [result(call, "sunny") for call in calls]
         async with client.responses.stream(
-            model="m", input=results, previous_response_id=asked.id, tools=[TOOL]
+            model="m", input=results, previous_response_id=asked.id, tools=[WEATHER]
         ) as stream:
             assert (await stream.get_final_response()).output_text == "sunny | sunny"
 

@@ -4,25 +4,13 @@ from typing import Any
 
 import openai
 import pytest
-from openai.types.responses import Response, ResponseFunctionToolCall
-from responses_stage import Bridge, problem
+from openai.types.responses import Response
+from responses_stage import WEATHER, Bridge, calls_of, problem, result
 
 from mail.core.protocol.tool_schemas import ToolFormat, declared_name
 from mail.core.tools import caller_tools
 from mail.testing.agents import Call, View, build_swarm, call, complete, request, respond, wait
 
-WEATHER: Any = {
-    "type": "function",
-    "name": "get_weather",
-    "description": "Look up the weather.",
-    "parameters": {
-        "type": "object",
-        "properties": {"city": {"type": "string"}},
-        "required": ["city"],
-        "additionalProperties": False,
-    },
-    "strict": True,
-}
 TIME: Any = {"type": "function", "name": "get_time"}
 
 
@@ -43,18 +31,8 @@ def say_tools(view: View) -> list[Call]:
     return [complete(f"{offered()} {view.tool_choice}")]
 
 
-def calls_of(response: Response) -> list[ResponseFunctionToolCall]:
-    calls = [item for item in response.output if isinstance(item, ResponseFunctionToolCall)]
-    assert len(calls) == len(response.output)
-    return calls
-
-
 def task_of(response: Response) -> str:
     return response.id.removeprefix("resp_").rpartition("_")[0]
-
-
-def result(call: ResponseFunctionToolCall, output: str) -> Any:
-    return {"type": "function_call_output", "call_id": call.call_id, "output": output}
 
 
 @pytest.mark.parametrize("tool_format", ["completions", "responses"])
@@ -157,25 +135,6 @@ async def test_words_that_come_with_the_results() -> None:
         said: Any = [waiting.to_dict(), result(waiting, "sunny"), {"role": "user", "content": "In short."}]
         told = await client.responses.create(model="m", input=said, previous_response_id=asked.id)
         assert told.output_text == "sunny In short. ::action_complete::"
-
-
-async def test_a_conversation_that_the_caller_keeps() -> None:
-    """Without previous_response_id, everything is sent again; each request is a task of its own."""
-
-    def supervise(view: View) -> list[Call]:
-        return (
-            [complete("It is sunny.")] if "sunny" in view.mail.body else [call("get_weather", city="Tokyo")]
-        )
-
-    async with Bridge(supervise) as server:
-        client = server.sdk()
-        said: list[Any] = [{"role": "user", "content": "Weather?"}]
-        asked = await client.responses.create(model="m", input=said, tools=[WEATHER], store=False)
-        [waiting] = calls_of(asked)
-        said += [waiting.to_dict(), result(waiting, "sunny")]
-        told = await client.responses.create(model="m", input=said, tools=[WEATHER], store=False)
-        assert told.output_text == "It is sunny."
-        assert task_of(told) == task_of(asked)  # the ids of its calls name the response
 
 
 async def test_a_result_without_a_call() -> None:
@@ -307,6 +266,9 @@ async def _action(_arguments: dict[str, Any]) -> str:
     return "done"
 
 
+ACTING = build_swarm({"supervisor": use_all}, actions={"act": _action}, breakpoint_tools=frozenset({"ask"}))
+
+
 @pytest.mark.parametrize(
     ("tools", "choice"),
     [
@@ -326,10 +288,7 @@ async def _action(_arguments: dict[str, Any]) -> str:
     ],
 )
 async def test_tools_that_are_refused(tools: Any, choice: Any) -> None:
-    swarm = build_swarm(
-        {"supervisor": use_all}, actions={"act": _action}, breakpoint_tools=frozenset({"ask"})
-    )
-    async with Bridge(swarm) as server:
+    async with Bridge(ACTING) as server:
         error = problem(await server.respond(input="hi", tools=tools, tool_choice=choice))
         assert error["type"] == "invalid_request_error"
         assert (await server.client.get("/tasks")).json() == {}
@@ -340,11 +299,8 @@ async def test_tools_that_are_refused(tools: Any, choice: Any) -> None:
 )
 async def test_a_tool_with_a_name_of_the_swarms_has_another_one_there(name: str) -> None:
     """So a swarm can be the model of an agent of another swarm, which has `task_complete`, too."""
-    swarm = build_swarm(
-        {"supervisor": use_all}, actions={"act": _action}, breakpoint_tools=frozenset({"ask"})
-    )
     tool: Any = {**TIME, "name": name}
-    async with Bridge(swarm) as server:
+    async with Bridge(ACTING) as server:
         client = server.sdk()
         asked = await client.responses.create(
             model="m", input="hi", tools=[tool], tool_choice={"type": "function", "name": name}
