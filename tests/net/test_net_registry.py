@@ -71,6 +71,7 @@ class TestRegistering:
         beta.answers = {"/": (503, {"detail": "starting"}), "/health": (503, {})}
         done = await registry.register_swarm("beta", beta.url, "t0ken", volatile=False)
         assert any("does not answer" in note for note in done.notes)
+        assert (endpoint(registry).is_active, endpoint(registry).last_seen) == (False, None)
         await registry.check_health()
         assert not endpoint(registry).is_active
         assert registry.get_active_endpoints() == {}
@@ -79,11 +80,6 @@ class TestRegistering:
         found = endpoint(registry)
         assert (found.is_active, found.version, found.public) == (True, "7", True)
         assert registry.get_resolved_auth_token("beta") == "t0ken"
-
-    async def test_nobody_there(self, registry: SwarmRegistry) -> None:
-        await registry.register_swarm("beta", NOWHERE)
-        found = endpoint(registry)
-        assert (found.is_active, found.last_seen, found.version) == (False, None, "")
 
     @pytest.mark.parametrize(
         ("answer", "problem"),
