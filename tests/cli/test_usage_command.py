@@ -1,7 +1,10 @@
 """`mail usage`, against a server whose agents are language models: litellm's prices, of a stand-in for the provider."""
 
 import json
+import re
+import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,7 +15,10 @@ from support.processes.server import MAIL, ServerProcess, environment, run_mail
 from support.processes.terminal import Terminal
 from support.services.llm_stub import LLMStub, Tokens, call, reply
 
-from mail.cli.usage import read_time
+import mail
+from mail.cli.output import Output
+from mail.cli.usage import By, read_time, write_csv
+from mail.core.task.costs import Usage
 from mail.errors import ConfigurationError
 
 PRICED, UNPRICED = "openai/gpt-5-mini", "openai/gpt-of-tomorrow"
@@ -115,6 +121,31 @@ def test_as_json(paid: ServerProcess, tmp_path: Path) -> None:
     assert (answer["tasks"], answer["cursor"]) == (2, None)
     assert answer["models"][PRICED]["cost"] == pytest.approx(3 * COST)
     assert answer["total"]["unpriced_calls"] == 1
+
+
+def test_as_csv_like_the_page(paid: ServerProcess, tmp_path: Path) -> None:
+    env = {"MAIL_SERVER": paid.url, "MAIL_API_KEY": paid.tokens["user"]}
+    done = run_mail("usage", "--by", "model", "--csv", cwd=tmp_path, env=env)
+    page = (Path(mail.__file__).parent / "http" / "ui" / "admin" / "spending.js").read_text(encoding="utf-8")
+    columns = re.findall(r'"(\w+)"', page[: page.index("]")])
+    heading, *lines = done.stdout.splitlines()
+    assert heading.split(",") == ["model", *columns]
+    assert f"{PRICED},3,3000,1200,0,300,0,{3 * COST:.15g},0" in lines
+    assert len(lines) == 2
+
+
+def test_names_in_csv_are_no_formulas(capsys: pytest.CaptureFixture[str]) -> None:
+    usage = asdict(Usage(calls=1, cost=0.1 + 0.2))
+    write_csv({"agents": {"=1+1": usage, 'a "b", c': usage}}, By.AGENT, Output(sys.stdout))
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert lines == ["'=1+1,1,0,0,0,0,0,0.3,0", '"a ""b"", c",1,0,0,0,0,0,0.3,0']
+
+
+def test_by_the_version_of_the_swarm(paid: ServerProcess, tmp_path: Path) -> None:
+    (digest, calls, *_), everything = run_usage(paid, tmp_path, "--by", "version")
+    assert (calls, everything[1]) == ("4", "4")
+    assert run_usage(paid, tmp_path, "--swarm-version", digest)[-1][1] == "4"
+    assert run_usage(paid, tmp_path, "--swarm-version", "0" * 12)[-1][1] == "0"
 
 
 def test_what_is_not_possible_is_said(paid: ServerProcess, tmp_path: Path) -> None:

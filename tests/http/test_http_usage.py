@@ -75,6 +75,16 @@ async def test_by_the_day_on_which_tasks_began(server: HTTPServer, clock: FakeCl
     assert spent((await get(server))["days"]) == {first: TASK, second: TASK}
 
 
+async def test_by_the_version_of_the_swarm_with_which_the_last_run_began(server: HTTPServer) -> None:
+    await server.ask(task_id="a")
+    (digest,) = (versions := (await get(server))["versions"])
+    assert spent(versions) == {digest: TASK}
+    assert total(await get(server, version=digest)) == TASK
+    for other in ("0" * len(digest), digest[:3]):
+        answer = await get(server, version=other)
+        assert (answer["tasks"], total(answer), answer["versions"]) == (0, NO_USAGE, {})
+
+
 async def test_by_agent_model_and_caller(server: HTTPServer) -> None:
     await server.ask(task_id="a")
     await server.ask(task_id="b")

@@ -1,5 +1,6 @@
 """The command about usage: `mail usage`."""
 
+import csv
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -8,11 +9,23 @@ from typing import Any
 
 import click
 
-from mail.cli.command import Command, Namespace, option
+from mail.cli.command import Command, Namespace, option, switch
 from mail.cli.output import Output
 from mail.cli.session import Session
 from mail.cli.values import Task
 from mail.errors import ConfigurationError
+
+_CSV = (
+    "calls",
+    "input_tokens",
+    "cached_tokens",
+    "cache_write_tokens",
+    "output_tokens",
+    "reasoning_tokens",
+    "cost",
+    "unpriced_calls",
+)
+"""The columns of CSV after the name, as the page has them (`http/ui/admin/spending.js`)."""
 
 _AGO = re.compile(r"(\d{1,4})([mhdw])")
 _COUNTS = {
@@ -32,6 +45,7 @@ class By(StrEnum):
     MODEL = "model"
     CALLER = "caller"
     DAY = "day"
+    VERSION = "version"
     TASK = "task"
 
 
@@ -43,8 +57,12 @@ async def usage(session: Session, given: Namespace) -> None:
         caller=given.caller,
         since=read_time(given.since, "--since", now),
         until=read_time(given.until, "--until", now),
+        version=given.swarm_version,
         per_task=by is By.TASK,
     )
+    if given.csv:
+        write_csv(answer, by, session.output)
+        return
     session.output.result(answer, lambda: show_usage(answer, by, session.output))
 
 
@@ -84,6 +102,18 @@ def show_usage(answer: Mapping[str, Any], by: By, output: Output) -> None:
         output.text(f"{_count(answer['tasks'], 'task')}{missing if unpriced else ''}", style="dim")
 
 
+def write_csv(answer: Mapping[str, Any], by: By, output: Output) -> None:
+    """Write usage as CSV (RFC 4180), with a line for each agent (or model, …), and costs in US dollars.
+
+    Programs for tables would take a name that begins with `=` for a formula, so it gets a quotation mark in front.
+    """
+    writer = csv.writer(output.stream)
+    writer.writerow((by.value, *_CSV))
+    for name, usage in _lines(answer, by):
+        safe = f"'{name}" if name.startswith(("=", "+", "-", "@", "\t", "\r")) else name
+        writer.writerow((safe, *(f"{usage[each]:.15g}" for each in _CSV)))
+
+
 def _lines(answer: Mapping[str, Any], by: By) -> Iterable[tuple[str, Mapping[str, Any]]]:
     if by is By.TASK:
         return [(each["task_id"], each["usage"]) for each in answer["per_task"]]
@@ -121,6 +151,12 @@ COMMANDS = (
                 help="Only tasks that began at this time or later: a date, or 7d, 12h, 30m.",
             ),
             option("--until", metavar="TIME", help="Only tasks that began before this time."),
+            option(
+                "--swarm-version",
+                metavar="DIGEST",
+                help="Only tasks whose last run began with this version of the swarm (`mail swarm versions`).",
+            ),
+            switch("--csv", help="Print CSV with all counts, as the page saves it."),
         ),
     ),
 )

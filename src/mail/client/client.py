@@ -394,12 +394,14 @@ class MAILClient(Messaging):
         caller: str | None = None,
         since: datetime | str | None = None,
         until: datetime | str | None = None,
+        version: str | None = None,
         per_task: bool = False,
     ) -> JSONObject:
-        """Return the tokens and cost of the caller's tasks by agent, model and caller; with `per_task`, also by task.
+        """Return the tokens and cost of the caller's tasks by agent, model and more; with `per_task`, also by task.
 
-        Counts one task, or the tasks that began at `since` or later and before `until`. Admins see the tasks of all
-        callers, or of `caller`. Servers count a thousand tasks per page; the pages are added up.
+        Counts one task, or the tasks that began at `since` or later and before `until`; with the digest of a `version`
+        of the swarm, those whose last run began with it. Admins see the tasks of all callers, or of `caller`.
+        Servers count a thousand tasks per page; the pages are added up.
         """
         none: JSONObject = {}
         return await self._ask_pages(
@@ -409,6 +411,7 @@ class MAILClient(Messaging):
             task_id=task_id,
             caller=caller,
             per_task=per_task,
+            version=version,
             since=_time(since),
             until=_time(until),
         )
@@ -863,7 +866,7 @@ def _add_usage(sums: JSONObject, page: JSONObject) -> JSONObject:
     """Add a page of `GET /usage` to the sums of the pages before it."""
     if not sums:
         return page
-    kinds = [kind for kind in ("agents", "models", "callers", "days") if kind in page]
+    kinds = [kind for kind in ("agents", "models", "callers", "days", "versions") if kind in page]
     by_name: JSONObject = {
         kind: {
             **sums[kind],

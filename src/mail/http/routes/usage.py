@@ -1,4 +1,4 @@
-"""`GET /usage`: tokens and cost of tasks, by agent, model, caller and day (SPEC, section 8).
+"""`GET /usage`: tokens and cost of tasks, by agent, model, caller, day and version of the swarm (SPEC, section 8).
 
 The cost of a request is bounded by the number of tasks that it reads.
 """
@@ -60,6 +60,10 @@ class UsageReport(Answered):
     )
     callers: dict[str, Usage] = Field(description="Per owner of tasks: `role:id@swarm`.")
     days: dict[str, Usage] = Field(description="Per day on which tasks began, in UTC: `2026-01-31`.")
+    versions: dict[str, Usage] = Field(
+        description="Per version of the swarm with which the last run of a task began, by its digest; `` for tasks "
+        "that began before versions were recorded."
+    )
     since: str | None = Field(description="The start of the requested period.")
     until: str | None
     cursor: str | None = Field(
@@ -88,30 +92,36 @@ async def get_usage(
     ] = None,
     since: Since = None,
     until: Until = None,
+    version: Annotated[
+        str | None,
+        Query(
+            description="Only tasks whose last run began with the version of the swarm that has this digest."
+        ),
+    ] = None,
     limit: Annotated[
         int, Query(ge=1, le=MAX_TASKS, description="Tasks to read, the newest first.")
     ] = MAX_TASKS,
     cursor: Annotated[str | None, Query(description="The previous response's cursor.")] = None,
     per_task: Annotated[bool, Query(description="Whether to list each task, too.")] = False,
 ) -> JSON:
-    """Return tokens and cost by agent, model, caller and day: of the caller's tasks, or for admins of all tasks.
+    """Return tokens and cost by agent, model, caller, day and version: of the caller's tasks, for admins of all tasks.
 
     A task counts in the period in which it began, with all its usage since.
     """
     service = service_of(request)
     period = Period(read_time(since, "since"), read_time(until, "until"))
-    bill = Bill(itemized=per_task)
+    bill = Bill(period, version, itemized=per_task)
     instance = chosen_instance(caller, whose, service.runtime.swarm.name)
     if per_task:
         async with audited(request, caller, Act.LIST_TASKS, task_id or "", owner=instance):
             pass
     if task_id is not None:
-        await _add_one(service, caller, TaskKey(instance or _own(service, caller), task_id), period, bill)
+        await _add_one(service, caller, TaskKey(instance or _own(service, caller), task_id), bill)
         following = None
     else:
         await service.holding(request).wait(LIST_BYTES)
-        following = await _add_page(service, instance, period, bill, limit, cursor)
-    return JSON(bill.report(period, following))
+        following = await _add_page(service, instance, bill, limit, cursor)
+    return JSON(bill.report(following))
 
 
 @value
@@ -133,38 +143,33 @@ def _own(service: Service, caller: Caller) -> str:
     return str(caller.principal(service.runtime.swarm.name))
 
 
-async def _add_one(service: Service, caller: Caller, key: TaskKey, period: Period, bill: "Bill") -> None:
+async def _add_one(service: Service, caller: Caller, key: TaskKey, bill: "Bill") -> None:
     """Add one task to the bill. Raises TaskNotFound."""
     CURRENT_TASK.set(key.task_id)
     task = await service.runtime.store.load(key)
     if task is None:
         mine = key.instance == _own(service, caller)
         raise TaskNotFound(f"{'you have' if mine else f'{key.instance} has'} no task {key.task_id!r}")
-    if _began(task) in period:
-        bill.add(task)
+    bill.add(task)
 
 
 async def _add_page(
-    service: Service, instance: str | None, period: Period, bill: "Bill", limit: int, cursor: str | None
+    service: Service, instance: str | None, bill: "Bill", limit: int, cursor: str | None
 ) -> str | None:
     """Add up to `limit` tasks of a caller, or of all, to the bill; return the cursor for more tasks that may count."""
     runtime = service.runtime
     swarm = f"@{runtime.swarm.name}"
-    left = limit
+    left, since = limit, bill.period.since
     while left > 0:
         page = await runtime.store.list_tasks(instance, limit=min(left, BATCH), cursor=cursor)
         for task in page.tasks:
-            if task.instance.endswith(swarm) and task.schedule is None and _began(task) in period:
+            if task.instance.endswith(swarm) and task.schedule is None:
                 bill.add(task)
         left -= len(page.tasks)
         cursor = page.cursor
         if cursor is None:
             return None
-        if (
-            period.since is not None
-            and page.is_ordered
-            and _began(page.tasks[-1]) + CLOCK_SKEW < period.since
-        ):
+        if since is not None and page.is_ordered and _began(page.tasks[-1]) + CLOCK_SKEW < since:
             return None
         await asyncio.sleep(0)
     return cursor
@@ -172,8 +177,10 @@ async def _add_page(
 
 @dataclass(slots=True)
 class Bill:
-    """Adds up the usage of tasks; `itemized` lists each of them as well."""
+    """Adds up the usage of tasks of a period and of a version, or all; `itemized` lists each of them as well."""
 
+    period: Period
+    version: str | None = None
     itemized: bool = False
     _tasks: int = 0
     _total: Usage = NO_USAGE
@@ -181,9 +188,13 @@ class Bill:
     _models: dict[str, Usage] = field(default_factory=dict)
     _callers: dict[str, Usage] = field(default_factory=dict)
     _days: dict[str, Usage] = field(default_factory=dict)
+    _versions: dict[str, Usage] = field(default_factory=dict)
     _items: list[TaskCost] = field(default_factory=list)
 
     def add(self, task: Task) -> None:
+        version = next(iter(task.generation.versions), "")
+        if _began(task) not in self.period or self.version not in (None, version):
+            return
         self._tasks += 1
         cost = sum(task.usage.values(), NO_USAGE)
         if not cost:
@@ -193,10 +204,12 @@ class Bill:
         _add(self._models, task.models)
         _add(self._callers, {task.instance: cost})
         _add(self._days, {_began(task).astimezone(UTC).date().isoformat(): cost})
+        _add(self._versions, {version: cost})
         if self.itemized:
             self._items.append(TaskCost(**fill(TaskCost, task, caller=task.instance, usage=cost)))
 
-    def report(self, period: Period, cursor: str | None) -> UsageReport:
+    def report(self, cursor: str | None) -> UsageReport:
+        since, until = self.period.since, self.period.until
         return UsageReport(
             tasks=self._tasks,
             total=self._total,
@@ -204,8 +217,9 @@ class Bill:
             models=self._models,
             callers=self._callers,
             days=self._days,
-            since=None if period.since is None else period.since.isoformat(),
-            until=None if period.until is None else period.until.isoformat(),
+            versions=self._versions,
+            since=None if since is None else since.isoformat(),
+            until=None if until is None else until.isoformat(),
             cursor=cursor,
             per_task=self._items if self.itemized else None,
         )

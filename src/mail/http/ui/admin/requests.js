@@ -105,14 +105,14 @@ export const disableWebhook = async ({ id, caller }) =>
   (await request("DELETE", `webhooks/${encodeURIComponent(id)}`, { query: { caller } })).json();
 
 /**
- * Return the pages of usage since a time (undefined: from the start), `most` of them; `isComplete` unless there are
- * more.
+ * Return the pages of usage since a time, of a version of the swarm (undefined: from the start, all), `most` of them;
+ * `isComplete` unless there are more.
  */
-export async function usage({ since, most = 10 }) {
+export async function usage({ since, version, most = 10 }) {
   const pages = [];
   let cursor;
   do {
-    const page = await read("usage", { since, cursor });
+    const page = await read("usage", { since, version, cursor });
     pages.push(page);
     cursor = page.cursor;
   } while (cursor && pages.length < most);

@@ -17,11 +17,11 @@ const plus = (one = {}, other = {}) =>
 
 /** Add up the pages of `GET /usage`. */
 export function addUp(pages) {
-  const sums = { tasks: 0, total: plus(), agents: {}, models: {}, callers: {}, days: {} };
+  const sums = { tasks: 0, total: plus(), agents: {}, models: {}, callers: {}, days: {}, versions: {} };
   for (const page of pages) {
     sums.tasks += page.tasks;
     sums.total = plus(sums.total, page.total);
-    for (const kind of ["agents", "models", "callers", "days"]) {
+    for (const kind of ["agents", "models", "callers", "days", "versions"]) {
       for (const [name, usage] of Object.entries(page[kind] ?? {})) sums[kind][name] = plus(sums[kind][name], usage);
     }
   }

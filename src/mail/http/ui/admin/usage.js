@@ -22,6 +22,7 @@ const GROUPS = [
   ["agents", "Agent"],
   ["models", "Model"],
   ["callers", "Caller"],
+  ["versions", "Version"],
 ];
 
 const NUMBERS = ["Cost", "Calls", "Tokens in", "Cached", "Hit rate", "Tokens out"];
@@ -31,15 +32,22 @@ const count = (number) => number.toLocaleString("en");
 export function Usage() {
   const [period, setPeriod] = useState(1);
   const [group, setGroup] = useState("days");
+  const [version, setVersion] = useState("");
+  const [versions, setVersions] = useState([]);
   const days = PERIODS[period][1];
   const data = useData(
     async () => {
       const until = serverNow();
       const since = days && until - (days - 1) * DAY;
-      const { pages, isComplete } = await usage({ since: since ? dayOf(since) : undefined });
-      return { sums: addUp(pages), isComplete, since, until };
+      const { pages, isComplete } = await usage({
+        since: since ? dayOf(since) : undefined,
+        version: version || undefined,
+      });
+      const sums = addUp(pages);
+      setVersions((known) => [...new Set([...known, ...Object.keys(sums.versions)])].filter(Boolean));
+      return { sums, isComplete, since, until };
     },
-    { about: [days], every: 30 },
+    { about: [days, version], every: 30 },
   );
   return html`
     <${Page}
@@ -60,6 +68,17 @@ export function Usage() {
             value=${group}
             onChoose=${setGroup}
             options=${GROUPS.map(([id, name]) => [id, name.toLowerCase()])} />
+          ${
+            versions.length > 1 &&
+            html`
+              <${SelectField}
+                label="Version of the swarm"
+                id="usage-version"
+                value=${version}
+                onChoose=${setVersion}
+                options=${[["", "all"], ...versions.map((digest) => [digest, digest])]} />
+            `
+          }
           <button type="button" class="button" onClick=${() => saveCsv(group, sums[group])}>Save as CSV</button>
         </div>
         ${
