@@ -55,7 +55,11 @@ def test_every_command_has_examples() -> None:
     [
         ("task list", ["--limit", "0"], "0 is not in the range 1<=x<=1000."),
         ("task turn", ["trip", "first"], "'first' is not a valid integer."),
-        ("usage", ["--by", "year"], "'year' is not one of 'agent', 'model', 'caller', 'day', 'version', 'task'."),
+        (
+            "usage",
+            ["--by", "year"],
+            "'year' is not one of 'agent', 'model', 'caller', 'day', 'version', 'task'.",
+        ),
         ("token create", ["--role", "boss", "--id", "x"], "'boss' is not one of 'admin', 'user', 'agent'."),
     ],
 )

@@ -23,6 +23,7 @@ from mail.config import ServerConfig
 from mail.core.decisions.caller_limits import CallerLimits
 from mail.core.task.documents import CallerRole
 from mail.core.task.task import TaskKey
+from mail.factories.prompts import HOW_TO_ANSWER, keep_how_to, system_prompt
 from mail.server.process import serving
 
 MODEL = "openai/gpt-5-mini"
@@ -138,10 +139,22 @@ async def test_a_draft_is_tried_in_a_fork_and_stays_there(tmp_path: Path, model:
         forked = (await client.ask("POST", "/task/fork", fork, status=201))["task_id"]
         assert await client.answer(forked) == "Be brief with search"
         setup = await client.setup(forked, 4)
-        assert (setup["system"], setup["is_present"], setup["version"][0]) == ("Be brief.", False, "~")
+        assert (setup["system"], setup["is_present"]) == (f"Be brief.\n\n{HOW_TO_ANSWER}", False)
+        assert setup["version"][0] == "~"
         await client.say("And wasps?", forked)
         assert await client.answer(forked) == "Be brief with search"
         assert (await client.say("Again"))["response"] == "Be thorough with publish+search"
+
+
+@pytest.mark.parametrize("completes", [True, False])
+def test_a_prompt_keeps_what_mail_adds(completes: bool) -> None:
+    added = system_prompt("", {"bees": "knows bees"}, completes=completes)
+    present = system_prompt("Be thorough.", {"bees": "knows bees"}, completes=completes)
+    assert keep_how_to("Be brief.\n", present) == f"Be brief.\n\n{added}"
+    assert keep_how_to("", present) == added
+    edited = present.replace("knows bees", "knows all")
+    assert keep_how_to(edited, present) == edited
+    assert keep_how_to("Be brief.", "A prompt of swarms.json") == "Be brief."
 
 
 async def test_a_task_stays_on_its_draft_after_a_restart(tmp_path: Path, model: LLMStub) -> None:

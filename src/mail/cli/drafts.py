@@ -154,7 +154,11 @@ COMMANDS = (
         arguments=(
             positional("name", "The name of the draft, new or not."),
             positional("agent", "The agent to change.", type=Agent()),
-            option("--system", help="Its whole system prompt, or @file.", type=JSON(json_text)),
+            option(
+                "--system",
+                help="Its system prompt, or @file. What MAIL adds to it stays.",
+                type=JSON(json_text),
+            ),
             option("--llm", help="Its model, by its name in litellm.", metavar="MODEL"),
             option(
                 "--option",

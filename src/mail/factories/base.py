@@ -240,11 +240,14 @@ class LiteLLMAgentFunction(MAILAgentFunction):
     ) -> Self:
         """Return a copy with these tools, and another model, system prompt or options, for a draft of the swarm.
 
-        Another model has no fallback. Raises ConfigurationError for an option that the model's API doesn't have.
+        A prompt keeps what the present one says about MAIL. Another model has no fallback. Raises ConfigurationError
+        for an option that the model's API doesn't have.
         """
+        from mail.factories.prompts import keep_how_to
+
         changed = copy(self)
         changed.tools = tools
-        changed.system = self.system if system is None else system
+        changed.system = self.system if system is None else keep_how_to(system, self.system)
         if llm is not None:
             changed.llm, changed.fallback = llm, None
         of_calls = dict(options)

@@ -27,3 +27,15 @@ def system_prompt(own: str, team: Mapping[str, str], *, completes: bool) -> str:
         lines = [f"- {name}: {task}" if task else f"- {name}" for name, task in team.items()]
         paragraphs.append("\n".join([HOW_TO_ASK, *lines]))
     return "\n\n".join(paragraph for paragraph in paragraphs if paragraph)
+
+
+def keep_how_to(changed: str, present: str) -> str:
+    """Return a changed system prompt with what the present one says about MAIL, which the agent can't work without.
+
+    Nothing is added to one that says it already, as a whole prompt that somebody has edited does.
+    """
+    for text in (HOW_TO_ANSWER, HOW_TO_RESPOND):
+        start = present.rfind(text)
+        if start >= 0 and text not in changed:
+            return "\n\n".join(filter(None, (changed.rstrip(), present[start:])))
+    return changed

@@ -39,7 +39,9 @@ class DraftOptions(Value):
 class AgentChanges(Value):
     """What a draft changes in an agent; what it doesn't name stays."""
 
-    system: str | None = Field(default=None, max_length=MAX_PROMPT, description="The whole system prompt.")
+    system: str | None = Field(
+        default=None, max_length=MAX_PROMPT, description="The system prompt; what MAIL adds to it stays."
+    )
     llm: str | None = Field(
         default=None, min_length=1, description="The model, by its name in litellm. It has no fallback then."
     )
