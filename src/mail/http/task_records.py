@@ -11,13 +11,13 @@ from pydantic_core import to_json
 
 from mail.core.decisions.conversation import Conversation
 from mail.core.decisions.items import Item, fold
-from mail.core.decisions.turn import shortened
 from mail.core.engine.pacing import Paced
 from mail.core.engine.waits import open_waits
 from mail.core.engine.watch import SLICE_BYTES, read_page, read_timeline, read_waiting
 from mail.core.protocol.clock import format_time
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.output_schema import read_output
+from mail.core.protocol.question_text import shortened
 from mail.core.protocol.values import fill
 from mail.core.task.callbacks import LaterCall
 from mail.core.task.change import InboxEntry, Snapshot

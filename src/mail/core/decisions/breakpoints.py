@@ -15,6 +15,7 @@ from mail.core.decisions.reviewers import ask_reviewers, new_id, who_decides
 from mail.core.protocol.address import MAILAddress, create_agent_address
 from mail.core.protocol.calls import AgentToolCall, ToolFormat, tool_result
 from mail.core.protocol.compose import compose_message
+from mail.core.protocol.question_text import shortened
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.extras import Extra
@@ -255,8 +256,7 @@ def ways_to_answer(calls: Sequence[PausedCall], *, decisions: str, results: str)
 
 
 def _describe_question(call: PausedCall) -> str:
-    arguments = json.dumps(call.arguments, ensure_ascii=False)
-    shown = arguments if len(arguments) <= MAX_ARGUMENTS else f"{arguments[: MAX_ARGUMENTS - 1]}…"
+    shown = shortened(json.dumps(call.arguments, ensure_ascii=False), MAX_ARGUMENTS)
     subject = "" if call.asks is None else f", answered also by the subject {call.asks.answer_subjects[0]!r}"
     approval = ", which needs approval" if call.needs_approval else ""
     if call.reviewers is not None:

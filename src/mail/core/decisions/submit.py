@@ -52,6 +52,7 @@ from mail.core.protocol.compose import compose_message
 from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.message import MAILMessage, MessageType, TaskId
 from mail.core.protocol.output_schema import check_schema
+from mail.core.protocol.question_text import shortened
 from mail.core.protocol.values import Value
 from mail.core.task.callbacks import LONGEST_IN_WORDS, LONGEST_WAIT
 from mail.core.task.change import TaskChange
@@ -452,8 +453,7 @@ def _title(submission: Submission) -> str:
 def title_of(subject: str, body: str) -> str:
     """Return a title for a task, from the subject or the text of its first message."""
     text = body if subject == DEFAULT_SUBJECT else subject
-    line = " ".join(text.lstrip()[:TITLE_SOURCE].split())
-    return line if len(line) <= TITLE_LENGTH else f"{line[: TITLE_LENGTH - 1]}…"
+    return shortened(" ".join(text.lstrip()[:TITLE_SOURCE].split()), TITLE_LENGTH)
 
 
 def swarm_limits(swarm: SwarmCore) -> Limits:

@@ -28,6 +28,7 @@ from mail.core.protocol.calls import BUILTIN_TOOLS, TEXT_OUTPUT, AgentToolCall
 from mail.core.protocol.mail_tools import MAILTool, TaskComplete, read_call
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.output_schema import written
+from mail.core.protocol.question_text import shortened
 from mail.core.protocol.values import value
 from mail.core.protocol.xml import render_message
 from mail.core.task.change import TaskChange, Turn
@@ -171,11 +172,6 @@ def _within(texts: list[str], room: int | None) -> list[str]:
         newest.insert(0, shortened(text, room // 4))
     omitted = len(texts) - 1 - len(newest)
     return [first, *([f"({omitted} messages are left out here.)"] if omitted else []), *newest]
-
-
-def shortened(text: str, limit: int) -> str:
-    """Return a text, cut to so many characters."""
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def outgrow(
@@ -927,5 +923,4 @@ class Settlement:
 
 def _shortened(error: str) -> str:
     """Return the error of an agent or an action on one line, cut for a report."""
-    text = " ".join(error[: 2 * MAX_FAULT_TEXT].split())
-    return text if len(text) <= MAX_FAULT_TEXT else f"{text[: MAX_FAULT_TEXT - 1]}…"
+    return shortened(" ".join(error[: 2 * MAX_FAULT_TEXT].split()), MAX_FAULT_TEXT)

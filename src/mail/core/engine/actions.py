@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from mail.core.decisions.backoff import delay_after
@@ -72,10 +72,11 @@ class Parking:
     checkpoint: Checkpoint | None = None
 
 
+@dataclass(eq=False, repr=False)
 class ActionRunner:
     """Runs the actions that an agent has called in a turn; those that need approval get a receipt that says so.
 
-    Args:
+    Attributes:
         find: returns the action that runs for a tool; None for a tool that is no action.
         sequential: whether all actions of the agent run one after the other.
         mode: whether actions that are not read-only run, wait for approval, or are refused.
@@ -86,35 +87,21 @@ class ActionRunner:
         is_judged: whether guards judge the results, which no trace has.
     """
 
-    def __init__(
-        self,
-        find: Callable[[str], ActionCore | None],
-        keep: Keep,
-        callbacks: TurnCallbacks,
-        *,
-        sequential: bool,
-        mode: ForkActions,
-        shorten: Callable[[AgentToolCall, Receipt], Awaitable[Receipt]] | None = None,
-        has_person: bool,
-        may_park: bool,
-        meter: UsageMeter,
-        tracer: Tracer,
-        activity: TurnActivity,
-        is_judged: bool = False,
-    ) -> None:
-        self._find = find
-        self._keep = keep
-        self._callbacks = callbacks
-        self._sequential = sequential
-        self._mode = mode
-        self._shorten = shorten
-        self._has_person = has_person
-        self._may_park = may_park
+    find: Callable[[str], ActionCore | None]
+    keep: Keep
+    callbacks: TurnCallbacks
+    sequential: bool
+    mode: ForkActions
+    has_person: bool
+    may_park: bool
+    meter: UsageMeter
+    tracer: Tracer
+    activity: TurnActivity
+    shorten: Callable[[AgentToolCall, Receipt], Awaitable[Receipt]] | None = None
+    is_judged: bool = False
+
+    def __post_init__(self) -> None:
         self._parking: Parking | None = None
-        self._meter = meter
-        self._tracer = tracer
-        self._activity = activity
-        self._is_judged = is_judged
 
     async def run(self, checkpoint: Checkpoint) -> Checkpoint | Parking:
         """Run the calls that are actions, at the same time; a receipt of each is stored before it and after it.
@@ -125,7 +112,7 @@ class ActionRunner:
         is_changed = False
         group: list[tuple[int, ActionCore]] = []
         for index, (call, receipt) in enumerate(zip(checkpoint.calls, checkpoint.receipts, strict=True)):
-            action = self._find(call.tool_name)
+            action = self.find(call.tool_name)
             is_begun = receipt is not None and receipt.state is Receipt.State.STARTED
             if (receipt is not None and not is_begun) or (action is None and not is_begun):
                 continue
@@ -133,7 +120,7 @@ class ActionRunner:
                 continue
             if action is not None and checkpoint.asks(index):
                 action = replace(action, needs_approval=True)
-            may_hold = self._mode is not ForkActions.RUN or (action and action.needs_approval is not False)
+            may_hold = self.mode is not ForkActions.RUN or (action and action.needs_approval is not False)
             if action is not None and receipt is None and may_hold:
                 refusal = await self._hold(action, call, checkpoint)
                 if refusal is not None:
@@ -141,7 +128,7 @@ class ActionRunner:
                     continue
             is_changed = True
             if receipt is None and action is not None and action.finish_within is not None:
-                refusal = self._callbacks.refusal(checkpoint, action, call, [action for _, action in group])
+                refusal = self.callbacks.refusal(checkpoint, action, call, [action for _, action in group])
                 if refusal is not None:
                     checkpoint = self._with(checkpoint, index, refusal)
                     continue
@@ -149,7 +136,7 @@ class ActionRunner:
                 callback = None if receipt is None else receipt.callback
                 unknown = Receipt(state=Receipt.State.FAILED, content=UNKNOWN_OUTCOME)
                 checkpoint = self._with(checkpoint, index, waiting(callback) if callback else unknown)
-            elif self._sequential or action.sequential:
+            elif self.sequential or action.sequential:
                 for each in (group, [(index, action)]):
                     checkpoint = await self._run_together(each, checkpoint)
                     if self._parking is not None:
@@ -161,7 +148,7 @@ class ActionRunner:
         if self._parking is not None:
             return replace(self._parking, checkpoint=checkpoint)
         if is_changed:
-            await self._keep(checkpoint)
+            await self.keep(checkpoint)
         return checkpoint
 
     def _with(self, checkpoint: Checkpoint, index: int, receipt: Receipt | Parking | None) -> Checkpoint:
@@ -173,20 +160,20 @@ class ActionRunner:
             if self._parking is None or receipt.later.retry_after > self._parking.later.retry_after:
                 self._parking = receipt
             return self._with(checkpoint, index, None)
-        spent, models = self._meter.spent, self._meter.spent_by_model
+        spent, models = self.meter.spent, self.meter.spent_by_model
         return replace(checkpoint.with_receipt(index, receipt), usage=spent, models=models)
 
     async def _hold(self, action: ActionCore, call: AgentToolCall, checkpoint: Checkpoint) -> Receipt | None:
         """Return the receipt of a call that may not run, or not before a person has approved it; None if it may."""
-        is_free = self._mode is ForkActions.RUN or action.read_only
-        if self._mode is ForkActions.REFUSE and not is_free:
+        is_free = self.mode is ForkActions.RUN or action.read_only
+        if self.mode is ForkActions.REFUSE and not is_free:
             return Receipt(state=Receipt.State.FAILED, content=FORK_REFUSES)
         if is_free and not await _needs_approval(action, call):
             return None
         if problem := action.find_problem(call.tool_args):
             text = f"{action.name} was not run, its arguments are wrong: {problem}"
             return Receipt(state=Receipt.State.FAILED, content=text)
-        if not self._has_person:
+        if not self.has_person:
             return Receipt(state=Receipt.State.FAILED, content=NOBODY_APPROVES)
         if (size := json_size(call.tool_args) + _held_bytes(checkpoint)) > MAX_HELD:
             text = (
@@ -202,11 +189,11 @@ class ActionRunner:
         if not group:
             return checkpoint
         for index, action in group:
-            begun = self._callbacks.begin(action, checkpoint, index)
+            begun = self.callbacks.begin(action, checkpoint, index)
             checkpoint = self._with(checkpoint, index, begun)
         for index, _ in group:  # before the receipts, as a receipt without its record would wait for nobody
-            await self._callbacks.store(checkpoint, index)
-        await self._keep(checkpoint, on_disk=not all(action.may_repeat for _, action in group))
+            await self.callbacks.store(checkpoint, index)
+        await self.keep(checkpoint, on_disk=not all(action.may_repeat for _, action in group))
         if len(group) == 1:
             ((index, action),) = group
             receipt = await self._run_action(action, checkpoint, index)
@@ -222,13 +209,13 @@ class ActionRunner:
                 if running:
                     # the next write has all receipts: no reason to cancel the others
                     with suppress(StoreUnavailable):
-                        await self._keep(checkpoint, once=True)
+                        await self.keep(checkpoint, once=True)
         except asyncio.CancelledError:
             for task in [task for task in running if task.done() and not task.cancelled()]:
                 checkpoint = self._with(checkpoint, running.pop(task), task.result())
             # the turn may run again, and these have ended
             with suppress(StoreError, TaskFull):
-                await self._keep(checkpoint, once=True)
+                await self.keep(checkpoint, once=True)
             raise
         finally:
             for task in running:
@@ -238,8 +225,8 @@ class ActionRunner:
 
     async def _run_action(self, action: ActionCore, checkpoint: Checkpoint, index: int) -> Receipt | Parking:
         call, begun = checkpoint.calls[index], checkpoint.receipts[index]
-        begin_call(call.tool_call_id, checkpoint.place(index), self._callbacks.address(begun))
-        with ActionRun(self._activity, call) as run:
+        begin_call(call.tool_call_id, checkpoint.place(index), self.callbacks.address(begun))
+        with ActionRun(self.activity, call) as run:
             receipt = await self._call(action, checkpoint, index, run)
             if isinstance(receipt, Parking):
                 run.fail(receipt.later.detail)
@@ -251,26 +238,26 @@ class ActionRunner:
             receipt = replace(waiting(begun.callback), state=state, content=content)
         files = TURN.get().files
         added = 0 if files is None else files.added_by(checkpoint.place(index))
-        if self._shorten is not None:
-            receipt = await self._shorten(call, receipt)
+        if self.shorten is not None:
+            receipt = await self.shorten(call, receipt)
         if added:
             receipt = replace(receipt, apart=receipt.apart + added)
-        return self._activity.timed(receipt, run)
+        return self.activity.timed(receipt, run)
 
     async def _call(
         self, action: ActionCore, checkpoint: Checkpoint, index: int, run: ActionRun
     ) -> Receipt | Parking:
         call = checkpoint.calls[index]
         try:
-            with self._tracer.action(call) as span:
+            with self.tracer.action(call) as span:
                 try:
                     content = await _attempt_all(action, call, run)
                 finally:
                     if run.attempts > 1:
                         span.note("mail.attempts", run.attempts)
-                span.note_result(content if isinstance(content, str) and not self._is_judged else "")
+                span.note_result(content if isinstance(content, str) and not self.is_judged else "")
         except Exception as error:  # an action is foreign code: all that it raises is reported to the agent
-            if isinstance(error, RetryLater) and self._may_park:
+            if isinstance(error, RetryLater) and self.may_park:
                 return Parking(error, action.name)
             logger.info("action %s failed: %s", action.name, type(error).__name__)
             logger.debug("action %s", action.name, exc_info=True)  # it may quote messages
@@ -279,7 +266,7 @@ class ActionRunner:
         if content is LATER and action.finish_within is not None:
             return Receipt(state=Receipt.State.WAITING)
         if isinstance(content, Polled):
-            return self._callbacks.poll(content, checkpoint, index)
+            return self.callbacks.poll(content, checkpoint, index)
         if not isinstance(content, str):  # foreign code may ignore its types
             wrong = type(content).__name__
             advice = "; only an action with finishes='later' may" if content is LATER else ""

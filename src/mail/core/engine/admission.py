@@ -28,7 +28,7 @@ from mail.core.engine.wiring import Wiring
 from mail.core.protocol.address import Principal, parse_agent_address
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.traceparent import same_trace, traceparent_in
-from mail.core.protocol.values import value
+from mail.core.protocol.values import fill, value
 from mail.core.task.change import Inheritance, TaskChange
 from mail.core.task.deletion import LegalHold, name_of
 from mail.core.task.extras import ForkExtra
@@ -119,19 +119,16 @@ class Admission:
         await self._keep_version()
         submitted: Submitted
 
+        def result(task: Task, generation: int, after: int, seq: int) -> Submitted:
+            return Submitted(key, generation, after, seq, task.generation.output_schema is not None)
+
         def decide(task: Task | None) -> TaskChange | None:
             nonlocal submitted
             idempotency = submission.idempotency_key
             if task is not None and idempotency is not None:
                 earlier = find(task.submitted, idempotency, wiring.now())
                 if earlier is not None:
-                    submitted = Submitted(
-                        key,
-                        earlier.generation,
-                        earlier.after,
-                        earlier.seq,
-                        task.generation.output_schema is not None,
-                    )
+                    submitted = result(task, earlier.generation, earlier.after, earlier.seq)
                     return None
             change = admit(task, wiring.swarm_of(task), caller, submission, wiring.clock)
             if unknown is not None:
@@ -141,13 +138,8 @@ class Admission:
             change = self._traced(change)
             change = _charged(change, new_bytes)
             waits_for_next = bool(change.timers) and not change.task.is_running
-            submitted = Submitted(
-                key,
-                change.task.generation.number + waits_for_next,
-                task.seq if task else 0,
-                change.task.seq,
-                change.task.generation.output_schema is not None,
-            )
+            number = change.task.generation.number + waits_for_next
+            submitted = result(change.task, number, task.seq if task else 0, change.task.seq)
             return change if idempotency is None else self._remembering(change, idempotency, submitted)
 
         async def announce(change: TaskChange) -> None:
@@ -534,14 +526,7 @@ class Admission:
 
     def _remembering(self, change: TaskChange, key: IdempotencyKey, submitted: Submitted) -> TaskChange:
         """Store the submission's key and result with the task."""
-        new = Remembered(
-            key=key.key,
-            digest=key.digest,
-            until=key.until,
-            generation=submitted.generation,
-            after=submitted.after,
-            seq=submitted.seq,
-        )
+        new = Remembered(**fill(Remembered, submitted, key=key.key, digest=key.digest, until=key.until))
         remembered = remember(change.task.submitted, new, self._wiring.now())
         return replace(change, task=replace(change.task, submitted=remembered))
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from mail.core.decisions.guards import (
     Case,
@@ -42,6 +42,7 @@ logger = logging.getLogger(__name__)
 RESULTS: frozenset[Stage] = frozenset({"result"})
 
 
+@dataclass(eq=False, repr=False)
 class TurnGuards:
     """The guards of one turn.
 
@@ -51,23 +52,15 @@ class TurnGuards:
         judge_results: whether they judge what its actions return.
     """
 
-    def __init__(
-        self,
-        turn: Turn,
-        swarm: SwarmCore,
-        agent: AgentCore,
-        *,
-        meter: UsageMeter,
-        tracer: Tracer,
-        keep: Callable[[Checkpoint], Awaitable[None]],
-    ) -> None:
-        self._guards = guards = swarm.guards_of(agent)
-        self._turn = turn
-        self._swarm = swarm
-        self._agent = agent
-        self._meter = meter
-        self._tracer = tracer
-        self._keep = keep
+    turn: Turn
+    swarm: SwarmCore
+    agent: AgentCore
+    meter: UsageMeter
+    tracer: Tracer
+    keep: Callable[[Checkpoint], Awaitable[None]]
+
+    def __post_init__(self) -> None:
+        self._guards = guards = self.swarm.guards_of(self.agent)
         self._kept: Checkpoint | None = None
         self.judge_words = judges(guards, WORDS)
         self.judge_replies = judges(guards, REPLIES)
@@ -77,8 +70,8 @@ class TurnGuards:
         """Return the reply of the agent as its verdicts leave it."""
         if output.judgement is not None and output.judgement.is_applied:
             return output
-        cases = cases_of(output, self._swarm, self._turn, text_recipient)
-        return apply(*await self._judge_all(output, cases), self._agent.tool_format)
+        cases = cases_of(output, self.swarm, self.turn, text_recipient)
+        return apply(*await self._judge_all(output, cases), self.agent.tool_format)
 
     async def judge_edited(self, output: Checkpoint, approved: Breakpoint) -> Checkpoint:
         """Return approved calls with the verdicts on those whose arguments a person has changed."""
@@ -87,11 +80,11 @@ class TurnGuards:
             for call in approved.calls
             if call.approval is not None and call.approval.arguments is not None
         ]
-        return (await self._judge_all(output, edited_cases(output, self._turn, edited)))[0]
+        return (await self._judge_all(output, edited_cases(output, self.turn, edited)))[0]
 
     async def judge_what_came(self, output: Checkpoint) -> Checkpoint:
         """Return a turn whose actions have run with their results as the verdicts leave them."""
-        return apply_to_results(*await self._judge_all(output, result_cases(output, self._turn)))
+        return apply_to_results(*await self._judge_all(output, result_cases(output, self.turn)))
 
     async def _judge_all(self, output: Checkpoint, cases: Iterable[Case]) -> tuple[Checkpoint, list[Case]]:
         """Return a checkpoint with the verdicts on all cases, and what these leave of those that are judged.
@@ -120,13 +113,13 @@ class TurnGuards:
         if (known := judgement.find(case.act.on, case.place, guard.name)) is not None:
             return output, known
         if guard.checkpointed and output is not self._kept:
-            await self._keep(output)
+            await self.keep(output)
         verdict = await _ask(case, guard)
-        self._tracer.verdict(verdict)
-        spent, models = self._meter.spent, self._meter.spent_by_model
+        self.tracer.verdict(verdict)
+        spent, models = self.meter.spent, self.meter.spent_by_model
         output = replace(output, judgement=judgement.and_(verdict), usage=spent, models=models)
         if guard.checkpointed:
-            await self._keep(output)
+            await self.keep(output)
             self._kept = output
         return output, verdict
 

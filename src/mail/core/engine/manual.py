@@ -4,7 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from mail.core.decisions.manual import Step, StepTurn, begin_step, portion, read_ahead, settle_step
+from mail.core.decisions.manual import (
+    Step,
+    StepPolicy,
+    StepTurn,
+    begin_step,
+    portion,
+    read_ahead,
+    settle_step,
+)
 from mail.core.decisions.turn import Background, TurnOutput
 from mail.core.engine.commit import Committer
 from mail.core.engine.leased_turn import TurnReport
@@ -24,6 +32,9 @@ TURNS_TO_RESPOND = 25
 """How many turns an agent may use to call actions before a step fails."""
 
 
+SettleStep = Callable[[Draft, StepTurn, TurnOutput, Background], TaskChange]
+
+
 @dataclass(frozen=True, slots=True)
 class StepOptions:
     """The options of a step.
@@ -35,35 +46,6 @@ class StepOptions:
 
     function: AgentFunction | None = None
     context: Context | None = None
-
-
-class StepResult:
-    """Settles the turns of a step.
-
-    Attributes:
-        said: the response, after a turn that brought one.
-        failed: the reason why there will be none.
-    """
-
-    def __init__(self) -> None:
-        self.said: MAILMessage | None = None
-        self.failed: str | None = None
-
-    def settle(self, draft: Draft, turn: StepTurn, output: TurnOutput, background: Background) -> TaskChange:
-        """Decide what the turn's output does, and keep what it has brought."""
-        change, result = settle_step(draft, turn, output, background)
-        self.said, self.failed = result.said, result.failed
-        return change
-
-
-def _step_policy(result: StepResult) -> TurnPolicy[StepTurn]:
-    """Return the rules of a step: there are no limits, and any output is a response."""
-    return TurnPolicy(
-        find_used_up=lambda task, swarm, turn, now: None,
-        messages=lambda turn, history, prompts: [*history, *prompts],
-        tool_choice=lambda turn: "auto",
-        settle=result.settle,
-    )
 
 
 class ManualMode:
@@ -99,6 +81,13 @@ class ManualMode:
         self, key: TaskKey, step: Step, instructions: int, options: StepOptions
     ) -> MAILMessage | None:
         """Run one turn of a step, and return the response that it brought."""
+        result: StepPolicy | None = None
+
+        def settle(draft: Draft, turn: StepTurn, output: TurnOutput, background: Background) -> TaskChange:
+            nonlocal result
+            change, result = settle_step(draft, turn, output, background)
+            return change
+
         while True:
             turn, known = await self._lease(key, step.target)
             mail = await self._other_mail(turn)
@@ -108,15 +97,14 @@ class ManualMode:
                 break
             first, *rest = portion([entry for entry in mail if entry.seq != instructions])
             reading = _step_turn(replace(turn, entry=first, also_read=tuple(rest)), step, instructions)
-            leased = self._agent_turn(reading, known, options, StepResult())
+            leased = self._agent_turn(reading, known, options, settle)
             await self._execute(leased, partial(read_ahead, turn=reading))
-        result = StepResult()
         turn = replace(turn, also_read=also_read)
-        leased = self._agent_turn(_step_turn(turn, step, instructions), known, options, result)
+        leased = self._agent_turn(_step_turn(turn, step, instructions), known, options, settle)
         await self._execute(leased)
-        if result.failed is not None:
+        if result is not None and result.failed is not None:
             raise StepFailed(f"agent {step.target!r} gave no response: {result.failed}")
-        return result.said
+        return None if result is None else result.said
 
     async def _lease(self, key: TaskKey, agent: str) -> tuple[Turn, int]:
         opened = await self._turns.lease(key, agent, self._wiring.lease_seconds)
@@ -133,8 +121,9 @@ class ManualMode:
         return [entry for entry in mail if entry.mailbox == turn.mailbox and entry.seq != turn.entry.seq]
 
     def _agent_turn(
-        self, turn: StepTurn, known: int, options: StepOptions, result: StepResult
+        self, turn: StepTurn, known: int, options: StepOptions, settle: SettleStep
     ) -> AgentTurn[StepTurn]:
+        """Return a turn without limits, in which any output is a response."""
         swarm = self._wiring.swarm
         if options.function is not None or options.context is not None:
             agent = swarm.agent(turn.mailbox)
@@ -142,7 +131,13 @@ class ManualMode:
                 agent, function=options.function or agent.function, context=options.context or agent.context
             )
             swarm = replace(swarm, agents={**swarm.agents, turn.mailbox: agent})
-        return AgentTurn(turn, known, self._wiring, _step_policy(result), self._turns.live, swarm)
+        policy = TurnPolicy[StepTurn](
+            find_used_up=lambda task, swarm, turn, now: None,
+            messages=lambda turn, history, prompts: [*history, *prompts],
+            tool_choice=lambda turn: "auto",
+            settle=settle,
+        )
+        return AgentTurn(turn, known, self._wiring, policy, self._turns.live, swarm)
 
     async def _execute(
         self, leased: AgentTurn[StepTurn], decide: Callable[[Draft], TaskChange] | None = None

@@ -189,9 +189,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         timing = earlier.timing if earlier else None
         self.activity = TurnActivity(turn, clock, live, time, timing, self._text_recipient)
         if swarm.guards or agent.guards:
-            self._guards = TurnGuards(
-                turn, swarm, agent, meter=self._meter, tracer=wiring.tracer, keep=self._keep
-            )
+            self._guards = TurnGuards(turn, swarm, agent, self._meter, wiring.tracer, self._keep)
             self.activity.hides_results = self._guards.judge_results
 
     def _text_recipient(self) -> str:

@@ -9,12 +9,8 @@ from mail.core.protocol.address import MAILAddress
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.error_text import explain
 from mail.core.protocol.message import (
-    MAILBroadcast,
-    MAILInterrupt,
+    PAYLOAD_TYPES,
     MAILMessage,
-    MAILPayload,
-    MAILRequest,
-    MAILResponse,
     MessageType,
 )
 from mail.errors import BadRequest
@@ -37,9 +33,15 @@ def compose_message(
 
     `request_id` is the id by which answers refer to it; for a response, the id of the request that it answers.
     """
-    if kind in ("request", "response") and len(recipients) != 1:
-        raise BadRequest(f"a {kind} goes to exactly one recipient, not to {len(recipients)}")
-    common: dict[str, Any] = {
+    if kind not in PAYLOAD_TYPES:
+        raise BadRequest(f"unknown message type {kind!r}")
+    shape, several = PAYLOAD_TYPES[kind], tuple(recipients)
+    is_to_one = "recipient" in shape.model_fields
+    if is_to_one and len(several) != 1:
+        raise BadRequest(f"a {kind} goes to exactly one recipient, not to {len(several)}")
+    given: dict[str, Any] = {
+        shape.id_field: request_id or clock.new_id(),
+        **({"recipient": several[0]} if is_to_one else {"recipients": several}),
         "task_id": task_id,
         "sender": sender,
         "subject": subject,
@@ -47,26 +49,8 @@ def compose_message(
         "sender_swarm": sender_swarm,
         "routing_info": routing_info,
     }
-    several = tuple(recipients)
-    payload: MAILPayload
     try:
-        match kind:
-            case "request":
-                payload = MAILRequest(request_id=request_id or clock.new_id(), recipient=several[0], **common)
-            case "response":
-                payload = MAILResponse(
-                    request_id=request_id or clock.new_id(), recipient=several[0], **common
-                )
-            case "interrupt":
-                payload = MAILInterrupt(
-                    interrupt_id=request_id or clock.new_id(), recipients=several, **common
-                )
-            case "broadcast" | "broadcast_complete":
-                payload = MAILBroadcast(
-                    broadcast_id=request_id or clock.new_id(), recipients=several, **common
-                )
-            case _:
-                raise BadRequest(f"unknown message type {kind!r}")
+        payload = shape(**given)
     except ValidationError as error:
         raise BadRequest(explain(error)) from error
     return MAILMessage.trusted(

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from datetime import datetime
 from enum import IntEnum
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import (
     AfterValidator,
@@ -78,6 +78,14 @@ class _Payload(Value):
     sender_swarm: Text | None = OPTIONAL
     routing_info: dict[str, Any] | None = OPTIONAL
 
+    id_field: ClassVar[str]
+
+    @property
+    def own_id(self) -> str:
+        """The id by which an answer refers to the message."""
+        own_id: str = getattr(self, self.id_field)
+        return own_id
+
     def as_json(self) -> dict[str, Any]:
         """Return the payload as JSON for other programs: without members that have no value (SPEC, MSG-7)."""
         return {"routing_info": {}, **self.model_dump(mode="json", exclude_none=True)}
@@ -99,6 +107,7 @@ class _OneRecipient(_Payload):
     request_id: MessageId
     recipient: MAILAddress
     recipient_swarm: Text | None = OPTIONAL
+    id_field = "request_id"
 
     @classmethod
     def trusted(
@@ -132,11 +141,6 @@ class _OneRecipient(_Payload):
     def recipients(self) -> tuple[MAILAddress, ...]:
         """The recipient, as in payloads with several."""
         return (self.recipient,)
-
-    @property
-    def own_id(self) -> str:
-        """The id by which an answer refers to the message."""
-        return self.request_id
 
     def sent_to(
         self, swarm: str, *, sender: MAILAddress, sender_swarm: str, routing_info: dict[str, Any]
@@ -172,6 +176,7 @@ class MAILBroadcast(_ManyRecipients):
     """A notice to several agents."""
 
     broadcast_id: MessageId
+    id_field = "broadcast_id"
 
     @classmethod
     def trusted(
@@ -201,21 +206,12 @@ class MAILBroadcast(_ManyRecipients):
             }
         )
 
-    @property
-    def own_id(self) -> str:
-        """The id by which an answer refers to the message."""
-        return self.broadcast_id
-
 
 class MAILInterrupt(_ManyRecipients):
     """An urgent instruction; it overtakes broadcasts, requests and responses of agents."""
 
     interrupt_id: MessageId
-
-    @property
-    def own_id(self) -> str:
-        """The id by which an answer refers to the message."""
-        return self.interrupt_id
+    id_field = "interrupt_id"
 
 
 MAILPayload = MAILRequest | MAILResponse | MAILBroadcast | MAILInterrupt

@@ -25,6 +25,7 @@ from pydantic_core import (
 from mail.core.protocol.error_text import explain
 from mail.core.protocol.json_schema import SHOWN_CHARACTERS, pattern_check, resolve, whole
 from mail.core.protocol.message import MAILMessage
+from mail.core.protocol.question_text import shortened
 from mail.errors import BadRequest, Subject, ToolCallFault
 
 if TYPE_CHECKING:
@@ -303,7 +304,7 @@ def _describe(error: "Mismatch") -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
+    return shortened(text, SHOWN_CHARACTERS)
 
 
 # ------------------------------------------------------------------------------------ counting steps

@@ -61,5 +61,9 @@ def _call(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def _in_a_line(words: str) -> str:
-    line = " ".join(words.split())
-    return line if len(line) <= MAX_QUESTION else f"{line[: MAX_QUESTION - 1]}…"
+    return shortened(" ".join(words.split()), MAX_QUESTION)
+
+
+def shortened(text: str, limit: int) -> str:
+    """Return a text, cut to so many characters."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
