@@ -47,9 +47,9 @@ def pauses(
         turn = replace(turn, task=change.task)
 
 
-def unreachable(last_answer: float | None = None) -> PeerUnreachable:
+def unreachable(ago: float | None = None) -> PeerUnreachable:
     failure = PeerUnreachable("no answer: refused")
-    failure.last_answer = last_answer
+    failure.last_answer = None if ago is None else FakeClock().now().timestamp() - ago
     return failure
 
 
@@ -73,26 +73,22 @@ def test_one_that_never_answered_and_takes_no_connection(seconds: float, expecte
     assert "@b" not in task.pending
 
 
-def test_one_that_has_not_answered_for_an_hour() -> None:
+@pytest.mark.parametrize(
+    ("failure", "seconds", "expected", "says"),
+    [
+        (unreachable(RECENT_SECONDS + 1), 30.0, [1, 2, 4, 8, 15], "(it last answered at 20"),
+        (unreachable(RECENT_SECONDS - 600), 30.0, RETRY_SECONDS, "12 tries: no answer: refused"),
+        (PeerUnavailable("503 later"), 0.0, RETRY_SECONDS, "12 tries: 503 later"),
+    ],
+    ids=["silent for an hour", "restarts", "slow or failing"],
+)
+def test_one_that_has_answered(
+    failure: PeerUnavailable, seconds: float, expected: Sequence[float], says: str
+) -> None:
     clock = FakeClock()
-    last = clock.now().timestamp() - RECENT_SECONDS - 1
-    found, _, reason = pauses(clock, waiting_turn(clock), unreachable(last))
-    assert found == [1, 2, 4, 8, 15]
-    assert "(it last answered at 20" in reason
-
-
-def test_one_that_restarts() -> None:
-    clock = FakeClock()
-    last = clock.now().timestamp() - RECENT_SECONDS + 600
-    found, _, reason = pauses(clock, waiting_turn(clock), unreachable(last))
-    assert found == list(RETRY_SECONDS)
-    assert reason.endswith("12 tries: no answer: refused")
-
-
-def test_one_that_is_slow_or_failing() -> None:
-    clock = FakeClock()
-    found, _, _ = pauses(clock, waiting_turn(clock), PeerUnavailable("503 later"), 0.0)
-    assert found == list(RETRY_SECONDS)
+    found, _, reason = pauses(clock, waiting_turn(clock), failure, seconds)
+    assert found == list(expected)
+    assert says in reason
 
 
 def test_a_response_to_one_that_waits_for_it() -> None:

@@ -1,6 +1,8 @@
 """Webhooks: deaths of the process at every await of a delivery, and what is decided beside deliveries that go well."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.leases import WebhookClaim
 from mail.core.task.mailboxes import hook_mailbox
+from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.webhooks import Reply, TaskWebhook, Webhook
 from mail.errors import BadRequest, ConfigurationError
@@ -93,9 +96,17 @@ class DyingStore(SQLiteStore):
         self._points.hit()
 
 
-def runtime(store: SQLiteStore, receiver: Receiver | None, clock: FakeClock) -> tuple[Runtime, LocalQueue]:
-    queue = LocalQueue(lambda: clock.now().timestamp())
-    return Runtime(SWARM, store, queue, clock, webhooks=receiver), queue
+@contextmanager
+def opened[S: SQLiteStore](
+    path: Path,
+    receiver: Receiver | None,
+    clock: FakeClock,
+    make: Callable[[SQLiteDatabase], S] = SQLiteStore,  # type: ignore[assignment]
+    swarm: SwarmCore = SWARM,
+) -> Iterator[tuple[S, Runtime, LocalQueue]]:
+    with SQLiteDatabase(path) as database:
+        store, queue = make(database), LocalQueue(lambda: clock.now().timestamp())
+        yield store, Runtime(swarm, store, queue, clock, webhooks=receiver), queue
 
 
 async def work_off(engine: Runtime, queue: LocalQueue) -> None:
@@ -107,8 +118,7 @@ async def work_off(engine: Runtime, queue: LocalQueue) -> None:
 
 async def begin(path: Path, clock: FakeClock, receiver: Receiver) -> TaskKey:
     """A task that has ended, whose events nobody has sent yet."""
-    with SQLiteDatabase(path) as database:
-        engine, queue = runtime(SQLiteStore(database), receiver, clock)
+    with opened(path, receiver, clock) as (_, engine, queue):
         submitted = await engine.submit(ANN, Submission(body="hi", task_id="t", webhook=EVERY))
         await engine.run_turn(*await queue.take())
         return submitted.key
@@ -120,8 +130,7 @@ async def test_whenever_the_process_dies_nothing_is_lost_and_order_holds(tmp_pat
         path, clock, receiver = tmp_path / f"{deaths}.db", FakeClock(), Receiver()
         key = await begin(path, clock, receiver)
         receiver.points = points = Points(fatal=deaths + 1)
-        with SQLiteDatabase(path) as database:
-            engine, queue = runtime(DyingStore(database, points), receiver, clock)
+        with opened(path, receiver, clock, partial(DyingStore, points=points)) as (_, engine, queue):
             try:
                 await engine.run_turn(key, MAILBOX)
             except Died:
@@ -129,9 +138,7 @@ async def test_whenever_the_process_dies_nothing_is_lost_and_order_holds(tmp_pat
             else:
                 died = False
         receiver.points = Points()
-        with SQLiteDatabase(path) as database:
-            store = SQLiteStore(database)
-            engine, queue = runtime(store, receiver, clock)
+        with opened(path, receiver, clock) as (store, engine, queue):
             await engine.recover()
             await work_off(engine, queue)
             task = await store.load(key)
@@ -151,9 +158,7 @@ async def test_whenever_the_process_dies_nothing_is_lost_and_order_holds(tmp_pat
 async def test_what_was_sent_before_a_failure_is_not_sent_again(tmp_path: Path) -> None:
     clock, receiver = FakeClock(), Receiver(Reply(200), Reply(500, "it answered 500"))
     key = await begin(tmp_path / "db", clock, receiver)
-    with SQLiteDatabase(tmp_path / "db") as database:
-        store = SQLiteStore(database)
-        engine, _ = runtime(store, receiver, clock)
+    with opened(tmp_path / "db", receiver, clock) as (store, engine, _):
         await engine.run_turn(key, MAILBOX)
         hook = (await _load(store, key)).webhooks[EVERY.id]
         assert (hook.after, hook.failures, hook.retry_at) == (1, 1, clock.now().timestamp() + 1)
@@ -171,9 +176,7 @@ async def test_it_is_not_called_for_what_is_said_about_it(tmp_path: Path) -> Non
     """The log of a webhook that gets everything, and its dead letters, would have no end."""
     clock, receiver = FakeClock(), Receiver(Reply(410, "it answered 410"))
     key = await begin(tmp_path / "db", clock, receiver)
-    with SQLiteDatabase(tmp_path / "db") as database:
-        store = SQLiteStore(database)
-        engine, queue = runtime(store, receiver, clock)
+    with opened(tmp_path / "db", receiver, clock) as (store, engine, queue):
         await engine.run_turn(key, MAILBOX)
         task = await _load(store, key)
         assert (len(task.dead_letters), task.has_outbound_mail) == (1, False)
@@ -186,9 +189,7 @@ async def test_it_is_not_called_for_what_is_said_about_it(tmp_path: Path) -> Non
 async def test_a_server_without_webhooks_counts_failures(tmp_path: Path) -> None:
     clock = FakeClock()
     key = await begin(tmp_path / "db", clock, Receiver())
-    with SQLiteDatabase(tmp_path / "db") as database:
-        store = SQLiteStore(database)
-        engine, _ = runtime(store, None, clock)
+    with opened(tmp_path / "db", None, clock) as (store, engine, _):
         await engine.run_turn(key, MAILBOX)
         assert (await _load(store, key)).webhooks[EVERY.id].failures == 1
         with pytest.raises(BadRequest, match="sends no webhooks"):
@@ -197,9 +198,7 @@ async def test_a_server_without_webhooks_counts_failures(tmp_path: Path) -> None
 
 async def test_a_long_timeline_is_sent_in_parts(tmp_path: Path) -> None:
     clock, receiver = FakeClock(), Receiver()
-    with SQLiteDatabase(tmp_path / "db") as database:
-        store = SQLiteStore(database)
-        engine, queue = runtime(store, receiver, clock)
+    with opened(tmp_path / "db", receiver, clock) as (store, engine, queue):
         key = (await engine.submit(ANN, Submission(body="0", task_id="t", webhook=EVERY))).key
         for n in range(EVENTS_AT_ONCE + 1):
             await engine.submit(ANN, Submission(body=str(n), task_id="t"))
@@ -212,9 +211,7 @@ async def test_a_long_timeline_is_sent_in_parts(tmp_path: Path) -> None:
 async def test_one_that_is_rewound_meanwhile_stays_so(tmp_path: Path) -> None:
     clock, receiver = FakeClock(), Receiver()
     key = await begin(tmp_path / "db", clock, receiver)
-    with SQLiteDatabase(tmp_path / "db") as database:
-        store = SQLiteStore(database)
-        engine, queue = runtime(store, receiver, clock)
+    with opened(tmp_path / "db", receiver, clock) as (store, engine, queue):
         await engine.run_turn(key, MAILBOX)
         before = await _load(store, key)
         await engine.submit(ANN, Submission(body="again", task_id="t"))
@@ -239,9 +236,7 @@ async def test_what_could_not_be_sent_again_is_listed_from_its_first_event_on(tm
     """A send is under way when what was given up before it is redriven, and then fails for good."""
     clock, receiver = FakeClock(), Receiver(Reply(410, "it answered 410"))
     key = await begin(tmp_path / "db", clock, receiver)
-    with SQLiteDatabase(tmp_path / "db") as database:
-        store = SQLiteStore(database)
-        engine, _ = runtime(store, receiver, clock)
+    with opened(tmp_path / "db", receiver, clock) as (store, engine, _):
         await engine.run_turn(key, MAILBOX)
         await engine.submit(ANN, Submission(body="again", task_id="t"))
         held = await store.claim(key, MAILBOX, engine.turns._lease(0.0, 60, 1), now=clock.now().timestamp())
@@ -269,9 +264,8 @@ async def test_redriving_sends_events_and_no_mail(tmp_path: Path, fails: bool) -
         return [complete("done")]
 
     clock, receiver = FakeClock(), Receiver(Reply(410, "it answered 410"))
-    with SQLiteDatabase(tmp_path / "db") as database:
-        store, queue = SQLiteStore(database), LocalQueue(lambda: clock.now().timestamp())
-        engine = Runtime(build_swarm({"supervisor": supervisor}), store, queue, clock, webhooks=receiver)
+    swarm = build_swarm({"supervisor": supervisor})
+    with opened(tmp_path / "db", receiver, clock, swarm=swarm) as (store, engine, queue):
         key = (await engine.submit(ANN, Submission(body="hi", task_id="t", webhook=EVERY))).key
         await work_off(engine, queue)
         before = await _load(store, key)
@@ -306,9 +300,7 @@ class CountingStore(SQLiteStore):
 @pytest.mark.parametrize("webhook", [EVERY, Webhook(url=EVERY.url)])
 async def test_a_long_timeline_is_read_about_once(tmp_path: Path, webhook: Webhook) -> None:
     clock, receiver = FakeClock(), Receiver()
-    with SQLiteDatabase(tmp_path / "db") as database:
-        store = CountingStore(database)
-        engine, queue = runtime(store, receiver, clock)
+    with opened(tmp_path / "db", receiver, clock, CountingStore) as (store, engine, queue):
         key = (await engine.submit(ANN, Submission(body="0", task_id="t", webhook=webhook))).key
         for n in range(300):
             await engine.submit(ANN, Submission(body=str(n), task_id="t"))
@@ -325,9 +317,7 @@ async def test_a_long_timeline_is_read_about_once(tmp_path: Path, webhook: Webho
 async def test_what_came_before_is_not_searched_for_what_it_wants(tmp_path: Path) -> None:
     clock, receiver = FakeClock(), Receiver()
     ends = Webhook(url=EVERY.url)
-    with SQLiteDatabase(tmp_path / "db") as database:
-        store = CountingStore(database)
-        engine, queue = runtime(store, receiver, clock)
+    with opened(tmp_path / "db", receiver, clock, CountingStore) as (store, engine, queue):
         key = (await engine.submit(ANN, Submission(body="0", task_id="t", webhook=ends))).key
         for n in range(300):
             await engine.submit(ANN, Submission(body=str(n), task_id="t"))
