@@ -1,6 +1,6 @@
 """Forms: tools that write letters, and those that appeal to the task's owner (mail.core.task.swarm)."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -27,7 +27,7 @@ from mail.testing.agents import (
     turns,
     wait,
 )
-from mail.testing.rig import Rig, ask_once
+from mail.testing.rig import Outcome, Rig, ask_once
 
 
 async def never(_arguments: dict[str, Any]) -> str:
@@ -211,6 +211,17 @@ def plaintiff(view: View) -> Sequence[Call]:
     return [complete(f"{view.mail.subject}: {view.mail.body}")]
 
 
+@pytest.fixture
+async def pleaded() -> AsyncIterator[tuple[Rig, Outcome]]:
+    async with Rig(build_swarm({"chief": plaintiff}, actions={"plead": PLEA})) as rig:
+        yield rig, await rig.ask()
+
+
+def in_answer(paused: Outcome, result: Any) -> dict[str, Any]:
+    resumes = {"resume_from": ResumeFrom.BREAKPOINT_TOOL_CALL, "breakpoint_tool_call_result": result}
+    return {"body": "", "task_id": paused.key.task_id, **resumes}
+
+
 async def test_an_appeal_pauses_the_task_and_writes_to_its_owner() -> None:
     async with Rig(build_swarm({"chief": plaintiff}, actions={"plead": PLEA})) as rig:
         outcome = await rig.ask()
@@ -227,11 +238,12 @@ async def test_an_appeal_pauses_the_task_and_writes_to_its_owner() -> None:
 
 
 @pytest.mark.parametrize("subject", ["GRACE", "[t-1] GRACE", " [T-1]  Grace\t"])
-async def test_a_message_with_the_answering_subject_resumes_it(subject: str) -> None:
-    async with Rig(build_swarm({"chief": plaintiff}, actions={"plead": PLEA})) as rig:
-        paused = await rig.ask()
-        outcome = await rig.ask("You may.", subject=subject, task_id=paused.key.task_id)
-        history = await rig.history("chief", outcome.key)
+async def test_a_message_with_the_answering_subject_resumes_it(
+    pleaded: tuple[Rig, Outcome], subject: str
+) -> None:
+    rig, paused = pleaded
+    outcome = await rig.ask("You may.", subject=subject, task_id=paused.key.task_id)
+    history = await rig.history("chief", outcome.key)
     asked = next(each.message for each in paused.messages if each.message.subject == "PLEA")
     answer = next(message.message for message in outcome.messages if message.message.subject == "GRACE")
     assert isinstance(asked, MAILRequest)
@@ -241,36 +253,23 @@ async def test_a_message_with_the_answering_subject_resumes_it(subject: str) -> 
     assert tool_results(history)[0] == ANSWERED
 
 
-async def test_the_result_of_a_breakpoint_tool_resumes_it_too() -> None:
-    async with Rig(build_swarm({"chief": plaintiff}, actions={"plead": PLEA})) as rig:
-        paused = await rig.ask()
-        outcome = await rig.ask(
-            "",
-            task_id=paused.key.task_id,
-            resume_from=ResumeFrom.BREAKPOINT_TOOL_CALL,
-            breakpoint_tool_call_result={"content": "Well."},
-        )
+async def test_the_result_of_a_breakpoint_tool_resumes_it_too(pleaded: tuple[Rig, Outcome]) -> None:
+    rig, paused = pleaded
+    outcome = await rig.ask(**in_answer(paused, {"content": "Well."}))
     assert outcome.answer == "GRACE: Well."
 
 
-async def test_a_late_result_does_not_answer_the_next_appeal() -> None:
-    async with Rig(build_swarm({"chief": plaintiff}, actions={"plead": PLEA})) as rig:
-        paused = await rig.ask()
-        with pytest.raises(BadBreakpointResult, match="results are for 'earlier'"):
-            await rig.submit(
-                "",
-                task_id=paused.key.task_id,
-                resume_from=ResumeFrom.BREAKPOINT_TOOL_CALL,
-                breakpoint_tool_call_result={"call_id": "earlier", "content": "Well."},
-            )
+async def test_a_late_result_does_not_answer_the_next_appeal(pleaded: tuple[Rig, Outcome]) -> None:
+    rig, paused = pleaded
+    with pytest.raises(BadBreakpointResult, match="results are for 'earlier'"):
+        await rig.submit(**in_answer(paused, {"call_id": "earlier", "content": "Well."}))
 
 
 @pytest.mark.parametrize("subject", ["Other", "[t-2] GRACE", "more GRACE", "GRACE!"])
-async def test_another_message_abandons_the_appeal(subject: str) -> None:
-    async with Rig(build_swarm({"chief": plaintiff}, actions={"plead": PLEA})) as rig:
-        paused = await rig.ask()
-        outcome = await rig.ask("forget it", subject=subject, task_id=paused.key.task_id, drop_question=True)
-        history = await rig.history("chief", outcome.key)
+async def test_another_message_abandons_the_appeal(pleaded: tuple[Rig, Outcome], subject: str) -> None:
+    rig, paused = pleaded
+    outcome = await rig.ask("forget it", subject=subject, task_id=paused.key.task_id, drop_question=True)
+    history = await rig.history("chief", outcome.key)
     assert outcome.answer == f"{subject}: forget it"
     assert tool_results(history)[0].startswith("ERROR: the user sent a new message")
 
@@ -294,24 +293,15 @@ async def test_a_message_that_drops_another_question_does_not_drop_the_answer() 
 
 
 @pytest.mark.parametrize("words", ["", " \n"])
-async def test_an_answer_without_words_is_refused(words: str) -> None:
+async def test_an_answer_without_words_is_refused(pleaded: tuple[Rig, Outcome], words: str) -> None:
     """However it comes; and the question waits as before."""
-    async with Rig(build_swarm({"chief": plaintiff}, actions={"plead": PLEA})) as rig:
-        paused = await rig.ask()
-        before = await rig.store.load(paused.key)
-        for subject, settings in (
-            ("GRACE", {}),
-            (
-                "Any",
-                {
-                    "resume_from": ResumeFrom.BREAKPOINT_TOOL_CALL,
-                    "breakpoint_tool_call_result": {"content": words},
-                },
-            ),
-        ):
-            with pytest.raises(BadRequest, match="body must not be empty: it is the answer to a question"):
-                await rig.submit(words, subject=subject, task_id=paused.key.task_id, **settings)
-        assert await rig.store.load(paused.key) == before
+    rig, paused = pleaded
+    before = await rig.store.load(paused.key)
+    by_subject = {"body": words, "subject": "GRACE", "task_id": paused.key.task_id}
+    for answer in (by_subject, in_answer(paused, {"content": words})):
+        with pytest.raises(BadRequest, match="body must not be empty: it is the answer to a question"):
+            await rig.submit(**answer)
+    assert await rig.store.load(paused.key) == before
 
 
 async def test_two_appeals_at_once_are_answered_by_their_calls() -> None:
@@ -330,12 +320,7 @@ async def test_two_appeals_at_once_are_answered_by_their_calls() -> None:
             {"call_id": each.call_id, "content": each.arguments["body"]}
             for each in task.generation.breakpoint.calls
         ]
-        outcome = await rig.ask(
-            "",
-            task_id=paused.key.task_id,
-            resume_from=ResumeFrom.BREAKPOINT_TOOL_CALL,
-            breakpoint_tool_call_result=results,
-        )
+        outcome = await rig.ask(**in_answer(paused, results))
     assert [m.message.body for m in outcome.sent_to("chief") if m.message.subject == "GRACE"] == [
         "One?",
         "Two?",

@@ -201,39 +201,24 @@ class TestStepLimit:
         assert outcome.task.generation.steps <= 3
         assert len([m for m in outcome.messages if m.message.subject == NOTICE]) == 1
 
-    async def test_an_entrypoint_that_cannot_complete_tasks_leaves_it_to_one_that_can(self) -> None:
+    @pytest.mark.parametrize(("can_complete", "answer"), [(True, "front"), (False, "supervisor")])
+    async def test_the_entrypoint_where_the_task_began_gets_the_notice_if_it_can_complete_tasks(
+        self, can_complete: bool, answer: str
+    ) -> None:
         front = build_agent(
-            lambda view: [request("worker"), wait()], targets=["worker"], enable_entrypoint=True, name="front"
+            lambda view: [complete("front")] if view.mail.subject == NOTICE else [request("worker"), wait()],
+            targets=["worker"],
+            enable_entrypoint=True,
+            can_complete_tasks=can_complete,
+            name="front",
         )
         agents = {
-            "supervisor": lambda view: [complete(view.mail.subject)],
+            "supervisor": lambda view: [complete("supervisor")],
             "front": front,
             "worker": lambda view: [respond("front")],
         }
-        assert (
-            await ask_once(
-                build_swarm(agents, entrypoint="supervisor", task_message_limit=3), entrypoint="front"
-            )
-        ).answer == NOTICE
-
-    async def test_another_entrypoint_gets_the_notice_where_the_task_began_there(self) -> None:
-        agents = {"supervisor": lambda view: [complete("wrong")], **ping_pong()}
-        deputy = build_agent(
-            lambda view: [complete("deputy")] if view.mail.subject == NOTICE else [request("worker"), wait()],
-            targets=["worker"],
-            supervises=True,
-            name="deputy",
-        )
-        agents |= {
-            "supervisor": lambda view: [complete("wrong")],
-            "deputy": deputy,
-            "worker": lambda view: [respond("deputy")],
-        }
-        assert (
-            await ask_once(
-                build_swarm(agents, entrypoint="supervisor", task_message_limit=4), entrypoint="deputy"
-            )
-        ).answer == "deputy"
+        swarm = build_swarm(agents, entrypoint="supervisor", task_message_limit=4)
+        assert (await ask_once(swarm, entrypoint="front")).answer == answer
 
 
 class TestTurnLimit:
@@ -248,13 +233,8 @@ class TestTurnLimit:
         assert 2 * TURNS_PER_STEP < outcome.task.generation.turns <= 2 * TURNS_PER_STEP + 2
 
     async def test_a_worker_that_only_talks_to_the_system(self) -> None:
-        def supervisor(view: View) -> Any:
-            return [complete("stopped")] if view.mail.subject == NOTICE else [request("worker"), wait()]
-
-        swarm = build_swarm(
-            {"supervisor": supervisor, "worker": lambda view: [call("help")]}, task_message_limit=2
-        )
-        outcome = await ask_once(swarm)
+        agents = {**ping_pong([complete("stopped")]), "worker": lambda view: [call("help")]}
+        outcome = await ask_once(build_swarm(agents, task_message_limit=2))
         assert outcome.answer == "stopped"
 
 
@@ -366,7 +346,7 @@ class TestFaults:
 
     async def test_several_faults_in_one_turn_are_one_faulty_turn(self) -> None:
         def supervisor(view: View) -> Any:
-            return [call("nonsense")] * 4 if len(view.messages) == 1 else [complete()]
+            return [call("nonsense")] * FAULTS_IN_A_ROW if len(view.messages) == 1 else [complete()]
 
         outcome = await ask_once(build_swarm({"supervisor": supervisor}))
         assert outcome.answer == "done"

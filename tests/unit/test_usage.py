@@ -112,29 +112,6 @@ async def test_a_turn_that_failed_counts() -> None:
     assert outcome.task.models["a"].calls >= 1
 
 
-async def test_a_turn_that_is_discarded_counts() -> None:
-    gate = asyncio.Event()
-
-    async def hold(_arguments: dict[str, Any]) -> str:
-        gate.set()
-        await asyncio.sleep(60)
-        return "never"
-
-    def supervise(_view: View) -> Sequence[Call]:
-        report_usage(ONE, "a")
-        return [call("hold")]
-
-    async with Rig(build_swarm({"supervisor": supervise}, actions={"hold": hold})) as rig:
-        submitted = await rig.submit()
-        await gate.wait()
-        task = await rig.runtime.cancel(rig.user, submitted.key.task_id, "")
-        while await rig.runtime.store.read_leases(task.key, now=rig.clock.now().timestamp()):
-            await rig.runtime.store.wait_for_change(task.key, after=task.seq, seconds=5)
-            task = await rig.store.load(task.key) or task
-    assert task.models == {"a": ONE}
-    assert task.usage == {"supervisor": ONE}
-
-
 async def test_a_turn_that_is_discarded_and_taken_up_again_is_counted_once() -> None:
     """Both times that it is cancelled, and in the end."""
     gate = asyncio.Event()
