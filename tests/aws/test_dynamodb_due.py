@@ -18,7 +18,7 @@ from mail.core.task.leases import AHEAD_SECONDS, QUIET_SECONDS
 from mail.core.task.task import TaskKey
 from mail.testing.changes import ANN, NOW, Mail, Maker
 from mail.testing.clock import FakeClock
-from mail.testing.contracts import open_turn
+from mail.testing.contracts import committed, open_turn
 
 KEY = TaskKey(ANN, "task-1")
 MINUTE, HOUR = 60.0, 3600.0
@@ -68,14 +68,12 @@ async def open_now(store: DynamoDBStore, mailbox: str, make: Maker) -> Turn:
 async def test_a_task_at_work_moves_in_the_index_once_a_minute_and_is_not_read(
     store: DynamoDBStore, clock: FakeClock, make: Maker, due: Callable[[], float]
 ) -> None:
-    change = make.begin(KEY, Mail("alpha"))
-    await store.commit(change)
+    change = await committed(store, make.begin(KEY, Mail("alpha")))
     seen = {due()}
     for _ in range(30):
         clock.advance(10)
         assert not await found(store, clock)
-        change = make.change(change.task)
-        await store.commit(change)
+        change = await committed(store, make.change(change.task))
         seen.add(due())
     assert len(seen) <= 300 / CHECK_SECONDS + 1
 
@@ -123,8 +121,7 @@ async def test_a_dead_turn_is_found_whatever_others_do(
         if how == "renews":
             await store.renew([turn], expires=clock.now().timestamp() + 40)
         else:
-            change = make.change(turn.task, Mail("beta"), turn=turn)
-            await store.commit(change)
+            await store.commit(make.change(turn.task, Mail("beta"), turn=turn))
             turn = await open_now(store, "beta", make)
         clock.advance(13)
     (ended,) = await store.end_expired(listed[0], now=clock.now().timestamp())

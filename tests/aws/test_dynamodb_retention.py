@@ -304,8 +304,7 @@ class TestOpenTasks:
             await sweep(store, clock)
         paused = await loaded(store, KEY)
         assert (await read_history(store, KEY, "alpha"), len(await store.read_inbox(KEY))) == ([{"n": 1}], 1)
-        ended = make.change(paused, transition=Transition.CANCEL)
-        await store.commit(ended)
+        await store.commit(make.change(paused, transition=Transition.CANCEL))
         assert await store.list_due(1e12) == []
         clock.advance(3 * DAY + MARGIN)
         await sweep(store, clock)
@@ -477,9 +476,7 @@ class TestLatest:
 
     async def ended(self, store: DynamoDBStore, make: Maker, clock: Clock) -> Task:
         """A task of two generations; in the second, the history of its agent is cut."""
-        task = (
-            await committed(store, make.begin(KEY, Mail("alpha", body=LONG), Mail("beta", body=LONG)))
-        ).task
+        task = (await store.commit(make.begin(KEY, Mail("alpha", body=LONG), Mail("beta", body=LONG)))).task
         for n in (1, 2):
             turn = await turn_now(store, make)
             change = make.change(turn.task, turn=turn, history=[{"n": n}], transition=Transition.COMPLETE)

@@ -29,8 +29,7 @@ async def test_it_comes_and_goes_with_commits(table: DynamoDBAdapter, make: Make
     assert table.items("A#") == []
     assert await store.read_inbox(KEY) == list(begun.deliveries)
     turn = await open_turn(store, KEY, "alpha", make)
-    change = make.change(turn.task, Mail("beta#%"), turn=turn)
-    await store.commit(change)
+    change = await committed(store, make.change(turn.task, Mail("beta#%"), turn=turn))
     assert in_task(table) == ["beta#%"]
     assert await store.read_inbox(KEY) == list(change.deliveries)
     turn = await open_turn(table.another(), KEY, "beta#%", make)

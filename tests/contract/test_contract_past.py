@@ -79,8 +79,7 @@ async def test_a_task_keeps_what_continues_it(sql: Store, make: Maker) -> None:
     left = await sql.read_events(KEY)
     assert left == events[-len(left) :]
     assert 1 < left[0].seq <= mail[0].seq, "the oldest unread message is in the events"
-    again = make.change(present, Mail("alpha"), transition=Transition.RESUME)
-    await sql.commit(again)
+    await sql.commit(make.change(present, Mail("alpha"), transition=Transition.RESUME))
     assert (await open_turn(sql, KEY, "alpha", make)).history == history
 
 

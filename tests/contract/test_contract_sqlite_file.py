@@ -303,16 +303,14 @@ class TestMemory:
             await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta", body="old")))
             for _ in range(10):
                 turn = await open_turn(store, KEY, "alpha", make)
-                last = make.change(turn.task, Mail("alpha"), turn=turn)
-                await store.commit(last)
+                last = await committed(store, make.change(turn.task, Mail("alpha"), turn=turn))
         with SQLiteDatabase(path) as database:
             store = SQLiteStore(database)
             loading = asyncio.create_task(store.load(KEY))
             for _ in range(3):
                 await asyncio.sleep(0)
             assert not loading.done()
-            change = make.change(last.task, Mail("gamma"))
-            await store.commit(change)
+            change = await committed(store, make.change(last.task, Mail("gamma")))
             assert await loading == change.task
             assert [entry.mailbox for entry in await store.read_inbox(KEY)] == ["beta", "alpha", "gamma"]
             snapshot = await store.read_snapshot(KEY, last.task.seq)

@@ -39,8 +39,7 @@ def tokens(leases: Mapping[str, Lease]) -> dict[str, str]:
 
 
 async def test_open_turn_gives_the_task_the_head_and_the_lease(store: Store, make: Maker) -> None:
-    begun = make.begin(KEY, Mail("alpha", Tier.PERSON, "hello"))
-    await store.commit(begun)
+    begun = await committed(store, make.begin(KEY, Mail("alpha", Tier.PERSON, "hello")))
     lease = make.lease()
     turn = await store.open_turn(KEY, "alpha", lease, now=NOW, history_after=0)
     assert turn == Turn(begun.task, begun.deliveries[0], lease, [], None)
@@ -49,8 +48,7 @@ async def test_open_turn_gives_the_task_the_head_and_the_lease(store: Store, mak
 async def test_nothing_to_open(store: Store, make: Maker) -> None:
     lease = make.lease()
     assert await store.open_turn(KEY, "alpha", lease, now=NOW, history_after=0) == Idle(None)
-    begun = make.begin(KEY, Mail("alpha"))
-    await store.commit(begun)
+    begun = await committed(store, make.begin(KEY, Mail("alpha")))
     assert await store.open_turn(KEY, "beta", lease, now=NOW, history_after=0) == Idle(begun.task)
     assert await store.open_turn(KEY, "nobody", lease, now=NOW, history_after=0) == Idle(begun.task)
 
@@ -61,10 +59,8 @@ async def test_nothing_to_open(store: Store, make: Maker) -> None:
 async def test_no_turn_opens_while_the_task_does_not_run(
     store: Store, make: Maker, transition: Transition
 ) -> None:
-    begun = make.begin(KEY, Mail("alpha"))
-    await store.commit(begun)
-    stopped = make.change(begun.task, transition=transition)
-    await store.commit(stopped)
+    begun = await committed(store, make.begin(KEY, Mail("alpha")))
+    stopped = await committed(store, make.change(begun.task, transition=transition))
     assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0) == Idle(stopped.task)
     assert len(await store.read_inbox(KEY)) == 1
     await store.commit(make.change(stopped.task, transition=Transition.RESUME))
@@ -112,7 +108,7 @@ async def test_commit_gives_the_lease_back(store: Store, make: Maker) -> None:
     )
     await store.commit(make.change(turn.task, turn=turn))
     turn = await open_turn(store, KEY, "alpha", make)
-    assert turn.entry.message.message.body == "second"
+    assert (turn.entry.message.message.body, turn.history) == ("second", [])
 
 
 async def test_commit_that_leaves_the_mail_gives_the_lease_back_too(store: Store, make: Maker) -> None:
@@ -141,10 +137,8 @@ async def test_commits_of_others_leave_the_lease_alone(store: Store, make: Maker
 async def test_a_lease_still_holds_after_the_task_was_stopped_and_resumed(store: Store, make: Maker) -> None:
     """A slow turn may outlast a generation; its mailbox stays its own until it commits."""
     slow = await first_turn(store, KEY, "alpha", make)
-    stopped = make.change(slow.task, transition=Transition.COMPLETE)
-    await store.commit(stopped)
-    resumed = make.change(stopped.task, Mail("alpha"), transition=Transition.RESUME)
-    await store.commit(resumed)
+    stopped = await committed(store, make.change(slow.task, transition=Transition.COMPLETE))
+    resumed = await committed(store, make.change(stopped.task, Mail("alpha"), transition=Transition.RESUME))
     assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0) == Busy()
     await store.commit(make.change(resumed.task, turn=slow))
     assert (await open_turn(store, KEY, "alpha", make)).entry == resumed.deliveries[0]
@@ -202,11 +196,6 @@ class TestRenewal:
 class TestExpiredLease:
     """A lease that has run out while its holder still works, or is gone."""
 
-    async def test_it_counts_as_none(self, store: Store, make: Maker) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha")))
-        await open_turn(store, KEY, "alpha", make)
-        await open_turn(store, KEY, "alpha", make, now=NOW + 61)
-
     async def test_each_is_handed_out_once_to_one_caller(self, store: Store, make: Maker) -> None:
         alpha = await first_turn(store, KEY, "alpha", make, Mail("alpha"), Mail("beta"), Mail("gamma"))
         await store.release(await open_turn(store, KEY, "beta", make))
@@ -261,8 +250,7 @@ class TestExpiredLease:
     ) -> None:
         slow = await first_turn(store, KEY, "alpha", make)
         await store.save_checkpoint(slow, checkpoint("late"))
-        change = make.change(slow.task, turn=slow)
-        await store.commit(change)
+        change = await committed(store, make.change(slow.task, turn=slow))
         assert await store.load(KEY) == change.task
 
     async def test_the_new_holder_fences_the_old_holder_off(self, store: Store, make: Maker) -> None:
@@ -290,8 +278,7 @@ class TestExpiredLease:
     ) -> None:
         slow = await first_turn(store, KEY, "alpha", make, Mail("alpha"), Mail("alpha"))
         new_holder = await open_turn(store, KEY, "alpha", make, now=NOW + 61)
-        finished = make.change(new_holder.task, turn=new_holder)
-        await store.commit(finished)
+        finished = await committed(store, make.change(new_holder.task, turn=new_holder))
         before = await everything(store, KEY)
         with pytest.raises(LeaseLost):
             await store.commit(make.change(finished.task, Mail("beta"), turn=slow))
@@ -337,8 +324,7 @@ class TestOrder:
         ]  # fmt: skip
 
     async def test_seq_is_compared_as_a_number(self, store: Store, make: Maker) -> None:
-        begun = make.begin(KEY, *(Mail("alpha", body=str(n)) for n in range(1, 13)))
-        await store.commit(begun)
+        await store.commit(make.begin(KEY, *(Mail("alpha", body=str(n)) for n in range(1, 13))))
         read = []
         for _ in range(12):
             turn = await open_turn(store, KEY, "alpha", make)
@@ -347,8 +333,7 @@ class TestOrder:
         assert read == [str(n) for n in range(1, 13)]
 
     async def test_urgent_mail_overtakes_what_waits(self, store: Store, make: Maker) -> None:
-        begun = make.begin(KEY, Mail("alpha", Tier.AGENT, "chatter"))
-        await store.commit(begun)
+        begun = await committed(store, make.begin(KEY, Mail("alpha", Tier.AGENT, "chatter")))
         await store.commit(make.change(begun.task, Mail("alpha", Tier.INTERRUPT, "urgent")))
         assert (await open_turn(store, KEY, "alpha", make)).entry.message.message.body == "urgent"
 
@@ -357,8 +342,7 @@ class TestOrder:
     ) -> None:
         """Something more urgent may come in while a turn runs; it isn't what the turn has read."""
         turn = await first_turn(store, KEY, "alpha", make, Mail("alpha", Tier.AGENT, "read"))
-        came = make.change(turn.task, Mail("alpha", Tier.SYSTEM, "came in"))
-        await store.commit(came)
+        came = await committed(store, make.change(turn.task, Mail("alpha", Tier.SYSTEM, "came in")))
         await store.commit(make.change(came.task, turn=turn))
         assert [entry.message.message.body for entry in await store.read_inbox(KEY)] == ["came in"]
 
@@ -373,8 +357,7 @@ class TestOrder:
 
     async def test_one_message_in_many_mailboxes(self, store: Store, make: Maker) -> None:
         """A broadcast has one seq, and a place in every mailbox."""
-        begun = make.begin(KEY)
-        await store.commit(begun)
+        begun = await committed(store, make.begin(KEY))
         change = make.change(begun.task, Mail("alpha", Tier.BROADCAST, "to all"))
         entry = change.deliveries[0]
         copies = tuple(
@@ -408,7 +391,7 @@ class TestCopies:
         assert [each.mailbox for each in await store.list_ready()] == ["beta~1"]
         turn = await open_turn(store, KEY, "beta~1", make)
         said: History = [{"role": "user", "content": "first"}]
-        await committed(store, make.change(turn.task, turn=turn, history=said))
+        await store.commit(make.change(turn.task, turn=turn, history=said))
         assert [each.mailbox for each in await store.list_ready()] == ["beta"]
         waits = await open_turn(store, KEY, "beta", make)
         moved = hand_over(Draft(waits.task, make.swarm, make.clock), waits)
@@ -622,8 +605,7 @@ class TestPark:
 
     async def test_commits_of_others_leave_it(self, store: Store, make: Maker) -> None:
         turn = await begin_parked(store, make, NOW + 300)
-        change = make.change(turn.task, Mail("beta"))
-        await store.commit(change)
+        await store.commit(make.change(turn.task, Mail("beta")))
         beta = await open_turn(store, KEY, "beta", make)
         await store.commit(make.change(beta.task, turn=beta))
         assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW + 299, history_after=0) == Busy()
@@ -691,18 +673,11 @@ class TestHistoryAfter:
         assert await read_history(store, KEY, "beta") == [{"by": "beta"}]
         assert await read_history(store, KEY, "gamma") == []
 
-    async def test_a_turn_may_leave_no_history(self, store: Store, make: Maker) -> None:
-        turn = await first_turn(store, KEY, "alpha", make, Mail("alpha"), Mail("alpha"))
-        await store.commit(make.change(turn.task, turn=turn))
-        assert (await open_turn(store, KEY, "alpha", make)).history == []
-
     async def test_many_records_keep_their_order(self, store: Store, make: Maker) -> None:
-        begun = make.begin(KEY)
-        await store.commit(begun)
+        begun = await committed(store, make.begin(KEY))
         task = begun.task
         for n in range(30):
-            change = make.change(task, history=[{"n": n}], agent="beta")
-            await store.commit(change)
+            change = await committed(store, make.change(task, history=[{"n": n}], agent="beta"))
             task = change.task
         assert await read_history(store, KEY, "beta") == [{"n": n} for n in range(30)]
         early = begun.task.seq + 10
@@ -746,8 +721,7 @@ class TestContents:
         ]
         original = await store.load(KEY)
         assert original is not None
-        stopped = make.change(original, transition=Transition.COMPLETE)
-        await store.commit(stopped)
+        stopped = await committed(store, make.change(original, transition=Transition.COMPLETE))
         await store.delete(stopped.task)
         assert await store.load(KEY) is None
         assert await store.read_content(OTHER, "ref", offset=0, length=3) == ("äbc", 300_000)
