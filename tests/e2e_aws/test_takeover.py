@@ -12,9 +12,7 @@ from collections import Counter
 from itertools import batched
 from pathlib import Path
 from signal import SIGKILL, SIGSTOP
-from typing import Any
 
-import httpx2
 import pytest
 from aws_client import Crowd, answer
 from aws_swarm import make_project
@@ -160,32 +158,3 @@ def runtime_on(system: LocalAws) -> Runtime:
         account.client("sqs"), outputs["TurnQueueUrls"].split(","), outputs["DeliveryQueueUrl"], store=store
     )
     return Runtime(build_swarm({"agent": turns()}), store, queue, SYSTEM_CLOCK)
-
-
-async def test_a_watcher_sees_that_a_function_died_and_another_took_over(tmp_path: Path) -> None:
-    template = make_project(tmp_path, SWARM, {"deadly": DEADLY})
-    prefix = f"{tmp_path}{os.sep}record "
-    message = {"task_id": "watched", "body": "watched: 3.0 9", "stream": True, "live": True}
-    turns: list[tuple[str, Any]] = []
-    async with LocalAws(template, environment={RECORD_VARIABLE: prefix}) as system, asyncio.timeout(180):
-        key = {"Authorization": f"Bearer {system.tokens['user']}"}
-        async with (
-            httpx2.AsyncClient(base_url=system.stream_url, headers=key, timeout=120) as client,
-            client.stream("POST", "/message", json=message) as response,
-        ):
-            kind = ""
-            async for line in response.aiter_lines():
-                name, _, text = line.partition(": ")
-                if name == "event":
-                    kind = text
-                elif name == "data" and kind.startswith("turn_"):
-                    extra = json.loads(text)["extra_data"]
-                    turns.append((kind, extra.get("outcome", extra.get("attempt"))))
-    assert kind == "task_complete"
-    assert len(turns) > 2, turns
-    begun, died, again, *_ = turns
-    assert begun == ("turn_started", None)
-    assert again in [("turn_started", 2), ("turn_started", None)], (
-        "the queue may come before the sweeper, which counts"
-    )
-    assert died[0] == "turn_ended"

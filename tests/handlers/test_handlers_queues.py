@@ -54,15 +54,6 @@ BLOCKS_ONCE = """
         time.sleep(600)
 """
 
-DIES_ONCE = """
-    answer = "at last"
-    if not begun.exists():
-        begun.touch()
-        os.kill(os.getpid(), 9)
-"""
-
-LEASE_SECONDS = 3
-
 IMPATIENT = """
 import mail.bootstrap
 
@@ -248,32 +239,6 @@ def test_a_turn_that_blocks_is_killed_and_run_again(stage: Stage, tmp_path: Path
     task = stage.load("blocked")
     assert (task.status, task.generation.turns) == (TaskStatus.COMPLETED, 1)
     stage.delete(record)
-    stage.work_off()
-
-
-@pytest.mark.soak
-def test_a_turn_that_is_killed_at_once_comes_back_when_its_lease_has_run_out(
-    stage: Stage, tmp_path: Path
-) -> None:
-    """Its queue would hide its message for half a minute, and that of a deployment for longer than a turn may take."""
-    ask(stage, "killed")
-    record = take(stage, HIDDEN)
-    root = bundle(tmp_path, DIES_ONCE)
-    with (root / "mail.toml").open("a") as settings:
-        settings.write(f"[server.settings]\nlease_seconds = {LEASE_SECONDS}\n")
-    with stage.start("turn", root=root) as running:
-        running.invoke(stage.event("turn"))
-        with pytest.raises(FunctionFailed):
-            running.invoke({"Records": [record]})
-        again = take_again(stage)
-        assert again["messageId"] == record["messageId"]
-        assert running.invoke({"Records": [again]}) == NOTHING_FAILED
-        told = [line for line in running.records if "counts as dead" in str(line.get("message"))]
-        assert [line["level"] for line in told] == ["WARNING"]
-        assert sum("TakenOverTurns" in line for line in running.records) == 1
-    task = stage.load("killed")
-    assert (task.status, task.generation.turns) == (TaskStatus.COMPLETED, 1)
-    stage.delete(again)
     stage.work_off()
 
 

@@ -1,6 +1,5 @@
 """Webhooks on AWS: the functions that accept them and the one that sends, each on a Lambda of our own."""
 
-import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -86,25 +85,3 @@ def test_a_token_that_is_given_up_counts_as_a_failure(stage: Stage, receiver: We
     (hook,) = stage.load("dead hook").webhooks.values()
     assert (hook.failures, hook.is_waiting) == (1, True)
     assert receiver.got == []
-
-
-@pytest.mark.soak
-def test_callers_register_them(stage: Stage, path: dict[str, str], receiver: WebhookReceiver) -> None:
-    def asks(method: str, where: str = "/webhooks", body: dict[str, Any] | None = None) -> dict[str, Any]:
-        event = stage.request("tasks", method=method, path=where, body=body)
-        event["rawQueryString"] = ""
-        event["queryStringParameters"] = {}
-        return event
-
-    with stage.start("tasks", path) as running:
-        given = {"url": receiver.url, "secret_ref": SIGNED, "events": ["new_message"]}
-        answer = running.invoke(asks("POST", body=given))
-        assert answer["statusCode"] == 201, answer
-        webhook = json.loads(answer["body"])
-        assert json.loads(running.invoke(asks("GET"))["body"]) == {"webhooks": [webhook]}
-        assert stage.invoke("message", message(stage, "registered"))["statusCode"] == 202
-        for record in stage.deliveries():
-            stage.delete(record)
-        assert set(stage.load("registered").webhooks) == {webhook["id"]}
-        assert running.invoke(asks("DELETE", f"/webhooks/{webhook['id']}"))["statusCode"] == 200
-        assert json.loads(running.invoke(asks("GET"))["body"]) == {"webhooks": []}
