@@ -181,9 +181,9 @@ async def test_a_change_that_cannot_be_written_leaves_nothing_behind(store: Stor
 async def test_concurrent_commits_on_one_version_have_one_winner(
     store: Store, make: Maker, is_new: bool
 ) -> None:
-    letters = [Mail("beta", body=f"number {n}") for n in range(8)]
+    messages = [Mail("beta", body=f"number {n}") for n in range(8)]
     begun = None if is_new else await committed(store, make.begin(KEY))
-    changes = [make.begin(KEY, mail) if begun is None else make.change(begun.task, mail) for mail in letters]
+    changes = [make.begin(KEY, mail) if begun is None else make.change(begun.task, mail) for mail in messages]
     results = await asyncio.gather(*map(store.commit, changes), return_exceptions=True)
     assert sum(result is None for result in results) == 1
     assert sum(isinstance(result, VersionConflict) for result in results) == 7
