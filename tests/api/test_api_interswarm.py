@@ -74,20 +74,14 @@ async def test_an_agent_asks_another_swarm(beta: PeerServer) -> None:
     def kinds() -> list[str]:
         return [str(event.event) for event in swarm._runtime.get_events_by_task_id("t")]
 
-    async def was_delivered() -> bool:
-        return "interswarm_message_sent" in kinds()
-
     await eventually(was_asked)
     (asked,) = (each for each in beta.requests if each.path == "/interswarm/forward")
     assert asked.json["message"]["payload"]["body"] == "why?"
     assert asked.json["message"]["task_owner"] == "user:default@team"
-    await eventually(was_delivered)
+    await eventually(lambda: "interswarm_message_sent" in kinds())
     await swarm.handle_interswarm_response(answer(asked.json))
 
-    async def was_told() -> bool:
-        return "/interswarm/back" in beta.paths()
-
-    await eventually(was_told)
+    await eventually(lambda: "/interswarm/back" in beta.paths())
     assert kinds()[-1] == "task_complete"
     assert [kind for kind in kinds() if kind.startswith("interswarm")] == [
         "interswarm_message_sent",

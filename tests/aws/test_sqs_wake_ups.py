@@ -19,9 +19,10 @@ NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=40)
 def test_a_token_is_read_as_it_was_written(
     instance: str, task_id: str, mailbox: str, tier: Tier, cause: str, seq: int
 ) -> None:
-    key = TaskKey(instance, task_id)
-    token = WakeUp(key, mailbox, tier, cause, seq=seq)
-    assert decode_wake_up(encode_wake_up(token)) == Received(key, mailbox, seq)
+    token = WakeUp(TaskKey(instance, task_id), mailbox, tier, cause, seq=seq)
+    expected = Received(instance=instance, task_id=task_id, mailbox=mailbox, seq=seq)
+    assert decode_wake_up(encode_wake_up(token)) == expected
+    assert expected.key == token.key
 
 
 def test_a_body_is_what_the_contract_says() -> None:
@@ -38,7 +39,8 @@ def test_a_body_holds_only_what_sqs_takes(name: str) -> None:
 
 def test_what_a_later_version_adds_is_ignored() -> None:
     body = '{"instance": "user:ann@bench", "task_id": "t-1", "mailbox": "supervisor", "seq": 1, "added": 5}'
-    assert decode_wake_up(body) == Received(TaskKey("user:ann@bench", "t-1"), "supervisor", 1)
+    expected = Received(instance="user:ann@bench", task_id="t-1", mailbox="supervisor", seq=1)
+    assert decode_wake_up(body) == expected
 
 
 @pytest.mark.parametrize(

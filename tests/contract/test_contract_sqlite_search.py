@@ -75,10 +75,7 @@ async def test_it_is_written_although_nobody_searches(
     monkeypatch.setattr("mail.adapters.shared.search.PAUSE_SECONDS", 0.0)
     await fill(store, make, 3)
 
-    async def is_written() -> bool:
-        return indexed(path) == 3
-
-    await eventually(is_written)
+    await eventually(lambda: indexed(path) == 3)
 
 
 async def test_a_commit_writes_nothing_into_it(path: str, store: SQLiteStore, make: Maker) -> None:

@@ -290,9 +290,10 @@ async def test_what_is_stored_of_a_call(durable: StoreAdapter) -> None:
     listed = await server.store.list_tasks(KEY.instance, status=TaskStatus.RUNNING)
     assert [task.key for task in listed.tasks] == [KEY]
     assert (await server.store.list_tasks(KEY.instance, status=TaskStatus.PAUSED)).tasks == []
+    before = await server.task()
     store = await durable.reopen()
     task = await store.load(KEY)
-    assert task == await server.task()
+    assert task == before
     assert await store.list_ready() == []
     (waiting,) = await store.list_waits(KEY, limit=9)
     assert waiting == await store.read_wait(KEY, waiting.digest)

@@ -75,6 +75,14 @@ def build(stack: AsyncExitStack, *agents: Any, **fields: Any) -> MAILSwarm:
     return swarm
 
 
+async def joined(exchange: Any, swarm: MAILSwarm, **options: Any) -> ExchangeBridge:
+    """A bridge whose agents are in the exchange, and so is Ann, a person."""
+    bridge = ExchangeBridge(plain(exchange), swarm, **options)
+    await bridge.register()
+    await exchange.register(ANN)
+    return bridge
+
+
 @pytest.fixture
 async def echo() -> Echo:
     return Echo()
@@ -82,12 +90,8 @@ async def echo() -> Echo:
 
 @pytest.fixture
 async def bridge(exchange: Any, echo: Echo, stack: AsyncExitStack) -> ExchangeBridge:
-    """Echo is in the exchange, and so is Ann, a person."""
     swarm = build(stack, agent("echo", echo, supervises=True), agent("inner"))
-    bridge = ExchangeBridge(plain(exchange), swarm, people={"Ann": ANN})
-    await bridge.register()
-    await exchange.register(ANN)
-    return bridge
+    return await joined(exchange, swarm, people={"Ann": ANN})
 
 
 def echo_id(bridge: ExchangeBridge) -> UUID:
@@ -177,9 +181,7 @@ class TestMail:
         def fail(_: View) -> Any:
             raise RuntimeError("broken")
 
-        bridge = ExchangeBridge(plain(exchange), build(stack, agent("echo", fail, supervises=True)))
-        await bridge.register()
-        await exchange.register(ANN)
+        bridge = await joined(exchange, build(stack, agent("echo", fail, supervises=True)))
         await exchange.send(ANN, echo_id(bridge), "Hello!")
         assert await bridge.step() == 1
         (answer,) = await exchange.receive(ANN)
@@ -230,9 +232,7 @@ class TestSafety:
     ) -> None:
         gate = asyncio.Event()
         swarm = build(stack, agent("echo", slow(gate, "done"), supervises=True))
-        bridge = ExchangeBridge(plain(exchange), swarm, timeout=0.2)
-        await bridge.register()
-        await exchange.register(ANN)
+        bridge = await joined(exchange, swarm, timeout=0.2)
         await exchange.send(ANN, echo_id(bridge), "Hello!")
         with pytest.raises(TimeoutError):
             await bridge.step()
@@ -294,9 +294,7 @@ class TestSafety:
         gate, is_reading = asyncio.Event(), asyncio.Event()
         first = Echo()
         swarm = build(stack, agent("first", first, supervises=True), agent("second", Echo(), supervises=True))
-        bridge = ExchangeBridge(plain(exchange), swarm)
-        await bridge.register()
-        await exchange.register(ANN)
+        bridge = await joined(exchange, swarm)
         waiting = bridge._waiting
 
         async def read_slowly() -> Any:
@@ -354,9 +352,7 @@ class TestSafety:
             agent("echo", Echo(), supervises=True),
             agent("slow", slow(gate, "at last"), supervises=True),
         )
-        bridge = ExchangeBridge(plain(exchange), build(stack, *agents), timeout=1.0)
-        await bridge.register()
-        await exchange.register(ANN)
+        bridge = await joined(exchange, build(stack, *agents), timeout=1.0)
         await exchange.send(ANN, None, "Hello!")
         with pytest.raises(TimeoutError):
             await bridge.step()
@@ -483,9 +479,7 @@ class TestRunning:
             agent("echo", Echo(), supervises=True),
             agent("slow", slow(gate, "at last"), supervises=True),
         )
-        bridge = ExchangeBridge(plain(exchange), swarm)
-        await bridge.register()
-        await exchange.register(ANN)
+        bridge = await joined(exchange, swarm)
         running = asyncio.create_task(bridge.run(0.01))
         await exchange.send(ANN, None, "Hello!")
         await arrives(exchange, ANN, bridge.agent_ids["echo"])
@@ -540,10 +534,7 @@ def stuck(view: View) -> Any:
 class TestQuestions:
     @pytest.fixture
     async def bridge(self, exchange: Any, stack: AsyncExitStack) -> ExchangeBridge:
-        bridge = ExchangeBridge(plain(exchange), self.swarm(stack), people={"Ann": ANN}, max_replies=2)
-        await bridge.register()
-        await exchange.register(ANN)
-        return bridge
+        return await joined(exchange, self.swarm(stack), people={"Ann": ANN}, max_replies=2)
 
     def swarm(self, stack: AsyncExitStack, **place: Any) -> MAILSwarm:
         actions = [ask_for_help, MAILAction("hold", "Hold it.", {"what": "text"}, lambda what: what)]
@@ -758,9 +749,7 @@ class TestActions:
             )
             for name, other in ("ab", "ba")
         ]
-        bridge = ExchangeBridge(plain(exchange), build(stack, *agents), max_replies=3)
-        await bridge.register()
-        await exchange.register(ANN)
+        bridge = await joined(exchange, build(stack, *agents), max_replies=3)
         await exchange.send(ANN, ids["a"], "Hello!")
         for _ in range(20):
             if not await bridge.step():

@@ -1,6 +1,7 @@
 """Swarms of LLM agents on the embedded engine, and what they cost: per call, turn, agent and task."""
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from support.services.llm_stub import LLMStub, Tokens, bad_key, call, reply, tex
 from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.runtime import Runtime
 from mail.core.task.events import EventKind
-from mail.core.task.usage import NO_USAGE, Usage, UsageMeter, report_usage
+from mail.core.task.usage import NO_USAGE, Usage, UsageMeter
 from mail.core.turns import context
 from mail.testing.rig import Outcome, Rig
 
@@ -182,10 +183,17 @@ def cost_of(llm: str, tokens: Tokens) -> float:
     return (tokens.input - tokens.cached) * read + tokens.cached * cached + tokens.output * written
 
 
-@of(ALL)
-async def test_a_call_is_accounted_for(stub: LLMStub, dialect: Dialect) -> None:
+@pytest.fixture
+def meter() -> Iterator[UsageMeter]:
+    """That of a turn, in which the test calls models."""
     meter = UsageMeter()
-    context.TURN.set(context.TurnContext(meter=meter))
+    token = context.TURN.set(context.TurnContext(meter=meter))
+    yield meter
+    context.TURN.reset(token)
+
+
+@of(ALL)
+async def test_a_call_is_accounted_for(stub: LLMStub, meter: UsageMeter, dialect: Dialect) -> None:
     stub.script(reply(thinking("I must ask."), call("help"), tokens=TURN))
     await supervisor(dialect)([prompt()])
     spent = meter.spent
@@ -197,25 +205,21 @@ async def test_a_call_is_accounted_for(stub: LLMStub, dialect: Dialect) -> None:
 
 
 @of([CHAT[0], RESPONSES[1], CLAUDES[0]])
-async def test_every_attempt_that_was_paid_for_counts(stub: LLMStub, dialect: Dialect) -> None:
-    meter = UsageMeter()
-    context.TURN.set(context.TurnContext(meter=meter))
+async def test_every_attempt_that_was_paid_for_counts(
+    stub: LLMStub, meter: UsageMeter, dialect: Dialect
+) -> None:
     stub.script(reply(call("help", "no json"), tokens=TURN), reply(call("help"), tokens=TURN))
     await supervisor(dialect)([prompt()])
     assert (meter.spent.calls, meter.spent.input_tokens) == (2, 2000)
 
 
-async def test_a_model_without_a_price_is_counted_as_such(stub: LLMStub) -> None:
-    meter = UsageMeter()
-    context.TURN.set(context.TurnContext(meter=meter))
+async def test_a_model_without_a_price_is_counted_as_such(stub: LLMStub, meter: UsageMeter) -> None:
     stub.script(reply(call("help"), tokens=TURN))
     await supervisor(Dialect("openai/gpt-of-tomorrow", "completions"))([prompt()])
     assert (meter.spent.input_tokens, meter.spent.cost, meter.spent.unpriced_calls) == (1000, 0.0, 1)
 
 
-async def test_a_call_by_way_of_a_proxy_has_the_model_s_price(stub: LLMStub) -> None:
-    meter = UsageMeter()
-    context.TURN.set(context.TurnContext(meter=meter))
+async def test_a_call_by_way_of_a_proxy_has_the_model_s_price(stub: LLMStub, meter: UsageMeter) -> None:
     stub.script(*[reply(call("help"), tokens=TURN)] * 2)
     for dialect in (CHAT[0], CLAUDES[0]):
         await supervisor(dialect, use_proxy=True, user_token="token")([prompt()])
@@ -324,7 +328,3 @@ def test_usage_adds_up() -> None:
     )
     assert not NO_USAGE
     assert one + NO_USAGE == one
-
-
-def test_nobody_need_listen() -> None:
-    report_usage(Usage(calls=1))

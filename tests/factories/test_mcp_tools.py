@@ -5,7 +5,7 @@ import json
 import os
 import sys
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from types import SimpleNamespace
@@ -71,18 +71,15 @@ async def server(request: pytest.FixtureRequest) -> AsyncIterator[Any]:
         yield url
 
 
-async def until(check: Callable[[], bool]) -> None:
-    """Wait until the check holds."""
-
-    async def holds() -> bool:
-        return check()
-
-    await eventually(holds)
-
-
 def tools_of(mcp: Any, *taken: str, approve: bool | Sequence[str] = False) -> MCPTools:
     """The tools of an agent with these servers."""
     return MCPTools(tool_servers(read_servers("agent 'a'", mcp)), taken, Sessions(), approve)
+
+
+def session_of(mcp: Any) -> sessions.Session:
+    """The session with the only one of these servers."""
+    (server,) = tool_servers(read_servers("agent 'a'", mcp))
+    return Sessions().get(server)
 
 
 def offered(stub: LLMStub, n: int) -> dict[str, Any]:
@@ -338,10 +335,7 @@ async def test_calls_wait_together_for_a_server_that_hangs() -> None:
 
     listening = await asyncio.start_server(hang, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
-    (server,) = tool_servers(
-        read_servers("agent 'a'", {"desk": {"url": f"http://127.0.0.1:{port}/mcp", "timeout": 0.3}})
-    )
-    session = Sessions().get(server)
+    session = session_of({"desk": {"url": f"http://127.0.0.1:{port}/mcp", "timeout": 0.3}})
     calls = [session.call("add", {}, idempotent=True) for _ in range(4)]
     failed = await asyncio.gather(*calls, return_exceptions=True)
     assert all("no answer within" in str(error) for error in failed)
@@ -352,17 +346,13 @@ async def test_calls_wait_together_for_a_server_that_hangs() -> None:
 
 
 async def test_a_turn_does_not_wait_for_others_that_wait() -> None:
-    (server,) = tool_servers(
-        read_servers("agent 'a'", {"desk": {"url": "http://127.0.0.1:9/mcp", "timeout": 0.05}})
-    )
-    session = Sessions().get(server)
+    session = session_of({"desk": {"url": "http://127.0.0.1:9/mcp", "timeout": 0.05}})
     async with session._lock, asyncio.timeout(20):  # as an attempt to connect holds it
         assert (await session.listing()).tools == ()
 
 
 async def test_a_connection_that_has_ended_sends_nothing() -> None:
-    (server,) = tool_servers(read_servers("agent 'a'", [program()]))
-    session = Sessions().get(server)
+    session = session_of([program()])
     await session.listing()
     connection = session._connection
     assert connection is not None
@@ -393,7 +383,7 @@ async def test_a_program_that_answers_neither_a_call_nor_a_ping(monkeypatch: pyt
     session = tools._sessions.get(tools._servers[0])
     connection = session._connection
     assert connection is not None
-    await until(lambda: len(connection._requests) == 1)
+    await eventually(lambda: len(connection._requests) == 1)
     TURN.set(TurnContext(deadline=asyncio.get_running_loop().time() + 1))  # little of the turn's time is left
     with pytest.raises(ActionFailed, match="no answer within"):
         await actions["freeze"].function({})
@@ -420,9 +410,9 @@ async def test_a_program_that_can_not_start_again(tmp_path: Path, monkeypatch: p
     provided = await tools.tools()
     assert provided.actions.keys() == actions.keys()
     session = tools._sessions.get(tools._servers[0])
-    await until(lambda: session._failures > 2)
+    await eventually(lambda: session._failures > 2)
     gate.unlink()
-    await until(lambda: session._failures == 0)
+    await eventually(lambda: session._failures == 0)
     assert (await tools.tools()).problems == ()
     assert json.loads(await actions["add"].function({"a": 1, "b": 2})) == {"total": 3}
     await tools.aclose()
@@ -452,10 +442,7 @@ async def test_a_call_ends_with_its_turn(tmp_path: Path) -> None:
         await actions["hang"].function({"text": "x"})
     TURN.reset(deadline)
 
-    async def is_cancelled() -> bool:
-        return "cancelled x" in journal.read_text()
-
-    await eventually(is_cancelled)
+    await eventually(lambda: "cancelled x" in journal.read_text())
     assert json.loads(await actions["add"].function({"a": 1, "b": 2})) == {"total": 3}
     await tools.aclose()
 
@@ -567,10 +554,7 @@ async def test_the_process_is_killed_during_a_call(
     environ = {**os.environ, "PYTHONPATH": str(Path(mcp_crash.__file__).parents[1])}
     first = await asyncio.create_subprocess_exec(*command, env=environ)
 
-    async def is_in_the_call() -> bool:
-        return journal.exists()
-
-    await eventually(is_in_the_call)
+    await eventually(journal.exists)
     first.kill()
     await first.wait()
     second = await asyncio.create_subprocess_exec(*command, env=environ, stdout=asyncio.subprocess.PIPE)

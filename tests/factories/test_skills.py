@@ -18,6 +18,7 @@ from mail.factories import LiteLLMActionAgentFunction
 from mail.swarms_json import build_swarm, validate_swarm_from_swarms_json
 
 MODEL = "openai/gpt-5-mini"
+SKILL = "skills/refunds/SKILL.md"
 
 
 @pytest.fixture(autouse=True)
@@ -26,14 +27,19 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write(
-    path: str, text: str = "", *, name: str = "refunds", description: str = "Use it for money."
+    path: str,
+    text: str = "",
+    *,
+    name: str = "refunds",
+    description: str = "Use it for money.",
+    raw: bytes | None = None,
 ) -> None:
-    """Write a file of a skill; a SKILL.md gets its front matter."""
+    """Write a file of a skill; a SKILL.md gets its front matter, unless its bytes are given."""
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
     if file.name == "SKILL.md":
         text = f"---\nname: {name}\ndescription: {description}\n---\n\n{text}\n"
-    file.write_text(text, encoding="utf-8")
+    file.write_bytes(text.encode() if raw is None else raw)
 
 
 def prompt_of(request: Request) -> str:
@@ -79,8 +85,7 @@ async def test_the_sample_of_the_page_reads_a_skill_and_its_file(
 async def test_what_is_not_there_is_said_and_nothing_outside_is_read(stub: LLMStub) -> None:
     write("secret.txt", "swordfish")
     write("skills/refunds/SKILL.md")
-    write("skills/refunds/picture.png")
-    Path("skills/refunds/picture.png").write_bytes(b"\x89PNG\xff")
+    write("skills/refunds/picture.png", raw=b"\x89PNG\xff")
     write("skills/refunds/.hidden", "swordfish")
     write("skills/tax/SKILL.md", name="tax")
     refs = ["refund", "refunds/../../secret.txt", "tax/SKILL.md/../../../secret.txt", "refunds/.hidden"]
@@ -148,61 +153,46 @@ def test_a_loaded_swarm_has_no_files_of_the_server() -> None:
         build_swarm(entry, allowed_prefixes=["mail"])
 
 
-def missing() -> None:
-    """No folder at all."""
-
-
-def empty() -> None:
-    write("skills/refunds/skill.txt")
-
-
-def without_front_matter() -> None:
-    write("skills/refunds/SKILL.md")
-    Path("skills/refunds/SKILL.md").write_text("# Refunds\n", encoding="utf-8")
-
-
-def of_another_name() -> None:
-    write("skills/refunds/SKILL.md", name="refund")
-
-
-def with_a_bad_name() -> None:
-    write("skills/Refunds/SKILL.md", name="Refunds")
-
-
-def without_description() -> None:
-    write("skills/refunds/SKILL.md", description="")
-
-
-def with_a_link_out() -> None:
+def link_out() -> None:
     write("secret.txt", "swordfish")
-    write("skills/refunds/SKILL.md")
+    write(SKILL)
     Path("skills/refunds/more.md").symlink_to(Path("secret.txt").absolute())
 
 
-def in_another_encoding() -> None:
-    write("skills/refunds/SKILL.md")
-    Path("skills/refunds/SKILL.md").write_bytes(b"---\nname: refunds\ndescription: \xe9\n---\n")
-
-
 def too_large() -> None:
-    write("skills/refunds/SKILL.md")
+    write(SKILL)
     write("skills/refunds/data.csv", "1,2\n" * 600_000)
 
 
-MISTAKES: list[tuple[Callable[[], None], str]] = [
-    (missing, "there is no folder '.*skills'"),
-    (empty, "neither 'skills' nor a folder in it has a file SKILL.md"),
-    (without_front_matter, "must begin with its front matter"),
-    (of_another_name, "name in SKILL.md is 'refund'; it must be that of its folder, 'refunds'"),
-    (with_a_bad_name, "lowercase letters, digits and single hyphens, not 'Refunds'"),
-    (without_description, "description in SKILL.md must have 1 to 1024 characters"),
-    (with_a_link_out, "'more.md' is a link out of the folder"),
-    (in_another_encoding, "SKILL.md must be text in UTF-8"),
-    (too_large, "its files have more than 2097152 bytes"),
-]
+MISTAKES: dict[str, tuple[Callable[[], None], str]] = {
+    "no folder": (lambda: None, "there is no folder '.*skills'"),
+    "no SKILL.md": (
+        lambda: write("skills/refunds/skill.txt"),
+        "neither 'skills' nor a folder in it has a file SKILL.md",
+    ),
+    "no front matter": (lambda: write(SKILL, raw=b"# Refunds\n"), "must begin with its front matter"),
+    "another name": (
+        lambda: write(SKILL, name="refund"),
+        "name in SKILL.md is 'refund'; it must be that of its folder, 'refunds'",
+    ),
+    "a bad name": (
+        lambda: write("skills/Refunds/SKILL.md", name="Refunds"),
+        "lowercase letters, digits and single hyphens, not 'Refunds'",
+    ),
+    "no description": (
+        lambda: write(SKILL, description=""),
+        "description in SKILL.md must have 1 to 1024 characters",
+    ),
+    "a link out": (link_out, "'more.md' is a link out of the folder"),
+    "another encoding": (
+        lambda: write(SKILL, raw=b"---\nname: refunds\ndescription: \xe9\n---\n"),
+        "SKILL.md must be text in UTF-8",
+    ),
+    "too large": (too_large, "its files have more than 2097152 bytes"),
+}
 
 
-@pytest.mark.parametrize(("prepare", "problem"), MISTAKES, ids=[each.__name__ for each, _ in MISTAKES])
+@pytest.mark.parametrize(("prepare", "problem"), MISTAKES.values(), ids=MISTAKES)
 def test_a_mistake_is_found_at_build(prepare: Callable[[], None], problem: str) -> None:
     prepare()
     with pytest.raises(ConfigurationError, match=f"agent 'lead'.*skill.*{problem}"):

@@ -486,11 +486,8 @@ def test_the_turns_of_an_agent_are_its_subagents_in_their_order() -> None:
 async def writer(view: View) -> list[Call]:
     """Answer with a text that is written word by word, and retried if it says so."""
 
-    async def is_watched() -> bool:
-        return reply.wants_deltas
-
     with model_call("house/model") as reply:
-        await eventually(is_watched)
+        await eventually(lambda: reply.wants_deltas)
         report_usage(Usage(calls=1, input_tokens=7, output_tokens=5))
         if view.mail.body == "stumble":
             reply.delta("answer", "I am wr")

@@ -140,16 +140,13 @@ async def test_one_large_answer_too_many_is_refused(large: HTTPServer) -> None:
 
 
 async def test_a_client_that_goes_away_gives_its_place_back(large: HTTPServer) -> None:
-    async def is_free() -> bool:
-        return large.service.account.is_empty
-
     for _ in range(8):
         await large.ask(body=LONG * 4, task_id="t")
     for _ in range(8):
         async with large.client.stream("GET", "/task", params={"task_id": "t"}) as response:
             assert response.status_code == 200
             await anext(response.aiter_raw())
-        await eventually(is_free)
+        await eventually(lambda: large.service.account.is_empty)
 
 
 async def test_long_timelines_are_read_in_slices(large: HTTPServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -344,10 +344,7 @@ async def test_streams_of_a_caller() -> None:
             assert (await server.client.get("/task?task_id=new")).status_code == 404
         gate.set()
 
-        async def is_free() -> bool:
-            return server.service.account.is_empty
-
-        await eventually(is_free)
+        await eventually(lambda: server.service.account.is_empty)
         async with server.frames("GET", url) as frames:
             assert [frame.event for frame in [each async for each in frames]][-1] == "task_complete"
 

@@ -83,11 +83,8 @@ async def test_trouble_does_not_end_it(caplog: pytest.LogCaptureFixture) -> None
         calls += 1
         raise StoreUnavailable if calls == 1 else ZeroDivisionError
 
-    async def went_on() -> bool:
-        return calls >= 3
-
     looking = asyncio.create_task(health.forever(check, 0.001))
-    await eventually(went_on)
+    await eventually(lambda: calls >= 3)
     looking.cancel()
     await asyncio.gather(looking, return_exceptions=True)
     assert "The store can't be reached" in caplog.text

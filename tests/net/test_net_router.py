@@ -266,9 +266,6 @@ class TestPeers:
         assert asyncio.run(once()) == asyncio.run(once()) == "swarm:alpha@beta"
 
     async def test_start_and_stop(self, registry: SwarmRegistry, beta: PeerServer) -> None:
-        async def looked() -> bool:
-            return beta.paths().count("/health") >= 3
-
         registry.health_check_seconds = 0.01
         router = InterswarmRouter(registry, "alpha")
         assert not router.is_running()
@@ -276,7 +273,7 @@ class TestPeers:
         await router.start()
         await router.start()
         assert router.is_running()
-        await eventually(looked)
+        await eventually(lambda: beta.paths().count("/health") >= 3)
         await router.stop()
         asked = len(beta.requests)
         await asyncio.sleep(0.05)

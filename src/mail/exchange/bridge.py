@@ -85,11 +85,6 @@ _BY_TASK: WeakValueDictionary[str, Chain] = WeakValueDictionary()
 """The chains of the tasks in which this process's bridges have mail; the bridges own them."""
 
 
-def remember(task_id: str, chain: Chain) -> None:
-    """Make the chain available to the actions of a task, as long as the caller keeps a reference to it."""
-    _BY_TASK[task_id] = chain
-
-
 def present_chain() -> Chain | None:
     """Return the chain of the running action; None if its task has no mail of a bridge in this process."""
     return _BY_TASK.get(CURRENT_TASK.get())
@@ -286,7 +281,7 @@ class ExchangeBridge:
 
     async def _answer(self, conversation: Conversation, mail: Mail) -> None:
         chain = self._chains[conversation] = Chain(replies_to(mail), self._max_replies)
-        remember(self.task_id(*conversation), chain)
+        _BY_TASK[self.task_id(*conversation)] = chain
         submitted = await self._submit(conversation, mail)
         answer = await self.swarm.runtime.wait(submitted, self._timeout)
         task = await self.swarm.runtime.load_task(submitted.key.task_id)

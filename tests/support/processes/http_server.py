@@ -9,6 +9,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any, Self
 
@@ -87,11 +88,12 @@ class QuickUvicorn(uvicorn.Server):
             server.close()
 
 
-async def eventually(check: Callable[[], Awaitable[bool]]) -> None:
+async def eventually(check: Callable[[], bool | Awaitable[bool]]) -> None:
     """Wait until the check holds. Fails when it never does."""
     async with asyncio.timeout(TIMEOUT):
         while True:
-            if await check():
+            holds = check()
+            if await holds if isawaitable(holds) else holds:
                 return
             await asyncio.sleep(0.005)
 

@@ -160,7 +160,7 @@ class Leases:
         self._open_turns: dict[str, OpenTurn] = {}
         """By lease."""
 
-    async def open(
+    async def open_turn(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
     ) -> Turn | Busy | Idle:
         """Lease a mailbox and read the input of its next turn, in two requests at most."""
@@ -168,10 +168,12 @@ class Leases:
             return await self._open(key, mailbox, lease, now, history_after)
         except BaseException:  # the turn will not be run, so that the lease must not have to expire
             with suppress(StoreUnavailable):
-                await self.release(key, mailbox, lease)
+                await self._release(key, mailbox, lease)
             raise
 
-    async def claim(self, key: TaskKey, mailbox: str, lease: Lease, now: float) -> WebhookClaim | Busy | Idle:
+    async def claim(
+        self, key: TaskKey, mailbox: str, lease: Lease, *, now: float
+    ) -> WebhookClaim | Busy | Idle:
         """Lease a mailbox without messages, in one request."""
         try:
             item = await self._take(key, mailbox, lease, now)
@@ -179,16 +181,20 @@ class Leases:
             return WebhookClaim(await self._reader.task(item), mailbox, lease, replaced)
         except ConditionFailed as refusal:
             return await self._why_not(refusal.item, mailbox, now)
-        except BaseException:  # as in `open`
+        except BaseException:  # as in `open_turn`
             with suppress(StoreUnavailable):
-                await self.release(key, mailbox, lease)
+                await self._release(key, mailbox, lease)
             raise
 
-    async def save(self, turn: Turn, checkpoint: Checkpoint, parked: Lease | None = None) -> None:
-        """Store a checkpoint, and with a park replace the lease by it.
+    async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint, *, on_disk: bool = False) -> None:
+        """Store a checkpoint.
 
         Raises LeaseLost, and PayloadTooLarge if it doesn't fit into the table and there is no bucket.
         """
+        await self._keep(turn, checkpoint, None)
+
+    async def _keep(self, turn: Turn, checkpoint: Checkpoint, parked: Lease | None) -> None:
+        """Store a checkpoint, and with a park replace the lease by it."""
         save_id = self._clock.new_id()
         text = await self._spill(turn, write_checkpoint(checkpoint), save_id)
         try:
@@ -201,13 +207,13 @@ class Leases:
             self._spilled[turn.lease.token] = text.blob
 
     async def park(self, turn: Turn, parked: Lease, checkpoint: Checkpoint | None) -> None:
-        """Replace the lease of a turn by a park. Raises as `save`.
+        """Replace the lease of a turn by a park. Raises as `save_checkpoint`.
 
         The task is then due at its end, as far as this worker knows: a commit of another agent may bring that forward
         to a check, which puts it back. Its own message in the queue wakes the turn, unless it is parked for too long.
         """
         if checkpoint is not None:
-            await self.save(turn, checkpoint, parked)
+            await self._keep(turn, checkpoint, parked)
         else:
             change, values = self._lease_change(turn, parked)
             try:
@@ -222,7 +228,7 @@ class Leases:
                 raise LeaseLost from refusal
         self._forget(turn.lease)
 
-    async def end_expired(self, due: DueTask, now: float) -> list[ExpiredLease]:
+    async def end_expired(self, due: DueTask, *, now: float) -> list[ExpiredLease]:
         """End the leases and parks of a task that have expired, and return them, each to one caller only.
 
         The longer its mail has waited already, the later it is checked again.
@@ -273,13 +279,13 @@ class Leases:
             checkpoint=name,
         )
 
-    async def leases(self, key: TaskKey, now: float) -> dict[str, Lease]:
+    async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
         """Return the leases that have not expired, by mailbox."""
         item = await self._table.get((partition(key), META), "leases")
         leases = {} if item is None else decode_leases(item)
         return {mailbox: lease for mailbox, lease in leases.items() if lease.expires > now}
 
-    async def renew(self, turns: Sequence[Claim], expires: float) -> set[str]:
+    async def renew(self, turns: Sequence[Claim], *, expires: float) -> set[str]:
         """Let leases expire at a time, in one request each; return the tokens of those that are lost.
 
         Once a minute, it takes another one to put off the check of the task.
@@ -318,8 +324,11 @@ class Leases:
             self._live.note(turn.task.key, item)
         return item
 
-    async def release(self, key: TaskKey, mailbox: str, lease: Lease, *, left: Lease | None = None) -> None:
+    async def release(self, turn: Claim, *, left: Lease | None = None) -> None:
         """Release a lease, if it is still there, and leave another in its place."""
+        await self._release(turn.task.key, turn.mailbox, turn.lease, left)
+
+    async def _release(self, key: TaskKey, mailbox: str, lease: Lease, left: Lease | None = None) -> None:
         self._forget(lease)
         values = {":token": string(lease.token)}
         with suppress(ConditionFailed):

@@ -27,7 +27,7 @@ from pydantic import ValidationError
 from mail.adapters.aws.client import AwsClient, Refused, back_off
 from mail.core.engine.heartbeat import OnRenewal
 from mail.core.protocol.message import Tier
-from mail.core.protocol.values import Value, value
+from mail.core.protocol.values import Value
 from mail.core.task.mailboxes import is_sent
 from mail.core.task.ports import Store, WakeUp
 from mail.core.task.task import TaskKey
@@ -72,28 +72,25 @@ RunTurn = Callable[[TaskKey, str, OnRenewal], Awaitable[object]]
 """Runs the next turn of a mailbox; the last argument is that of `Runtime.run_turn`."""
 
 
-class _Body(Value):
+class Received(Value):
+    """What a message says.
+
+    Attributes:
+        mailbox: which mailbox to wake; empty to look after the task.
+        seq: the task's seq when it was sent.
+        tier: the tier of an agent's mail, in a message that was delayed; else None.
+    """
+
     instance: str
     task_id: str
     mailbox: str
     seq: int
     tier: Tier | None = None
 
-
-@value
-class Received:
-    """What a message says.
-
-    Attributes:
-        seq: the task's seq when it was sent.
-        mailbox: which mailbox to wake; empty to look after the task.
-        tier: the tier of an agent's mail, in a message that was delayed; else None.
-    """
-
-    key: TaskKey
-    mailbox: str
-    seq: int
-    tier: Tier | None = None
+    @property
+    def key(self) -> TaskKey:
+        """The task."""
+        return TaskKey(self.instance, self.task_id)
 
 
 def encode_wake_up(wake_up: WakeUp) -> str:
@@ -112,12 +109,11 @@ def encode_wake_up(wake_up: WakeUp) -> str:
 def decode_wake_up(body: str) -> Received:
     """Decode the body of a message. Raises BadRequest."""
     try:
-        fields = _Body.model_validate_json(body, extra="ignore")  # of a later version
+        return Received.model_validate_json(body, extra="ignore")  # of a later version
     except ValidationError as error:
         raise BadRequest(
             f"a wake-up is an object of instance, task_id, mailbox and seq, but this is {body[:200]!r}"
         ) from error
-    return Received(TaskKey(fields.instance, fields.task_id), fields.mailbox, fields.seq, fields.tier)
 
 
 class SQSQueue:

@@ -47,13 +47,12 @@ from mail.adapters.shared.waiters import Waiters
 from mail.core.engine.watch import read_message
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.protocol.message import MAILMessage
-from mail.core.task.change import Inheritance, TaskChange, Turn
-from mail.core.task.leases import AHEAD_SECONDS, Claim, DueTask, ExpiredLease, Lease, WebhookClaim
-from mail.core.task.ports import FIRST, Busy, Idle
+from mail.core.task.change import Inheritance, TaskChange
+from mail.core.task.leases import AHEAD_SECONDS, DueTask
+from mail.core.task.ports import FIRST
 from mail.core.task.stored import read_wait, write_wait
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.timers import TIMER_MARK, timer_id
-from mail.core.task.turn_state import Checkpoint
 from mail.core.task.waits import Wait
 from mail.errors import (
     LeaseLost,
@@ -116,7 +115,10 @@ class DynamoDBStore:
         self._held_at = 0.0
         self._changes = Waiters()
         self._endings = Waiters()
-        reader, index = self._reader, self._index  # they have methods of the port
+        reader, index, turns = self._reader, self._index, self._turns  # they have methods of the port
+        self.open_turn, self.claim, self.release = turns.open_turn, turns.claim, turns.release
+        self.save_checkpoint, self.park = turns.save_checkpoint, turns.park
+        self.read_leases, self.renew, self.end_expired = turns.read_leases, turns.renew, turns.end_expired
         self.read_portions = reader.read_portions
         self.read_commit, self.read_snapshot = reader.read_commit, reader.read_snapshot
         self.read_inbox, self.read_events = reader.read_inbox, reader.read_events
@@ -130,34 +132,6 @@ class DynamoDBStore:
         if item is not None and "watched" in item:
             self.live.note(key, item)
         return None if item is None else await self._reader.task(item)
-
-    async def open_turn(
-        self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
-    ) -> Turn | Busy | Idle:
-        return await self._turns.open(key, mailbox, lease, now=now, history_after=history_after)
-
-    async def claim(
-        self, key: TaskKey, mailbox: str, lease: Lease, *, now: float
-    ) -> WebhookClaim | Busy | Idle:
-        return await self._turns.claim(key, mailbox, lease, now)
-
-    async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint, *, on_disk: bool = False) -> None:
-        await self._turns.save(turn, checkpoint)
-
-    async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
-        return await self._turns.leases(key, now)
-
-    async def renew(self, turns: Sequence[Claim], *, expires: float) -> set[str]:
-        return await self._turns.renew(turns, expires)
-
-    async def park(self, turn: Turn, parked: Lease, checkpoint: Checkpoint | None) -> None:
-        await self._turns.park(turn, parked, checkpoint)
-
-    async def end_expired(self, due: DueTask, *, now: float) -> list[ExpiredLease]:
-        return await self._turns.end_expired(due, now)
-
-    async def release(self, turn: Claim, *, left: Lease | None = None) -> None:
-        await self._turns.release(turn.task.key, turn.mailbox, turn.lease, left=left)
 
     async def commit(self, change: TaskChange) -> None:
         if change.turn is not None and self._turns.may_be_behind(change.turn):

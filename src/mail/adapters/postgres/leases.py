@@ -207,7 +207,9 @@ class Leases:
 
         return await self._lease(key, mailbox, lease, work)
 
-    async def claim(self, key: TaskKey, mailbox: str, lease: Lease, now: float) -> WebhookClaim | Busy | Idle:
+    async def claim(
+        self, key: TaskKey, mailbox: str, lease: Lease, *, now: float
+    ) -> WebhookClaim | Busy | Idle:
         """Lease a mailbox without reading messages, in one round trip."""
         values = self._values(key, mailbox, lease, now)
 
@@ -222,7 +224,7 @@ class Leases:
 
         return await self._lease(key, mailbox, lease, work)
 
-    async def save(self, turn: Turn, checkpoint: Checkpoint) -> None:
+    async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint, *, on_disk: bool = False) -> None:
         """Store a checkpoint with the message of its turn. Raises LeaseLost."""
         values = {
             "task": task_number(turn.task.key),
@@ -237,7 +239,7 @@ class Leases:
             self.held.discard(encode_lease(turn.lease))
             raise LeaseLost
 
-    async def renew(self, turns: Sequence[Claim], expires: float) -> set[str]:
+    async def renew(self, turns: Sequence[Claim], *, expires: float) -> set[str]:
         """Let leases expire at a time, in one statement; return the tokens of those that are lost."""
         tokens = {encode_lease(turn.lease): turn.lease.token for turn in turns}
         rows = await self._sql.fetch(
@@ -267,8 +269,12 @@ class Leases:
                 logger.error("task %s can't be read: %s", number, error)
         return due
 
-    async def release(self, key: TaskKey, mailbox: str, lease: Lease, *, left: Lease | None = None) -> None:
+    async def release(self, turn: Claim, *, left: Lease | None = None) -> None:
         """Release a lease, if it is still there, and leave another in its place."""
+        await self.give_back(turn.task.key, turn.mailbox, turn.lease, left)
+
+    async def give_back(self, key: TaskKey, mailbox: str, lease: Lease, left: Lease | None = None) -> None:
+        """Release a lease whose turn may not be known."""
         token = encode_lease(lease)
         self.held.discard(token)
         values = {"task": task_number(key), "mailbox": mailbox, "token": token}
@@ -296,7 +302,7 @@ class Leases:
         if not await self._change_locked(PARK, values):
             raise LeaseLost
 
-    async def end_expired(self, due: DueTask, now: float) -> list[ExpiredLease]:
+    async def end_expired(self, due: DueTask, *, now: float) -> list[ExpiredLease]:
         """End the leases and parks of a task that have expired, and return them; each to one server only."""
         task = due.task
         values = {
@@ -357,7 +363,7 @@ class Leases:
             leased = await self._sql.run(work)
         except BaseException:  # the turn will not be run, so that the lease must not have to expire
             with suppress(StoreUnavailable):
-                await self.release(key, mailbox, lease)
+                await self.give_back(key, mailbox, lease)
             raise
         if isinstance(leased, Busy | Idle):
             self.held.discard(token)

@@ -64,12 +64,11 @@ from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import Commit, InboxEntry, Inheritance, Snapshot, TaskChange, Turn
 from mail.core.task.context import Portion
 from mail.core.task.events import Event
-from mail.core.task.leases import Claim, DueTask, ExpiredLease, Lease, WebhookClaim
+from mail.core.task.leases import Lease
 from mail.core.task.ports import FIRST, PAGE_BYTES, Busy, CallerUsage, Idle, TaskPage, WakeUp, wake_ups
 from mail.core.task.search import Search, Searched
 from mail.core.task.stored import read_message, read_task, read_wait, write_wait
 from mail.core.task.task import Task, TaskKey, TaskStatus, listings_of
-from mail.core.task.turn_state import Checkpoint
 from mail.core.task.waits import Wait
 from mail.errors import LeaseLost, StoreUnavailable, TaskNotFound, VersionConflict
 
@@ -103,6 +102,10 @@ class PostgresStore:
         self.ahead = Ahead(notifier)
         self.searches = SearchIndex(postgres)
         self._pacer = Pacer()
+        turns = self.turns  # they have methods of the port
+        self.claim, self.release, self.save_checkpoint = turns.claim, turns.release, turns.save_checkpoint
+        self.renew, self.park = turns.renew, turns.park
+        self.list_due, self.end_expired = turns.list_due, turns.end_expired
 
     async def load(self, key: TaskKey) -> Task | None:
         rows = await self._sql.fetch("SELECT state FROM mail.tasks WHERE id = %s", (task_number(key),))
@@ -122,16 +125,8 @@ class PostgresStore:
         opened = await self.turns.open(key, mailbox, held, now=now, history_after=history_after)
         if isinstance(opened, Turn) and opened.task.lets_open(mailbox):
             return opened
-        await self.turns.release(key, mailbox, held)
+        await self.turns.give_back(key, mailbox, held)
         return Idle(opened.task) if isinstance(opened, Turn) else opened
-
-    async def claim(
-        self, key: TaskKey, mailbox: str, lease: Lease, *, now: float
-    ) -> WebhookClaim | Busy | Idle:
-        return await self.turns.claim(key, mailbox, lease, now)
-
-    async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint, *, on_disk: bool = False) -> None:
-        await self.turns.save(turn, checkpoint)
 
     async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
         rows = await self._sql.fetch(
@@ -140,21 +135,6 @@ class PostgresStore:
         )
         clock = self.turns.clock()
         return {mailbox: decode_lease(token, clock + left, park) for mailbox, token, left, park in rows}
-
-    async def renew(self, turns: Sequence[Claim], *, expires: float) -> set[str]:
-        return await self.turns.renew(turns, expires)
-
-    async def park(self, turn: Turn, parked: Lease, checkpoint: Checkpoint | None) -> None:
-        await self.turns.park(turn, parked, checkpoint)
-
-    async def list_due(self, until: float) -> list[DueTask]:
-        return await self.turns.list_due(until)
-
-    async def end_expired(self, due: DueTask, *, now: float) -> list[ExpiredLease]:
-        return await self.turns.end_expired(due, now)
-
-    async def release(self, turn: Claim, *, left: Lease | None = None) -> None:
-        await self.turns.release(turn.task.key, turn.mailbox, turn.lease, left=left)
 
     async def commit(self, change: TaskChange) -> None:
         openings = self.ahead.plan(change) if change.inherits is None else []

@@ -7,7 +7,7 @@ from dataclasses import astuple
 from pydantic_core import to_json
 
 from mail.adapters.shared.snapshots import MOVED_BY, decode_read, encode_delivered, encode_read, rows_of
-from mail.adapters.sqlite.database import commit_id, give_space_back
+from mail.adapters.sqlite.database import commit_id, give_space_back, transaction
 from mail.adapters.sqlite.task_cache import CachedTask, IndexColumns
 from mail.core.task.change import Past, TaskChange
 from mail.core.task.stored import TaskEncoder, write_wait
@@ -190,15 +190,10 @@ def delete_tasks(sql: sqlite3.Connection, tasks: Iterable[tuple[str, str, int]])
     What is deleted is overwritten.
     """
     sql.execute("PRAGMA secure_delete = ON").fetchall()
-    sql.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(sql):
         found = sql.execute(_FIND_DOOMED, (to_json(list(tasks)).decode(),)).fetchall()
         delete_rows(sql, [row for row, *_ in found])
         give_space_back(sql)
-        sql.execute("COMMIT")
-    except BaseException:
-        sql.execute("ROLLBACK")
-        raise
     return {TaskKey(instance, task_id): row for row, instance, task_id in found}
 
 

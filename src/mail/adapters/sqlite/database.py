@@ -5,9 +5,9 @@ import logging
 import os
 import re
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -256,6 +256,15 @@ class SQLiteDatabase:
         except sqlite3.Error as error:
             raise unavailable(error) from error
 
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Write all or nothing on the connection. Raises StoreUnavailable for an error of SQLite."""
+        try:
+            with transaction(self.connection):
+                yield self.connection
+        except sqlite3.Error as error:
+            raise unavailable(error) from error
+
     @property
     def is_waiting(self) -> bool:
         """Whether writes wait for another process to unlock the file, and others must wait behind them."""
@@ -345,6 +354,20 @@ class SQLiteDatabase:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@contextmanager
+def transaction(sql: sqlite3.Connection) -> Iterator[None]:
+    """Write all or nothing: nothing also if the transaction was rolled back inside."""
+    sql.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        if sql.in_transaction:
+            sql.execute("COMMIT")
+    except BaseException:
+        if sql.in_transaction:
+            sql.execute("ROLLBACK")
+        raise
 
 
 def unavailable(error: sqlite3.Error) -> StoreUnavailable:

@@ -1,13 +1,12 @@
 """Rows of text in an SQLite file, beside the tasks in it; several processes may use it concurrently."""
 
-import sqlite3
 import threading
 from collections.abc import Sequence
 from typing import Any, LiteralString
 
 from mail.adapters.shared.rows import SQLRows
 from mail.adapters.shared.waiters import Watches
-from mail.adapters.sqlite.database import SQLiteDatabase, unavailable
+from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.core.task.rows import Write, places_of_new
 
 
@@ -34,17 +33,11 @@ class SQLiteRows(SQLRows):
             return self._database.execute(statement, values)
 
     def _write(self, writes: Sequence[Write]) -> bool:
-        sql = self._database.connection
-        with self._lock:
-            try:
-                sql.execute("BEGIN IMMEDIATE")
-                is_done = all(
-                    sql.executemany(statement, values).rowcount == len(values) or not is_conditional
-                    for statement, values, is_conditional in self.batches(writes)
-                )
-                sql.execute("COMMIT" if is_done else "ROLLBACK")
-            except sqlite3.Error as error:
-                if sql.in_transaction:
-                    sql.execute("ROLLBACK")
-                raise unavailable(error) from error
+        with self._lock, self._database.transaction() as sql:
+            is_done = all(
+                sql.executemany(statement, values).rowcount == len(values) or not is_conditional
+                for statement, values, is_conditional in self.batches(writes)
+            )
+            if not is_done:
+                sql.execute("ROLLBACK")
         return is_done

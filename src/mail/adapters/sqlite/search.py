@@ -42,7 +42,7 @@ from mail.adapters.shared.search import (
     texts_of,
 )
 from mail.adapters.sqlite.commit import ids_of
-from mail.adapters.sqlite.database import SQLiteDatabase, commit_id, give_space_back, unavailable
+from mail.adapters.sqlite.database import SQLiteDatabase, commit_id, give_space_back, transaction, unavailable
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.search import Excerpt, Search, cost_of
 from mail.core.task.stored import read_task
@@ -183,16 +183,11 @@ class Files:
     def write(self, rows: Sequence[int], *, seconds: float = WORK_SECONDS) -> int:
         """Write what is new in tasks, or gone, until so many seconds have passed; return in how many."""
         end, done = monotonic() + seconds, 0
-        self.index.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(self.index):
             while done < len(rows):
                 done += self._write(rows[done])
                 if monotonic() > end:
                     break
-            self.index.execute("COMMIT")
-        except BaseException:
-            self.index.execute("ROLLBACK")
-            raise
         return done
 
     def _write(self, row: int) -> bool:
@@ -277,14 +272,9 @@ class Files:
 
     def forget_together(self, rows: Collection[int]) -> list[int]:
         """Delete what is here of tasks that are deleted; return the rows that new tasks have taken meanwhile."""
-        self.index.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(self.index):
             self.forget(rows)
             give_space_back(self.index)
-            self.index.execute("COMMIT")
-        except BaseException:
-            self.index.execute("ROLLBACK")
-            raise
         taken = self._stored(
             "SELECT id FROM tasks WHERE id IN (SELECT value FROM json_each(?))", *_listed(rows)
         )
@@ -396,8 +386,7 @@ class Files:
     def _merge(self) -> bool:
         """Merge some of the segments that have deleted entries, as `optimize` does at once; return whether to go on."""
         before = self.index.total_changes
-        self.index.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(self.index):
             # a negative number has all segments of now merged into one
             begun = self.index.execute("DELETE FROM unscrubbed WHERE id = 1 RETURNING 1").fetchall()
             pages = -MERGED_AT_ONCE if begun else MERGED_AT_ONCE
@@ -406,10 +395,6 @@ class Files:
                 self.index.execute("INSERT OR IGNORE INTO unscrubbed (id) VALUES (2)")
             has_merged = self.index.total_changes - before > 1  # the statement itself counts as one
             has_more = give_space_back(self.index)
-            self.index.execute("COMMIT")
-        except BaseException:
-            self.index.execute("ROLLBACK")
-            raise
         return has_merged or has_more
 
 

@@ -283,15 +283,10 @@ class SQLiteStore:
     ) -> None:
         """Write parks, and when the task is due with these leases, at once."""
         columns = index_columns(cached.task, leases.values())
-        try:
-            self._sql.execute("BEGIN IMMEDIATE")
+        with self._database.transaction() as sql:
             if rows:
-                self._sql.executemany(statement, rows)
-            self._sql.execute("UPDATE tasks SET due = ? WHERE id = ?", (columns[1], cached.row))
-            self._sql.execute("COMMIT")
-        except BaseException as error:
-            self._roll_back(error)
-            raise
+                sql.executemany(statement, rows)
+            sql.execute("UPDATE tasks SET due = ? WHERE id = ?", (columns[1], cached.row))
         cached.columns = columns
 
     async def release(self, turn: Claim, *, left: Lease | None = None) -> None:
@@ -417,13 +412,8 @@ class SQLiteStore:
         )
 
     def _insert_slice(self, part: TaskChange, row: int) -> None:
-        try:
-            self._sql.execute("BEGIN IMMEDIATE")
-            insert_commit(self._sql, row, part, b"")
-            self._sql.execute("COMMIT")
-        except BaseException as error:
-            self._roll_back(error)
-            raise
+        with self._database.transaction() as sql:
+            insert_commit(sql, row, part, b"")
         self._log.add(len(part.encoded_events))
 
     def _commit(self, change: TaskChange, reserved: int | None = None) -> None:
@@ -432,7 +422,10 @@ class SQLiteStore:
         try:
             row = write_change(self._sql, change, cached, columns, encoder, reserved)
         except BaseException as error:
-            self._roll_back(error)
+            if self._sql.in_transaction:
+                self._sql.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):
+                raise unavailable(error) from error
             raise
         self._apply(change, cached, columns, encoder, row)
 
@@ -825,13 +818,6 @@ class SQLiteStore:
         """Yield the tasks of rows, without those that are deleted meanwhile."""
         states = ((row, state) for (row,) in rows for (state,) in self._newest_state(row))
         return read_tasks(states, self._pacer, max_bytes=max_bytes)
-
-    def _roll_back(self, error: BaseException) -> None:
-        """Roll back an open transaction. Raises StoreUnavailable for an error of SQLite."""
-        if self._sql.in_transaction:
-            self._sql.execute("ROLLBACK")
-        if isinstance(error, sqlite3.Error):
-            raise unavailable(error) from error
 
     def _find(self, key: TaskKey) -> CachedTask | None:
         """Return a task from the cache or the file; None if there is none."""

@@ -10,7 +10,7 @@ import os
 import secrets
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
@@ -62,7 +62,8 @@ def open_directory(segments: Parts, *, create: bool = False) -> Iterator[int]:
         for depth, part in enumerate(segments, start=1):
             with explained(segments[:depth]):
                 if create:
-                    _make(part, descriptor)
+                    with suppress(FileExistsError):
+                        os.mkdir(part, dir_fd=descriptor)
                 below = os.open(part, _DIRECTORY, dir_fd=descriptor)
             os.close(descriptor)
             descriptor = below
@@ -72,11 +73,18 @@ def open_directory(segments: Parts, *, create: bool = False) -> Iterator[int]:
 
 
 @contextmanager
-def open_file(segments: Parts) -> Iterator[int]:
-    """Open a regular file for reading. Nothing else is opened, as opening a device can have effects."""
+def _folder_of(segments: Parts, *, create: bool = False) -> Iterator[int]:
+    """Open the directory of a file; with `create`, create it first if it is missing."""
     if not segments:
         raise ToolCallFault("name a file; this is the root directory")
-    with open_directory(segments[:-1]) as above, explained(segments):
+    with open_directory(segments[:-1], create=create) as above, explained(segments):
+        yield above
+
+
+@contextmanager
+def open_file(segments: Parts) -> Iterator[int]:
+    """Open a regular file for reading. Nothing else is opened, as opening a device can have effects."""
+    with _folder_of(segments) as above:
         require_regular_file(segments, os.stat(segments[-1], dir_fd=above, follow_symlinks=False))
         descriptor = os.open(segments[-1], _FILE, dir_fd=above)
         try:
@@ -136,13 +144,6 @@ def _open_root() -> int:
         return os.open(root, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"{ROOT} does not name a readable directory") from error
-
-
-def _make(part: str, above: int) -> None:
-    try:
-        os.mkdir(part, dir_fd=above)
-    except FileExistsError:
-        pass
 
 
 def _article(kind: str) -> str:
@@ -280,9 +281,7 @@ def write_whole(segments: Parts, content: bytes, *, overwrite: bool) -> None:
 
     Raises ToolCallFault if the file exists and `overwrite` is not set, or if the path is not a regular file.
     """
-    if not segments:
-        raise ToolCallFault("name a file; this is the root directory")
-    with open_directory(segments[:-1], create=True) as above, explained(segments):
+    with _folder_of(segments, create=True) as above:
         present = _present(segments, above)
         if present is not None and not overwrite:
             raise _exists(segments)
@@ -296,15 +295,14 @@ def write_whole(segments: Parts, content: bytes, *, overwrite: bool) -> None:
         except FileExistsError as error:
             raise _exists(segments) from error
         finally:
-            _remove(draft, above)
+            with suppress(FileNotFoundError):
+                os.unlink(draft, dir_fd=above)
         os.fsync(above)
 
 
 def remove_file(segments: Parts) -> None:
     """Delete a regular file. Raises ToolCallFault if there is none, or if the path is something else."""
-    if not segments:
-        raise ToolCallFault("name a file; this is the root directory")
-    with open_directory(segments[:-1]) as above, explained(segments):
+    with _folder_of(segments) as above:
         require_regular_file(segments, os.stat(segments[-1], dir_fd=above, follow_symlinks=False))
         os.unlink(segments[-1], dir_fd=above)
         os.fsync(above)
@@ -328,13 +326,6 @@ def _write_new(name: str, above: int, content: bytes, like: os.stat_result | Non
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _remove(name: str, above: int) -> None:
-    try:
-        os.unlink(name, dir_fd=above)
-    except FileNotFoundError:
-        pass
 
 
 def _exists(segments: Parts) -> ToolCallFault:
