@@ -3,6 +3,7 @@
 The page contains no secret, so it needs no key; its requests do.
 """
 
+import re
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -38,6 +39,8 @@ HEADERS = {
 }
 
 FOREVER = "public, max-age=31536000, immutable"
+
+_TAKES_GZIP = re.compile(r"\bgzip\b(?!\s*;\s*q=0(\.0*)?\s*(,|$))", re.IGNORECASE)
 
 router = APIRouter(include_in_schema=False)
 
@@ -97,10 +100,20 @@ def get_asset(request: Request, name: str) -> Response:
     return _answer(request, asset, {**HEADERS, "Cache-Control": FOREVER} if folder == version() else HEADERS)
 
 
+@cache
+def _packed(content: bytes) -> bytes:
+    import gzip
+
+    return gzip.compress(content, mtime=0)
+
+
 def _answer(request: Request, asset: Asset, headers: dict[str, str]) -> Response:
-    headers = {**headers, "ETag": asset.etag}
-    # Proxies that compress responses make the tag a weak one.
+    headers = {**headers, "ETag": asset.etag, "Vary": "Accept-Encoding"}
+    # Compressed responses, ours or a proxy's, have a weak tag.
     known = (tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(","))
     if asset.etag in known:
         return Response(status_code=304, headers=headers)
-    return Response(asset.content, media_type=asset.media_type, headers=headers)
+    if not _TAKES_GZIP.search(request.headers.get("accept-encoding", "")):
+        return Response(asset.content, media_type=asset.media_type, headers=headers)
+    headers |= {"ETag": f"W/{asset.etag}", "Content-Encoding": "gzip"}
+    return Response(_packed(asset.content), media_type=asset.media_type, headers=headers)
