@@ -2,13 +2,10 @@
 
 import json
 import signal
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from support.processes.approval_swarm import Bank
-from support.processes.server import run_mail
 from support.processes.terminal import Terminal
 
 
@@ -16,11 +13,6 @@ from support.processes.terminal import Terminal
 def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bank]:
     with Bank(tmp_path_factory.mktemp("bank")) as running:
         yield running
-
-
-def run_task(bank: Bank, *arguments: str) -> subprocess.CompletedProcess[str]:
-    env = {"MAIL_SERVER": bank.url, "MAIL_API_KEY": bank.tokens["user"]}
-    return run_mail("task", *arguments, cwd=bank.folder, env=env)
 
 
 def test_the_server_is_killed_and_the_call_is_approved_with_other_arguments(bank: Bank) -> None:
@@ -37,17 +29,17 @@ def test_the_server_is_killed_and_the_call_is_approved_with_other_arguments(bank
     bank.process.wait()
     bank.start()
     before = len(bank.paid)
-    waits = run_task(bank, "watch", "edited")
+    waits = bank.mail("task", "watch", "edited")
     assert waits.returncode == 4
     assert "mail task approve edited" in waits.stdout
-    wrong = run_task(bank, "approve", "edited", "--arguments", '{"to": "bob"}')
+    wrong = bank.mail("task", "approve", "edited", "--arguments", '{"to": "bob"}')
     assert wrong.returncode == 1
     assert "pay does not take these arguments: amount" in wrong.stderr
-    other = run_task(bank, "approve", "edited", "--shown", "0" * 16)
+    other = bank.mail("task", "approve", "edited", "--shown", "0" * 16)
     assert other.returncode == 2
     assert "no call that waits has the arguments that were shown" in other.stderr
-    done = run_task(
-        bank, "approve", "edited", "--call", call["call_id"], "--arguments", '{"to": "eve", "amount": 1}'
+    done = bank.mail(
+        "task", "approve", "edited", "--call", call["call_id"], "--arguments", '{"to": "eve", "amount": 1}'
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith("Result: paid 1 to eve\n")
@@ -59,17 +51,19 @@ def test_one_call_is_rejected_and_then_the_others_are_approved(bank: Bank) -> No
     calls = bank.post("pay 50 200 300", task_id="several").json()["pending_tool_calls"]
     assert bank.paid[before:] == ["bob 50"]  # it needs no approval
     first, second = (call["call_id"] for call in calls)
-    assert f"mail task approve several --call {first} --shown " in run_task(bank, "watch", "several").stdout
-    unclear = run_task(bank, "approve", "several")
+    assert (
+        f"mail task approve several --call {first} --shown " in bank.mail("task", "watch", "several").stdout
+    )
+    unclear = bank.mail("task", "approve", "several")
     assert (unclear.returncode, f'{second}: pay with {{"to": "bob", "amount": 300}}' in unclear.stderr) == (
         1,
         True,
     )
-    half = run_task(bank, "reject", "several", "--call", second, "--reason", "too much")
+    half = bank.mail("task", "reject", "several", "--call", second, "--reason", "too much")
     assert half.returncode == 4
     decide = next(line for line in half.stdout.splitlines() if "mail task approve several" in line)
     assert [call.get("decision") for call in bank.task("several")["pending_tool_calls"]] == [None, "reject"]
-    done = run_task(bank, "approve", "several", "--json", *decide.split()[4:])
+    done = bank.mail("task", "approve", "several", "--json", *decide.split()[4:])
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert answer["response"].endswith(
@@ -85,18 +79,14 @@ def test_one_call_is_rejected_and_then_the_others_are_approved(bank: Bank) -> No
 
 def test_a_task_that_waits_for_nothing(bank: Bank) -> None:
     bank.ask("pay 1", task_id="small")
-    refused = run_task(bank, "approve", "small")
+    refused = bank.mail("task", "approve", "small")
     assert refused.returncode == 1
     assert "no call of task 'small' waits for approval" in refused.stderr
 
 
-def test_the_prompt_says_how_to_decide(bank: Bank, tmp_path: Path) -> None:
+def test_the_prompt_says_how_to_decide(bank: Bank) -> None:
     lines = ("message 'pay 700' --task-id prompted", "task-reject prompted --reason no")
-    done = run_mail(
-        "client", bank.url, "--api-key", bank.tokens["user"],
-        *(word for line in lines for word in ("-c", line)),
-        cwd=tmp_path,
-    )  # fmt: skip
+    done = bank.mail("client", *(word for line in lines for word in ("-c", line)))
     assert "task-approve prompted" in done.stdout, done.stderr
     assert "it was not run: no" in done.stdout
 
@@ -106,68 +96,59 @@ def test_a_reviewer_lists_shows_and_decides(bank: Bank) -> None:
     assert "SUCCESS: paid 5 to bob" in bank.post("wire 5", task_id="wired-small").text
     (paused,) = bank.post("wire 500", task_id="wired").json()["pending_tool_calls"]
     assert paused["reviewers"] == ["admin", "user:eve"]
-
-    def approvals(role: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        env = {"MAIL_SERVER": bank.url, "MAIL_API_KEY": bank.tokens[role]}
-        return run_mail("approvals", *arguments, cwd=bank.folder, env=env)
-
-    (seen,) = json.loads(approvals("admin", "list", "--json").stdout)["approvals"]
-    listed = approvals("user", "list").stdout
+    (seen,) = json.loads(bank.mail("approvals", "list", "--json", role="admin").stdout)["approvals"]
+    listed = bank.mail("approvals", "list").stdout
     assert f"{seen['id']}\tadmin, user:eve\t" in listed
     assert "payer: wire(to: bob, amount: 500)" in listed
-    assert "wired" not in approvals("admin", "list").stdout
-    for_admin = {"MAIL_SERVER": bank.url, "MAIL_API_KEY": bank.tokens["admin"], "COLUMNS": "80"}
-    with Terminal("approvals", "list", cwd=bank.folder, env=for_admin) as terminal:
+    assert "wired" not in bank.mail("approvals", "list", role="admin").stdout
+    env = bank.caller("admin", COLUMNS="80")
+    with Terminal("approvals", "list", cwd=bank.folder, env=env) as terminal:
         assert terminal.end() == 0
     assert f"{seen['id'][:12]}  you  " in terminal.shown
     assert terminal.shown.splitlines()[1].endswith("  payer: wire(to: bob, amount: 500)")
-    refused = approvals("user", "approve", seen["id"])
+    refused = bank.mail("approvals", "approve", seen["id"])
     assert refused.returncode == 1
     assert "may decide on it" in refused.stderr
-    env = {"MAIL_API_KEY": bank.tokens["admin"]}
-    at_prompt = run_mail("client", bank.url, "-c", "approvals", cwd=bank.folder, env=env)
-    assert seen["id"] in at_prompt.stdout
-    shown = approvals("admin", "show", seen["id"][:12]).stdout
-    assert approvals("admin", "reject", seen["id"][:11]).returncode == 1
+    assert seen["id"] in bank.mail("client", bank.url, "-c", "approvals", role="admin").stdout
+    shown = bank.mail("approvals", "show", seen["id"][:12], role="admin").stdout
+    assert bank.mail("approvals", "reject", seen["id"][:11], role="admin").returncode == 1
     assert '{"to": "bob", "amount": 500}' in shown
     assert seen["arguments_sha256"] in shown
     assert "wired" not in shown
-    differs = approvals("admin", "approve", seen["id"], "--sha256", "0" * 64)
+    differs = bank.mail("approvals", "approve", seen["id"], "--sha256", "0" * 64, role="admin")
     assert differs.returncode == 1
-    done = approvals("admin", "approve", seen["id"], "--arguments", '{"to": "eve", "amount": 2}')
+    done = bank.mail(
+        "approvals", "approve", seen["id"], "--arguments", '{"to": "eve", "amount": 2}', role="admin"
+    )
     assert (done.returncode, done.stderr) == (0, "")
-    watched = run_task(bank, "watch", "wired")
+    watched = bank.mail("task", "watch", "wired")
     assert "paid 2 to eve" in watched.stdout
     assert bank.paid[before:] == ["bob 5", "eve 2"]
-    assert json.loads(approvals("admin", "list", "--json").stdout)["approvals"] == []
+    assert json.loads(bank.mail("approvals", "list", "--json", role="admin").stdout)["approvals"] == []
 
 
 def test_a_reviewer_answers_a_question(bank: Bank) -> None:
     bank.post("consult lawyers", task_id="asked")
-
-    def approvals(role: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        env = {"MAIL_SERVER": bank.url, "MAIL_API_KEY": bank.tokens[role]}
-        return run_mail("approvals", *arguments, cwd=bank.folder, env=env)
-
-    (seen,) = json.loads(approvals("admin", "list", "--json").stdout)["approvals"]
-    assert "payer asks with consult for user:" in approvals("admin", "show", seen["id"]).stdout
-    assert "mail approvals list" in run_task(bank, "watch", "asked").stdout
-    wrong = approvals("admin", "approve", seen["id"])
+    (seen,) = json.loads(bank.mail("approvals", "list", "--json", role="admin").stdout)["approvals"]
+    assert (
+        "payer asks with consult for user:" in bank.mail("approvals", "show", seen["id"], role="admin").stdout
+    )
+    assert "mail approvals list" in bank.mail("task", "watch", "asked").stdout
+    wrong = bank.mail("approvals", "approve", seen["id"], role="admin")
     assert (wrong.returncode, "is one of: answer, reject" in wrong.stderr) == (1, True)
-    assert approvals("user", "answer", seen["id"], "ask them").returncode == 1
-    done = approvals("admin", "answer", seen["id"], "ask them")
+    assert bank.mail("approvals", "answer", seen["id"], "ask them").returncode == 1
+    done = bank.mail("approvals", "answer", seen["id"], "ask them", role="admin")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "ask them" in run_task(bank, "watch", "asked").stdout
+    assert "ask them" in bank.mail("task", "watch", "asked").stdout
 
 
 def test_the_list_has_the_tasks_that_need_their_owner_too(bank: Bank) -> None:
     bank.post("wire 500", task_id="reviewed")
     failed = bank.post("pay 1", task_id="late", kwargs={"timeout": 0.001})
     assert failed.status_code == 200
-    env = {"MAIL_SERVER": bank.url, "MAIL_API_KEY": bank.tokens["user"]}
-    listed = run_mail("approvals", "list", cwd=bank.folder, env=env).stdout.splitlines()
+    listed = bank.mail("approvals", "list").stdout.splitlines()
     rows = {cells[0]: cells[1:] for cells in (line.split("\t") for line in listed)}
     assert rows["reviewed"][0] == "waits for others"
     assert rows["late"][0] == "has failed"
     assert "time" in rows["late"][2]
-    assert run_task(bank, "cancel", "reviewed").returncode == 0
+    assert bank.mail("task", "cancel", "reviewed").returncode == 0

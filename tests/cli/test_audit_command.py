@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-from pathlib import Path
 
 import pytest
 from support.processes.server import ServerProcess, run_mail
@@ -18,15 +17,12 @@ def acted(server: ServerProcess) -> ServerProcess:
     return server
 
 
-def run(
-    server: ServerProcess, folder: Path, *arguments: str, role: str = "admin"
-) -> subprocess.CompletedProcess[str]:
-    env = {"MAIL_SERVER": server.url, "MAIL_API_KEY": server.tokens[role]}
-    return run_mail("audit", *arguments, cwd=folder, env=env)
+def run(server: ServerProcess, *arguments: str, role: str = "admin") -> subprocess.CompletedProcess[str]:
+    return server.mail("audit", *arguments, role=role)
 
 
-def test_audit(acted: ServerProcess, tmp_path: Path) -> None:
-    done = run(acted, tmp_path, "--limit", "3")
+def test_audit(acted: ServerProcess) -> None:
+    done = run(acted, "--limit", "3")
     assert (done.returncode, done.stderr) == (0, "")
     headings, *lines = (line.split("\t") for line in done.stdout.splitlines())
     assert headings == ["time", "by", "act", "on", "whose", "from", "outcome", "reason"]
@@ -36,28 +32,27 @@ def test_audit(acted: ServerProcess, tmp_path: Path) -> None:
         ("operator", "create token", "user:bob", "done"),
     ]
     assert acts[2][1:] == ("create token", "user:eve", "done")
-    (one,) = json.loads(run(acted, tmp_path, "--limit", "1", "--act", "revoke token", "--json").stdout)
+    (one,) = json.loads(run(acted, "--limit", "1", "--act", "revoke token", "--json").stdout)
     assert one["by"] == "operator"
-    assert run(acted, tmp_path, "--until", "2020-01-01").stdout.splitlines() == ["\t".join(headings)]
+    assert run(acted, "--until", "2020-01-01").stdout.splitlines() == ["\t".join(headings)]
 
 
-def test_it_is_exported_as_json_lines(acted: ServerProcess, tmp_path: Path) -> None:
-    exported = run(acted, tmp_path, "--lines", "--since", "1h", "--caller", "operator").stdout
+def test_it_is_exported_as_json_lines(acted: ServerProcess) -> None:
+    exported = run(acted, "--lines", "--since", "1h", "--caller", "operator").stdout
     entries = [json.loads(line) for line in exported.splitlines()]
     assert len(entries) >= 2
     assert {entry["by"] for entry in entries} == {"operator"}
 
 
-def test_only_admins_read_it(acted: ServerProcess, tmp_path: Path) -> None:
-    refused = run(acted, tmp_path, role="user")
+def test_only_admins_read_it(acted: ServerProcess) -> None:
+    refused = run(acted, role="user")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "admin" in refused.stderr
 
 
-def test_an_admin_reads_a_task_for_a_reason_that_its_owner_sees(acted: ServerProcess, tmp_path: Path) -> None:
+def test_an_admin_reads_a_task_for_a_reason_that_its_owner_sees(acted: ServerProcess) -> None:
     def show(role: str, *flags: str) -> subprocess.CompletedProcess[str]:
-        env = {"MAIL_SERVER": acted.url, "MAIL_API_KEY": acted.tokens[role]}
-        return run_mail("task", "show", "opened", *flags, cwd=tmp_path, env=env)
+        return acted.mail("task", "show", "opened", *flags, role=role)
 
     with acted.client() as client:
         assert client.post("/message", json={"body": "2**10", "task_id": "opened"}).status_code == 200
@@ -71,5 +66,5 @@ def test_an_admin_reads_a_task_for_a_reason_that_its_owner_sees(acted: ServerPro
     assert "admin:admin@" in own.stdout
     assert "opened the task to read it: ticket 42" in own.stdout
     assert "ticket 42" in show("user").stdout
-    (entry,) = json.loads(run(acted, tmp_path, "--act", "open task", "--limit", "1", "--json").stdout)
+    (entry,) = json.loads(run(acted, "--act", "open task", "--limit", "1", "--json").stdout)
     assert (entry["on"], entry["reason"], entry["outcome"]) == ("opened", "ticket 42", "done")

@@ -6,17 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.processes import forkserver
 from support.processes.approval_swarm import Bank
-from support.processes.server import MAIL, ServerProcess, environment, eventually
+from support.processes.server import ServerProcess, eventually
 from support.processes.terminal import Terminal
 
 PROMPT = "you>"
 
 
 def open_chat(server: ServerProcess, folder: Path, command: str = "chat", *flags: str) -> Terminal:
-    home = {"XDG_STATE_HOME": str(folder / "state"), "HOME": str(folder)}
-    env = {"MAIL_API_KEY": server.tokens["user"], **home}
+    env = server.caller(XDG_STATE_HOME=str(folder / "state"), HOME=str(folder))
     return Terminal(command, server.url, *flags, cwd=folder, env=env)
 
 
@@ -122,26 +120,23 @@ def test_calls_are_approved_edited_and_rejected_in_words(tmp_path: Path) -> None
 
 def test_approvals_come_before_questions_whose_answers_are_sent_together(tmp_path: Path) -> None:
     with Bank(tmp_path / "bank") as bank:
-        env = environment({"MAIL_API_KEY": bank.tokens["user"], "MAIL_SERVER": bank.url})
         given = "ask who ask when pay 500\nyes\nann\nat noon\n"
-        done = forkserver.run([*MAIL, "chat", "--task-id", "mixed"], cwd=tmp_path, env=env, given=given)
+        done = bank.mail("chat", "--task-id", "mixed", given=given)
         assert done.stdout.splitlines()[-1] == "ann | at noon | SUCCESS: paid 500 to bob"
         assert (done.returncode, bank.paid) == (0, ["bob 500"])
 
 
 def test_what_reviewers_answer_is_not_asked_of_the_owner(tmp_path: Path) -> None:
     with Bank(tmp_path / "bank") as bank:
-        env = environment({"MAIL_API_KEY": bank.tokens["user"], "MAIL_SERVER": bank.url})
         given = "consult lawyers ask who\nann\n"
-        done = forkserver.run([*MAIL, "chat", "--task-id", "mixed"], cwd=tmp_path, env=env, given=given)
+        done = bank.mail("chat", "--task-id", "mixed", given=given)
         assert "Type your answer." in done.stdout
         assert "payer waits for admin to answer consult(question: lawyers)" in done.stdout
         assert done.stderr == ""
-        given = "consult lawyers\n"
-        done = forkserver.run([*MAIL, "chat", "--task-id", "theirs"], cwd=tmp_path, env=env, given=given)
+        done = bank.mail("chat", "--task-id", "theirs", given="consult lawyers\n")
         assert "approvals list" in done.stdout
         assert "Type your answer." not in done.stdout
-        reply = forkserver.run([*MAIL, "reply", "theirs", "x"], cwd=tmp_path, env=env)
+        reply = bank.mail("reply", "theirs", "x")
         assert (reply.returncode, "approvals list" in reply.stderr) == (2, True)
 
 
@@ -154,9 +149,8 @@ def test_plain_text_streams_as_the_answer(waiting: ServerProcess, tmp_path: Path
         chat.expect("gone plainly\n")
         assert "waiter: half" not in chat.shown
     (task_id,) = tasks_of(waiting)
-    env = environment({"MAIL_API_KEY": waiting.tokens["user"], "MAIL_SERVER": waiting.url})
     for shown in (("-e",), ()):
-        done = forkserver.run([*MAIL, "task", "show", "last", *shown], cwd=tmp_path, env=env)
+        done = waiting.mail("task", "show", "last", *shown)
         assert task_id in done.stdout
         assert "gone plainly" in done.stdout
         assert "text" not in done.stdout
@@ -199,21 +193,16 @@ def test_text_at_the_prompt_of_the_client(server: ServerProcess, tmp_path: Path)
         client.expect("active_users")
 
 
-def test_a_pipe_gets_plain_lines(server: ServerProcess, tmp_path: Path) -> None:
+def test_a_pipe_gets_plain_lines(server: ServerProcess) -> None:
     def run(given: str, *flags: str) -> subprocess.CompletedProcess[str]:
-        env = environment({"MAIL_API_KEY": server.tokens["user"], "MAIL_SERVER": server.url})
-        return forkserver.run([*MAIL, "chat", *flags], cwd=tmp_path, env=env, given=given)
+        return server.mail("chat", "--task-id", "chatted", *flags, given=given)
 
-    done = run(
-        "it's the weather in Rome, isn't it?\n/nosuch\n# 2**10\nask a human: may I?\n", "--task-id", "chatted"
-    )
+    done = run("it's the weather in Rome, isn't it?\n/nosuch\n# 2**10\nask a human: may I?\n")
     assert done.returncode == 1  # of /nosuch
     lines = done.stdout.splitlines()
     assert lines[0].startswith("  supervisor → weather  ")
     assert "2**10 = 1024." in lines
     assert lines[-2:] == ["supervisor asks: may I?", "Type your answer."]
     assert "\x1b" not in done.stdout
-    (answer,) = (
-        json.loads(line) for line in run("you may\n", "--task-id", "chatted", "--json").stdout.splitlines()
-    )
+    (answer,) = (json.loads(line) for line in run("you may\n", "--json").stdout.splitlines())
     assert answer == {"response": "you may", "task_id": "chatted", "status": "completed"}

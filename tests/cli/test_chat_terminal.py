@@ -70,11 +70,7 @@ def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 def chat_of(server: ServerProcess, folder: Path, *flags: str) -> Terminal:
-    env = {
-        "MAIL_API_KEY": server.tokens["user"],
-        "XDG_STATE_HOME": str(folder / "state"),
-        "HOME": str(folder),
-    }
+    env = server.caller(XDG_STATE_HOME=str(folder / "state"), HOME=str(folder))
     return Terminal("chat", server.url, *flags, cwd=folder, env=env)
 
 
@@ -138,8 +134,8 @@ def test_a_conversation_is_continued_with_files_lines_and_facts(
 
 
 def test_watching_in_a_pipe_says_who_works(waiting: ServerProcess, tmp_path: Path) -> None:
-    env = environment({"MAIL_API_KEY": waiting.tokens["user"], "MAIL_SERVER": waiting.url})
-    forkserver.run([*MAIL, "send", "hello", "--task-id", "piped", "--no-wait"], cwd=tmp_path, env=env)
+    env = environment(waiting.caller())
+    waiting.mail("send", "hello", "--task-id", "piped", "--no-wait")
     read, write = os.pipe()
     process = forkserver.start(
         [*MAIL, "task", "watch", "piped"], cwd=tmp_path, env=env, stdout=write, stderr=write
@@ -154,9 +150,8 @@ def test_watching_in_a_pipe_says_who_works(waiting: ServerProcess, tmp_path: Pat
     assert process.wait(60) == 0
 
 
-def test_one_of_two_tasks_is_continued(studio: ServerProcess, tmp_path: Path) -> None:
-    env = environment({"MAIL_API_KEY": studio.tokens["user"], "MAIL_SERVER": studio.url})
-    done = forkserver.run([*MAIL, "chat", "--continue", "--task-id", "x"], cwd=tmp_path, env=env)
+def test_one_of_two_tasks_is_continued(studio: ServerProcess) -> None:
+    done = studio.mail("chat", "--continue", "--task-id", "x")
     assert done.returncode == 2
     assert "give --continue for the last one" in done.stderr
 

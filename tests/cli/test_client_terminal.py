@@ -26,8 +26,7 @@ def terminal(server: ServerProcess, tmp_path: Path, state: dict[str, str]) -> It
 
 
 def open_client(server: ServerProcess, folder: Path, state: dict[str, str], *flags: str) -> Terminal:
-    key = {"MAIL_API_KEY": server.tokens["user"]}
-    return Terminal("client", server.url, *flags, cwd=folder, env={**state, **key})
+    return Terminal("client", server.url, *flags, cwd=folder, env=server.caller(**state))
 
 
 def test_says_who_is_there(terminal: Terminal, server: ServerProcess) -> None:

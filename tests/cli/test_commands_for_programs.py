@@ -56,8 +56,7 @@ def test_the_demo_says_how_to_answer(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     send, reply = (line for line in done.stdout.splitlines() if "asked" in line)
     with ServerProcess(tmp_path) as server:
-        env = {"MAIL_SERVER": server.url, "MAIL_API_KEY": server.tokens["user"]}
-        sent, answered = (run_mail(*shlex.split(line)[1:], cwd=tmp_path, env=env) for line in (send, reply))
+        sent, answered = (server.mail(*shlex.split(line)[1:]) for line in (send, reply))
     assert (sent.returncode, sent.stdout.splitlines()[0]) == (4, "supervisor asks: isn't it?")
     assert (answered.returncode, answered.stdout, answered.stderr) == (0, "your answer\n", "")
 

@@ -3,32 +3,30 @@
 import json
 from pathlib import Path
 
-from support.processes.server import ServerProcess, run_mail
+from support.processes.server import ServerProcess
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(64))
 
 
 def test_a_file_is_uploaded_sent_and_fetched(server: ServerProcess, tmp_path: Path) -> None:
-    env = {"MAIL_SERVER": server.url, "MAIL_API_KEY": server.tokens["user"]}
     (tmp_path / "cat.png").write_bytes(PNG)
-    uploaded = run_mail("file", "upload", "cat.png", "--json", cwd=tmp_path, env=env)
+    uploaded = server.mail("file", "upload", "cat.png", "--json", cwd=tmp_path)
     file = json.loads(uploaded.stdout)
     assert file == {"id": file["id"], "name": "cat.png", "type": "image/png", "bytes": len(PNG)}
-    sent = run_mail("send", "2**10", "--file", "cat.png", "--task-id", "seen", cwd=tmp_path, env=env)
+    sent = server.mail("send", "2**10", "--file", "cat.png", "--task-id", "seen", cwd=tmp_path)
     assert (sent.returncode, sent.stdout) == (0, "2**10 = 1024.\n")
     with server.client() as client:
         items = client.get("/task", params={"task_id": "seen", "items": True}).json()["items"]
     (message,) = [item for item in items if item["kind"] == "message"]
     assert message["files"] == [file]
-    fetched = run_mail("file", "get", file["id"], "-o", "copy.png", cwd=tmp_path, env=env)
+    fetched = server.mail("file", "get", file["id"], "-o", "copy.png", cwd=tmp_path)
     assert (fetched.returncode, fetched.stdout) == (0, f"{len(PNG)} bytes in copy.png\n")
     assert (tmp_path / "copy.png").read_bytes() == PNG
 
 
 def test_a_file_that_cannot_be_read_is_named(server: ServerProcess, tmp_path: Path) -> None:
-    env = {"MAIL_SERVER": server.url, "MAIL_API_KEY": server.tokens["user"]}
     for words in (("send", "hi", "--file", "gone.png"), ("file", "upload", "gone.png")):
-        failed = run_mail(*words, cwd=tmp_path, env=env)
+        failed = server.mail(*words, cwd=tmp_path)
         assert (failed.returncode, failed.stderr) == (
             2,
             "mail: gone.png can't be read: No such file or directory\n",

@@ -1,7 +1,6 @@
 """`mail inbox`: mail of MAIL 2.0 with the API key of its owner, and without another client."""
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture
-def mail(server: ServerProcess, tmp_path: Path) -> Any:
+def mail(server: ServerProcess) -> Any:
     """Runs a command of somebody, which must work or tell `fails`; returns what it prints."""
 
     def run(*arguments: str, fails: str = "", who: str = "user") -> str:
-        env = {"MAIL_SERVER": server.url, "MAIL_API_KEY": server.tokens[who]}
-        done: subprocess.CompletedProcess[str] = run_mail("inbox", *arguments, cwd=tmp_path, env=env)
+        done = server.mail("inbox", *arguments, role=who)
         assert (done.returncode, done.stderr) == ((1, f"mail: {fails}\n") if fails else (0, ""))
         return done.stdout
 
@@ -60,13 +58,9 @@ def test_mail_is_written_read_answered_and_thrown_away(
     assert mail("trash", sent) == f"{sent} is in the trash\n"
     assert [each[0] for each in rows(mail("list", "--limit", "1"))] == [answer["message_id"]]
     assert rows(mail("list", "--offset", "1")) == []
-    with Terminal("inbox", "list", "--limit", "1", cwd=tmp_path, env=environment(server)) as terminal:
+    with Terminal("inbox", "list", "--limit", "1", cwd=tmp_path, env=server.caller()) as terminal:
         terminal.expect("Re: Tea")
         assert terminal.end() == 0
-
-
-def environment(server: ServerProcess) -> dict[str, str]:
-    return {"MAIL_SERVER": server.url, "MAIL_API_KEY": server.tokens["user"]}
 
 
 def test_what_the_server_refuses(mail: Any) -> None:
@@ -83,39 +77,32 @@ def test_addresses_without_a_host_are_those_of_the_server(mail: Any) -> None:
 
 
 @pytest.mark.parametrize("way", ["mail token create", "POST /tokens"])
-def test_mail_reaches_who_has_a_token_and_has_not_used_it(
-    mail: Any, server: ServerProcess, tmp_path: Path, way: str
-) -> None:
+def test_mail_reaches_who_has_a_token_and_has_not_used_it(mail: Any, server: ServerProcess, way: str) -> None:
     if way == "POST /tokens":
         admin = {"Authorization": f"Bearer {server.tokens['admin']}"}
-        made = httpx2.post(f"{server.url}/tokens", headers=admin, json={"role": "user", "id": "bob"})
-        name, token = "bob", made.json()["token"]
+        answer = httpx2.post(f"{server.url}/tokens", headers=admin, json={"role": "user", "id": "bob"})
+        name, token = "bob", answer.json()["token"]
     else:
-        name, token = (
-            "ann",
-            run_mail(*["token", "create", "--role", "user", "--id", "ann"], cwd=server.folder).stdout.strip(),
-        )
+        made = run_mail("token", "create", "--role", "user", "--id", "ann", cwd=server.folder)
+        name, token = "ann", made.stdout.strip()
     sent = mail("compose", name, "--subject", "Welcome", "--body", "x", who="admin").strip()
-    env = {"MAIL_SERVER": server.url, "MAIL_API_KEY": token}
-    listed = run_mail("inbox", "list", cwd=tmp_path, env=env)
+    listed = server.mail("inbox", "list", MAIL_API_KEY=token)
     assert rows(listed.stdout) == [[sent, "unread", "admin:admin@localhost", "-", "Welcome"]]
 
 
-def test_what_is_refused_leaves_no_draft(mail: Any, server: ServerProcess, tmp_path: Path) -> None:
-    env = environment(server)
+def test_what_is_refused_leaves_no_draft(server: ServerProcess) -> None:
     content = ("--subject", "Short", "--body", "x")
-    wrong = run_mail("inbox", "compose", "Ann Lee", *content, cwd=tmp_path, env=env)
+    wrong = server.mail("inbox", "compose", "Ann Lee", *content)
     assert (wrong.returncode, "lower-case letters" in wrong.stderr) == (2, True)
     many = [f"user:u{number}@localhost" for number in range(1001)]
-    assert run_mail("inbox", "compose", *many, *content, cwd=tmp_path, env=env).returncode == 1
+    assert server.mail("inbox", "compose", *many, *content).returncode == 1
     headers = {"Authorization": f"Bearer {server.tokens['user']}"}
     assert httpx2.get(f"{server.url}/v2/drafts", headers=headers).json()["entries"] == []
 
 
-def test_who_is_on_hold_can_write(mail: Any, server: ServerProcess, tmp_path: Path) -> None:
+def test_who_is_on_hold_can_write(mail: Any, server: ServerProcess) -> None:
     """Their drafts stay."""
-    env = {"MAIL_SERVER": server.url, "MAIL_API_KEY": server.tokens["admin"]}
-    held = run_mail("caller", "hold", "user:user", "case 4711", cwd=tmp_path, env=env)
+    held = server.mail("caller", "hold", "user:user", "case 4711", role="admin")
     assert held.returncode == 0, held.stderr
     sent = mail("compose", ME, "--subject", "Held", "--body", "Still here.").strip()
     assert rows(mail("list", "--limit", "1"))[0][0] == sent

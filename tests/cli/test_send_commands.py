@@ -1,86 +1,80 @@
 """`mail send`, `mail reply` and `mail agents`, and the ids that a shell completes."""
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 from support.processes.approval_swarm import Bank
-from support.processes.server import ServerProcess, eventually, run_mail
+from support.processes.server import ServerProcess, eventually
 from support.processes.terminal import Terminal
 
 
-def run(server: ServerProcess, folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    key = {"MAIL_SERVER": server.url, "MAIL_API_KEY": server.tokens["user"]}
-    return run_mail(*words, cwd=folder, env={**key, **env})
-
-
-def test_send_prints_the_answer_alone(server: ServerProcess, tmp_path: Path) -> None:
-    done = run(server, tmp_path, "send", "what's", "2**10", "--task-id", "sent", "--to", "supervisor")
+def test_send_prints_the_answer_alone(server: ServerProcess) -> None:
+    done = server.mail("send", "what's", "2**10", "--task-id", "sent", "--to", "supervisor")
     assert (done.returncode, done.stdout, done.stderr) == (0, "2**10 = 1024.\n", "")
-    again = run(server, tmp_path, "send", "2**11", "--task-id", "sent", "--json")
+    again = server.mail("send", "2**11", "--task-id", "sent", "--json")
     assert json.loads(again.stdout) == {
         "response": "2**11 = 2048.",
         "task_id": "sent",
         "status": "completed",
     }
-    refused = run(server, tmp_path, "send", "hi", "--to", "superviser")
+    refused = server.mail("send", "hi", "--to", "superviser")
     assert (refused.returncode, "superviser" in refused.stderr) == (1, True)
 
 
-def test_send_need_not_wait(waiting: ServerProcess, tmp_path: Path) -> None:
-    done = run(waiting, tmp_path, "send", "hello", "--no-wait")
+def test_send_need_not_wait(waiting: ServerProcess) -> None:
+    done = waiting.mail("send", "hello", "--no-wait")
     task_id = done.stdout.strip()
     assert (done.returncode, waiting.task(task_id)["status"]) == (0, "running")
-    shown = run(waiting, tmp_path, "task", "show", task_id).stdout
+    shown = waiting.mail("task", "show", task_id).stdout
     assert "working     waiter since " in shown
     (waiting.folder / "go").touch()
     eventually(lambda: waiting.task(task_id)["status"] == "completed", "the task continues by itself")
 
 
-def test_ctrl_c_says_how_to_come_back(waiting: ServerProcess, tmp_path: Path) -> None:
-    env = {"MAIL_SERVER": waiting.url, "MAIL_API_KEY": waiting.tokens["user"]}
-    with Terminal("send", "hello", "--task-id", "held", cwd=tmp_path, env=env) as terminal:
+def test_ctrl_c_says_how_to_come_back(waiting: ServerProcess) -> None:
+    words = ("send", "hello", "--task-id", "held")
+    with Terminal(*words, cwd=waiting.folder, env=waiting.caller()) as terminal:
         terminal.expect("half of an answer")
         terminal.type("\x03")
         terminal.expect("mail: stopped; task held keeps running. Come back with mail task watch held")
         assert terminal.end() == 130
 
 
-def test_reply_answers_a_question_and_continues_a_task(server: ServerProcess, tmp_path: Path) -> None:
-    asked = run(server, tmp_path, "send", "ask a human: may I?", "--task-id", "replied")
+def test_reply_answers_a_question_and_continues_a_task(server: ServerProcess) -> None:
+    asked = server.mail("send", "ask a human: may I?", "--task-id", "replied")
     assert asked.returncode == 4
     question, *hint = asked.stdout.splitlines()
     assert (question, hint) == (
         "supervisor asks: may I?",
         ["Answer with", '  mail reply replied "your answer"'],
     )
-    assert run(server, tmp_path, "reply", "replied", "it's ok").stdout == "it's ok\n"
-    assert run(server, tmp_path, "reply", "replied", "2**3").stdout == "2**3 = 8.\n"
+    assert server.mail("reply", "replied", "it's ok").stdout == "it's ok\n"
+    assert server.mail("reply", "replied", "2**3").stdout == "2**3 = 8.\n"
 
 
 def test_reply_takes_an_answer_for_each_question(tmp_path: Path) -> None:
     with Bank(tmp_path / "bank") as bank:
-        asked = run(bank, tmp_path, "send", "ask who ask when", "--task-id", "both")
+        asked = bank.mail("send", "ask who ask when", "--task-id", "both")
         assert asked.stdout.splitlines()[-1] == '  mail reply both "your answer" "your answer"'
-        short = run(bank, tmp_path, "reply", "both", "ann")
+        short = bank.mail("reply", "both", "ann")
         assert (short.returncode, short.stdout) == (2, "")
         assert short.stderr.splitlines()[1:] == ["  1. payer asks: who", "  2. payer asks: when"]
-        assert run(bank, tmp_path, "reply", "both", "ann", "at noon").stdout == "ann | at noon\n"
+        assert bank.mail("reply", "both", "ann", "at noon").stdout == "ann | at noon\n"
 
 
 def test_reply_names_the_commands_that_decide(tmp_path: Path) -> None:
     with Bank(tmp_path / "bank") as bank:
-        run(bank, tmp_path, "send", "pay 500", "--task-id", "costly")
-        refused = run(bank, tmp_path, "reply", "costly", "yes")
+        bank.mail("send", "pay 500", "--task-id", "costly")
+        refused = bank.mail("reply", "costly", "yes")
         assert refused.returncode == 2
         assert "payer wants to run pay(to: bob, amount: 500)" in refused.stderr
         assert "mail task approve costly" in refused.stderr
         assert bank.paid == []
 
 
-def test_agents(server: ServerProcess, tmp_path: Path) -> None:
-    lines = run(server, tmp_path, "agents").stdout.splitlines()
+def test_agents(server: ServerProcess) -> None:
+    lines = server.mail("agents").stdout.splitlines()
     assert lines[0] == "agent\ttakes messages\twrites to\tactions"
     assert lines[1] == "supervisor\tby default\tweather, math\task_human"
     assert lines[2] == "weather\tno\tsupervisor\tget_weather_forecast"
@@ -90,14 +84,12 @@ def test_agents(server: ServerProcess, tmp_path: Path) -> None:
     ("words", "found"),
     [("task show known", {"known-one"}), ("send hi --to s", {"supervisor"}), ("reply no-", set())],
 )
-def test_a_shell_completes_what_the_server_knows(
-    server: ServerProcess, tmp_path: Path, words: str, found: set[str]
-) -> None:
+def test_a_shell_completes_what_the_server_knows(server: ServerProcess, words: str, found: set[str]) -> None:
     server.ask("hi", task_id="known-one")
     shell = {"_MAIL_COMPLETE": "bash_complete", "COMP_WORDS": f"mail {words}"}
-    done = run(server, tmp_path, **shell, COMP_CWORD=str(len(words.split())))
+    shell["COMP_CWORD"] = str(len(words.split()))
+    done = server.mail(**shell)
     assert set(done.stdout.split()) == {f"plain,{each}" for each in found}
-    silent = run(
-        server, tmp_path, **shell, COMP_CWORD=str(len(words.split())), MAIL_SERVER="http://127.0.0.1:9"
-    )
+    shell["MAIL_SERVER"] = "http://127.0.0.1:9"
+    silent = server.mail(**shell)
     assert (silent.stdout.strip(), silent.stderr) == ("", "")

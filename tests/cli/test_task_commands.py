@@ -5,7 +5,6 @@ import re
 import shlex
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.processes.server import MAIL, TIMEOUT, ServerProcess, environment, eventually, run_mail
@@ -23,35 +22,27 @@ def tasks(server: ServerProcess) -> ServerProcess:
     return server
 
 
-def run_task(server: ServerProcess, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return run_mail("task", *arguments, cwd=folder, env=user_of(server))
-
-
-def user_of(server: ServerProcess) -> dict[str, str]:
-    return {"MAIL_SERVER": server.url, "MAIL_API_KEY": server.tokens["user"]}
-
-
 def rows(text: str) -> dict[str, list[str]]:
     """The rows of a table without a terminal, by their first cells, without the headings."""
     return {cells[0]: cells[1:] for cells in (line.split("\t") for line in text.splitlines()[1:])}
 
 
-def test_list(tasks: ServerProcess, tmp_path: Path) -> None:
-    done = run_task(tasks, tmp_path, "list", "--limit", "1000")
+def test_list(tasks: ServerProcess) -> None:
+    done = tasks.mail("task", "list", "--limit", "1000")
     assert done.returncode == 0, done.stderr
     listed = rows(done.stdout)
     assert listed["weather-task"][0] == "completed"
     assert listed["waiting-task"][0::3] == ["paused", "ask a human: may I?"]
-    paused = rows(run_task(tasks, tmp_path, "list", "--status", "paused").stdout)
+    paused = rows(tasks.mail("task", "list", "--status", "paused").stdout)
     assert {cells[0] for cells in paused.values()} == {"paused"}
-    one = json.loads(run_task(tasks, tmp_path, "list", "--limit", "1", "--json").stdout)
+    one = json.loads(tasks.mail("task", "list", "--limit", "1", "--json").stdout)
     assert len(one) == 1
     assert next(iter(one.values()))["start_time"] == max(cells[1] for cells in listed.values())
 
 
-def test_list_what_a_search_finds(tasks: ServerProcess, tmp_path: Path) -> None:
+def test_list_what_a_search_finds(tasks: ServerProcess) -> None:
     def found(*arguments: str) -> set[str]:
-        done = run_task(tasks, tmp_path, "list", *arguments)
+        done = tasks.mail("task", "list", *arguments)
         assert done.returncode == 0, done.stderr
         return rows(done.stdout).keys() - {""}
 
@@ -61,12 +52,12 @@ def test_list_what_a_search_finds(tasks: ServerProcess, tmp_path: Path) -> None:
     assert found("-q", "weather Oslo", "--status", "failed", "--since", "2026-01-01") == set()
     assert found("--since", "7d") >= {"failed-task", "weather-task"}
     assert found("--until", "7d") == set()
-    assert "--since: 'soon' is not a time" in run_task(tasks, tmp_path, "list", "--since", "soon").stderr
+    assert "--since: 'soon' is not a time" in tasks.mail("task", "list", "--since", "soon").stderr
     assert found("--query", "weather", "--until", "2026-01-01", "--min-cost", "0") == set()
 
 
-def test_show(tasks: ServerProcess, tmp_path: Path) -> None:
-    done = run_task(tasks, tmp_path, "show", "weather-task")
+def test_show(tasks: ServerProcess) -> None:
+    done = tasks.mail("task", "show", "weather-task")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "task        weather-task"
@@ -76,16 +67,16 @@ def test_show(tasks: ServerProcess, tmp_path: Path) -> None:
     assert tree[2].startswith('    weather action  get_weather_forecast {"location": "Oslo"')
     assert " → " in tree[2]
     assert tree[-1].startswith("  task_complete")
-    record = json.loads(run_task(tasks, tmp_path, "show", "weather-task", "--json").stdout)
+    record = json.loads(tasks.mail("task", "show", "weather-task", "--json").stdout)
     assert record["task_id"] == "weather-task"
-    events = run_task(tasks, tmp_path, "show", "weather-task", "--events").stdout
+    events = tasks.mail("task", "show", "weather-task", "--events").stdout
     ids = [line.split()[0] for line in events.splitlines() if re.search(r"\d m?s  ", line)]
     assert set(ids) < {event["id"] for event in record["events"]}
     assert ids[-1] == record["events"][-1]["id"]
 
 
-def test_show_says_what_a_task_waits_for(tasks: ServerProcess, tmp_path: Path) -> None:
-    shown = run_task(tasks, tmp_path, "show", "waiting-task").stdout
+def test_show_says_what_a_task_waits_for(tasks: ServerProcess) -> None:
+    shown = tasks.mail("task", "show", "waiting-task").stdout
     assert "question    supervisor asks: may I? (call call_" in shown
     assert "paused  supervisor asks: may I?\n" in shown
     assert '{"question"' not in shown
@@ -99,34 +90,31 @@ def test_show_says_what_a_task_waits_for(tasks: ServerProcess, tmp_path: Path) -
         ("waiting-task", 4, "task_complete"),
     ],
 )
-def test_watch_tells_how_it_stopped(
-    tasks: ServerProcess, tmp_path: Path, task_id: str, code: int, kind: str
-) -> None:
-    done = run_task(tasks, tmp_path, "watch", task_id, "--json")
+def test_watch_tells_how_it_stopped(tasks: ServerProcess, task_id: str, code: int, kind: str) -> None:
+    done = tasks.mail("task", "watch", task_id, "--json")
     assert (done.returncode, done.stderr) == (code, "")
     events = [json.loads(line) for line in done.stdout.splitlines()]
     assert events[-1]["event"] == kind
     assert [event["id"] for event in events] == [str(n + 1) for n in range(len(events))]
-    as_text = run_task(tasks, tmp_path, "watch", task_id)
+    as_text = tasks.mail("task", "watch", task_id)
     assert as_text.returncode == code
     assert ("Answer with" in as_text.stdout) == (code == 4)
     answer = f"Answer: {events[-1]['data']['response']}\n"
     assert ("supervisor asks: may I?\nAnswer with" if code == 4 else answer) in as_text.stdout
 
 
-def test_watch_says_how_to_answer(tasks: ServerProcess, tmp_path: Path) -> None:
+def test_watch_says_how_to_answer(tasks: ServerProcess) -> None:
     tasks.ask("ask a human: may I?", task_id="it's asked")
-    command = run_task(tasks, tmp_path, "watch", "it's asked").stdout.splitlines()[-1]
+    command = tasks.mail("task", "watch", "it's asked").stdout.splitlines()[-1]
     words = shlex.split(command)
     assert words[:3] == ["mail", "reply", "it's asked"]
-    env = {"MAIL_API_KEY": tasks.tokens["user"], "MAIL_SERVER": tasks.url}
-    done = run_mail(*words[1:], cwd=tmp_path, env=env)
+    done = tasks.mail(*words[1:])
     assert (done.returncode, done.stdout, done.stderr) == (0, "your answer\n", "")
 
 
 @pytest.mark.soak
 def test_a_reader_that_has_seen_enough(tasks: ServerProcess, tmp_path: Path) -> None:
-    env = environment({"MAIL_SERVER": tasks.url, "MAIL_API_KEY": tasks.tokens["user"]})
+    env = environment(tasks.caller())
     command = [*MAIL, "task", "list"]
     with subprocess.Popen(
         command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -138,17 +126,16 @@ def test_a_reader_that_has_seen_enough(tasks: ServerProcess, tmp_path: Path) -> 
         assert run.stderr.read() == b""
 
 
-def test_watch_goes_on_from_an_event(tasks: ServerProcess, tmp_path: Path) -> None:
-    done = run_task(tasks, tmp_path, "watch", "weather-task", "--after", "3", "--json")
+def test_watch_goes_on_from_an_event(tasks: ServerProcess) -> None:
+    done = tasks.mail("task", "watch", "weather-task", "--after", "3", "--json")
     assert json.loads(done.stdout.splitlines()[0])["id"] == "4"
-    wrong = run_task(tasks, tmp_path, "watch", "weather-task", "--after", "9999")
+    wrong = tasks.mail("task", "watch", "weather-task", "--after", "9999")
     assert (wrong.returncode, wrong.stdout) == (1, "")
 
 
-def test_watch_shows_what_happens_while_it_happens(waiting: ServerProcess, tmp_path: Path) -> None:
+def test_watch_shows_what_happens_while_it_happens(waiting: ServerProcess) -> None:
     waiting.post("hello", task_id="held", headers={"Prefer": "respond-async"})
-    env = {"MAIL_API_KEY": waiting.tokens["user"]}
-    with Terminal("task", "watch", "held", "--server", waiting.url, cwd=tmp_path, env=env) as terminal:
+    with Terminal("task", "watch", "held", cwd=waiting.folder, env=waiting.caller()) as terminal:
         terminal.expect("hello")
         assert "task_complete" not in terminal.shown
         (waiting.folder / "go").touch()
@@ -156,10 +143,9 @@ def test_watch_shows_what_happens_while_it_happens(waiting: ServerProcess, tmp_p
         assert terminal.end() == 0
 
 
-def test_ctrl_c_ends_watching_and_not_the_task(waiting: ServerProcess, tmp_path: Path) -> None:
+def test_ctrl_c_ends_watching_and_not_the_task(waiting: ServerProcess) -> None:
     waiting.post("hello", task_id="held", headers={"Prefer": "respond-async"})
-    env = {"MAIL_API_KEY": waiting.tokens["user"]}
-    with Terminal("task", "watch", "held", "--server", waiting.url, cwd=tmp_path, env=env) as terminal:
+    with Terminal("task", "watch", "held", cwd=waiting.folder, env=waiting.caller()) as terminal:
         terminal.expect("hello")
         terminal.type("\x03")
         assert terminal.end() == 130
@@ -170,8 +156,8 @@ def test_ctrl_c_ends_watching_and_not_the_task(waiting: ServerProcess, tmp_path:
 
 
 @pytest.mark.parametrize("command", [["show", "nobody's"], ["watch", "nobody's"]])
-def test_a_task_that_is_not_there(server: ServerProcess, tmp_path: Path, command: list[str]) -> None:
-    done = run_task(server, tmp_path, *command)
+def test_a_task_that_is_not_there(server: ServerProcess, command: list[str]) -> None:
+    done = server.mail("task", *command)
     assert (done.returncode, done.stdout) == (1, "")
     assert "you have no task" in done.stderr
 
@@ -201,7 +187,7 @@ def test_what_is_missing_is_said(server: ServerProcess, tmp_path: Path) -> None:
 
 
 def test_the_list_at_a_terminal_fits_it(tasks: ServerProcess, tmp_path: Path) -> None:
-    env: dict[str, Any] = {"MAIL_SERVER": tasks.url, "MAIL_API_KEY": tasks.tokens["user"], "COLUMNS": "80"}
+    env = tasks.caller(COLUMNS="80")
     tasks.ask("weather in Oslo " + "x" * 200, task_id="long-task")
     with Terminal("task", "list", cwd=tmp_path, env=env) as terminal:
         assert terminal.end() == 0
@@ -235,32 +221,32 @@ def test_a_strange_server_is_no_traceback(tmp_path: Path) -> None:
             strange.kill()
 
 
-def test_a_task_is_cancelled(waiting: ServerProcess, tmp_path: Path) -> None:
+def test_a_task_is_cancelled(waiting: ServerProcess) -> None:
     waiting.post("hello", task_id="unwanted", headers={"Prefer": "respond-async"})
-    done = run_task(waiting, tmp_path, "cancel", "unwanted", "--reason", "no need", "--wait", "20")
+    done = waiting.mail("task", "cancel", "unwanted", "--reason", "no need", "--wait", "20")
     assert (done.returncode, done.stdout, done.stderr) == (0, "task unwanted is cancelled\n", "")
-    again = run_task(waiting, tmp_path, "cancel", "unwanted", "--json")
+    again = waiting.mail("task", "cancel", "unwanted", "--json")
     assert json.loads(again.stdout).items() >= {"reason": "no need", "stopped": True}.items()
-    watched = run_task(waiting, tmp_path, "watch", "unwanted")
+    watched = waiting.mail("task", "watch", "unwanted")
     assert watched.returncode == 3
     assert "The task was cancelled by user: no need" in watched.stdout
-    gone = run_task(waiting, tmp_path, "cancel", "nobody's")
+    gone = waiting.mail("task", "cancel", "nobody's")
     assert (gone.returncode, gone.stderr) == (1, 'mail: there is no task "nobody\'s"\n')
 
 
-def test_a_task_as_it_was(tasks: ServerProcess, tmp_path: Path) -> None:
-    then = run_task(tasks, tmp_path, "show", "weather-task", "--at", "1")
+def test_a_task_as_it_was(tasks: ServerProcess) -> None:
+    then = tasks.mail("task", "show", "weather-task", "--at", "1")
     assert then.returncode == 0, then.stderr
     lines = then.stdout.splitlines()
     assert lines[1].split() == ["status", "running"]
     assert lines[-1] == "user → supervisor  weather in Oslo"
-    wrong = run_task(tasks, tmp_path, "show", "weather-task", "--at", "9999")
+    wrong = tasks.mail("task", "show", "weather-task", "--at", "9999")
     assert wrong.returncode == 1
     assert "has events 1 to" in wrong.stderr
 
 
 @pytest.mark.soak
-def test_a_task_is_named_by_the_beginning_of_its_id(tasks: ServerProcess, tmp_path: Path) -> None:
+def test_a_task_is_named_by_the_beginning_of_its_id(tasks: ServerProcess) -> None:
     generated = "abcd1234-0000-4000-8000-000000000000"
     tasks.ask("weather in Bergen", task_id=generated)
     tasks.ask("weather in Turku", task_id="abcd1234-ffff-4000-8000-000000000000")
@@ -268,7 +254,7 @@ def test_a_task_is_named_by_the_beginning_of_its_id(tasks: ServerProcess, tmp_pa
     tasks.ask("weather in Vantaa", task_id="prefixed-task-2")
 
     def shown(name: str) -> str:
-        done = run_task(tasks, tmp_path, "show", name)
+        done = tasks.mail("task", "show", name)
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()[0].removeprefix("task").strip()
 
@@ -276,58 +262,54 @@ def test_a_task_is_named_by_the_beginning_of_its_id(tasks: ServerProcess, tmp_pa
     assert shown("prefixed-task") == "prefixed-task", "an exact id wins"
     assert shown("prefixed-task-") == "prefixed-task-2"
     assert shown("last") == shown("-") == "prefixed-task-2"
-    several = run_task(tasks, tmp_path, "show", "abcd")
+    several = tasks.mail("task", "show", "abcd")
     assert several.returncode == 2
     assert several.stderr.splitlines() == [
         "mail: 2 tasks begin with 'abcd'; type more of the id:",
         "  abcd1234-ffff-4000-8000-000000000000",
         f"  {generated}",
     ]
-    assert "you have no task 'abc'" in run_task(tasks, tmp_path, "show", "abc").stderr
+    assert "you have no task 'abc'" in tasks.mail("task", "show", "abc").stderr
     tasks.ask("weather in Lahti", task_id="last")
     tasks.ask("weather in Oulu", task_id="newest-of-all")
     assert (shown("last"), shown("-")) == ("last", "newest-of-all")
     tasks.ask("weather in Kemi", task_id="prefixed-task")
     assert shown("-") == "prefixed-task", "it has changed last"
-    watched = run_task(tasks, tmp_path, "watch", "abcd1234-0")
+    watched = tasks.mail("task", "watch", "abcd1234-0")
     assert "Bergen" in watched.stdout
-    sent = run_mail("send", "--task-id", "abcd1234-0", "weather in Bodo", cwd=tmp_path, env=user_of(tasks))
+    sent = tasks.mail("send", "--task-id", "abcd1234-0", "weather in Bodo")
     assert "Bodo" in sent.stdout
     assert tasks.task(generated)["generation"] == 2
-    fresh = run_mail("send", "--task-id", "prefixed-", "weather in Kotka", cwd=tmp_path, env=user_of(tasks))
+    fresh = tasks.mail("send", "--task-id", "prefixed-", "weather in Kotka")
     assert "Kotka" in fresh.stdout
     assert tasks.task("prefixed-")["generation"] == 1, "the beginning of a chosen id may be a new task"
 
 
-def test_a_fork(tasks: ServerProcess, tmp_path: Path) -> None:
-    done = run_task(tasks, tmp_path, "fork", "weather-task", "--at", "1")
+def test_a_fork(tasks: ServerProcess) -> None:
+    done = tasks.mail("task", "fork", "weather-task", "--at", "1")
     assert done.returncode == 0, done.stderr
     words = done.stdout.split()
     assert done.stdout == f"task {words[1]} is a fork of weather-task at 1: paused; waiting mail: 1\n"
-    titles = rows(run_task(tasks, tmp_path, "list", "--limit", "1000").stdout)
+    titles = rows(tasks.mail("task", "list", "--limit", "1000").stdout)
     assert (titles[words[1]][-1], titles["weather-task"][-1]) == (
         "Fork of weather in Oslo",
         "weather in Oslo",
     )
-    again = run_task(tasks, tmp_path, "fork", words[1], "--json")
+    again = tasks.mail("task", "fork", words[1], "--json")
     assert tasks.task(json.loads(again.stdout)["task_id"])["title"] == "Fork of weather in Oslo"
-    watched = run_task(tasks, tmp_path, "watch", words[1])
+    watched = tasks.mail("task", "watch", words[1])
     assert watched.returncode == 4
     assert watched.stdout.splitlines()[-1] == "The task waits for a message."
-    resumed = run_task(tasks, tmp_path, "fork", "weather-task", "-m", "weather in Lima")
+    resumed = tasks.mail("task", "fork", "weather-task", "-m", "weather in Lima")
     assert resumed.returncode == 0, resumed.stderr
     assert "is a fork of weather-task at" in resumed.stdout.splitlines()[0]
     assert "Lima" in resumed.stdout.splitlines()[-1]
-    made = json.loads(
-        run_task(tasks, tmp_path, "fork", "weather-task", "--at", "1", "--run", "--json").stdout
-    )
+    made = json.loads(tasks.mail("task", "fork", "weather-task", "--at", "1", "--run", "--json").stdout)
     assert (made["status"], made["actions"]) == ("running", "run")
-    asks = run_task(tasks, tmp_path, "fork", "weather-task", "--at", "1", "--actions", "ask")
+    asks = tasks.mail("task", "fork", "weather-task", "--at", "1", "--actions", "ask")
     assert asks.stdout.endswith(": paused; waiting mail: 1; actions wait for approval\n")
     once = ("fork", "weather-task", "--at", "1", "--idempotency-key", "one-fork", "--json")
-    assert json.loads(run_task(tasks, tmp_path, *once).stdout) == json.loads(
-        run_task(tasks, tmp_path, *once).stdout
-    )
-    refused = run_task(tasks, tmp_path, "fork", "weather-task", "--run")
+    assert json.loads(tasks.mail("task", *once).stdout) == json.loads(tasks.mail("task", *once).stdout)
+    refused = tasks.mail("task", "fork", "weather-task", "--run")
     assert refused.returncode == 1
     assert "so its fork can't run by itself" in refused.stderr

@@ -2,13 +2,12 @@
 
 import asyncio
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.processes.server import ServerProcess, run_mail
+from support.processes.server import ServerProcess
 from support.processes.terminal import Terminal
 
 from mail.cli.threads import asks_in, reply
@@ -27,12 +26,11 @@ def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture
-def mail(crew: ServerProcess, tmp_path: Path) -> Any:
+def mail(crew: ServerProcess) -> Any:
     """Runs a command, which must work or tell `fails`; returns what it prints."""
 
     def run(*arguments: str, fails: str = "", code: int = 0) -> str:
-        env = {"MAIL_SERVER": crew.url, "MAIL_API_KEY": crew.tokens["user"]}
-        done: subprocess.CompletedProcess[str] = run_mail(*arguments, cwd=tmp_path, env=env)
+        done = crew.mail(*arguments)
         assert (done.returncode, done.stderr) == ((1, f"mail: {fails}\n") if fails else (code, ""))
         return done.stdout
 
@@ -199,7 +197,7 @@ def test_what_there_is_not(mail: Any) -> None:
     )
 
 
-def test_in_the_client(crew: ServerProcess, tmp_path: Path) -> None:
+def test_in_the_client(crew: ServerProcess) -> None:
     crew.ask("s-1: a price", task_id="of-the-client")
     lines = [
         "threads --pending --bead s-1",
@@ -208,9 +206,7 @@ def test_in_the_client(crew: ServerProcess, tmp_path: Path) -> None:
         "thread s-1 --reply 'Euros.'",
         "task",
     ]
-    env = {"MAIL_SERVER": crew.url, "MAIL_API_KEY": crew.tokens["user"]}
-    flags = [word for line in lines for word in ("-c", line)]
-    done = run_mail("client", *flags, "--json", cwd=tmp_path, env=env)
+    done = crew.mail("client", *(word for line in lines for word in ("-c", line)), "--json")
     assert (done.returncode, done.stderr) == (0, "")
     pending, inbox, thread, reply, task = map(json.loads, done.stdout.splitlines())
     assert [each["thread_id"] for each in pending["threads"]] == ["s-1"]
@@ -228,7 +224,6 @@ def test_in_the_client(crew: ServerProcess, tmp_path: Path) -> None:
     ],
 )
 def test_at_a_terminal(crew: ServerProcess, tmp_path: Path, arguments: tuple[str, ...], shown: str) -> None:
-    env = {"MAIL_SERVER": crew.url, "MAIL_API_KEY": crew.tokens["user"]}
-    with Terminal(*arguments, cwd=tmp_path, env=env) as terminal:
+    with Terminal(*arguments, cwd=tmp_path, env=crew.caller()) as terminal:
         terminal.expect(shown)
         assert terminal.end() == 0

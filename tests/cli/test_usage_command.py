@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.processes import forkserver
 from support.processes.projects import entry, write_project
-from support.processes.server import MAIL, ServerProcess, environment, run_mail
+from support.processes.server import MAIL, ServerProcess, environment
 from support.processes.terminal import Terminal
 from support.services.llm_stub import LLMStub, Tokens, call, reply
 
@@ -63,23 +63,14 @@ def paid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         yield server
 
 
-def run_usage(server: ServerProcess, folder: Path, *flags: str, role: str = "user") -> list[list[str]]:
-    env = {"MAIL_SERVER": server.url, "MAIL_API_KEY": server.tokens[role]}
-    done = run_mail("usage", *flags, cwd=folder, env=env)
+def run_usage(server: ServerProcess, *flags: str, role: str = "user") -> list[list[str]]:
+    done = server.mail("usage", *flags, role=role)
     assert (done.returncode, done.stderr) == (0, "")
     rows = [line.split("\t") for line in done.stdout.splitlines()]
     if "--json" in flags:
         return rows
-    assert rows[0][1:] == [
-        "calls",
-        "tokens in",
-        "cached",
-        "cache writes",
-        "tokens out",
-        "hit rate",
-        "USD",
-        "unpriced",
-    ]
+    headings = "calls,tokens in,cached,cache writes,tokens out,hit rate,USD,unpriced"
+    assert rows[0][1:] == headings.split(",")
     return rows[1:]
 
 
@@ -87,8 +78,8 @@ def usd(calls: int) -> str:
     return f"{calls * COST:.4f}"
 
 
-def test_by_agent(paid: ServerProcess, tmp_path: Path) -> None:
-    assert run_usage(paid, tmp_path) == [
+def test_by_agent(paid: ServerProcess) -> None:
+    assert run_usage(paid) == [
         ["supervisor", "3", "3000", "1200", "0", "300", "40%", usd(3), "0"],
         ["worker", "1", "1000", "400", "0", "100", "40%", "0.0000", "1"],
         ["all", "4", "4000", "1600", "0", "400", "40%", usd(3), "1"],
@@ -103,29 +94,28 @@ def test_by_agent(paid: ServerProcess, tmp_path: Path) -> None:
         ("task", {"long": "3", "short": "1", "all": "4"}),
     ],
 )
-def test_by_others(paid: ServerProcess, tmp_path: Path, by: str, calls: dict[str, str]) -> None:
-    assert {row[0]: row[1] for row in run_usage(paid, tmp_path, "--by", by)} == calls
+def test_by_others(paid: ServerProcess, by: str, calls: dict[str, str]) -> None:
+    assert {row[0]: row[1] for row in run_usage(paid, "--by", by)} == calls
 
 
-def test_of_some_tasks(paid: ServerProcess, tmp_path: Path) -> None:
-    assert run_usage(paid, tmp_path, "--task-id", "short")[-1][1] == "1"
-    assert run_usage(paid, tmp_path, "--since", "7d")[-1][1] == "4"
-    assert run_usage(paid, tmp_path, "--until", "1h")[-1][1] == "0"
-    assert run_usage(paid, tmp_path, "--caller", "user:user", role="admin")[-1][1] == "4"
-    assert run_usage(paid, tmp_path, role="admin")[-1][1] == "4"
+def test_of_some_tasks(paid: ServerProcess) -> None:
+    assert run_usage(paid, "--task-id", "short")[-1][1] == "1"
+    assert run_usage(paid, "--since", "7d")[-1][1] == "4"
+    assert run_usage(paid, "--until", "1h")[-1][1] == "0"
+    assert run_usage(paid, "--caller", "user:user", role="admin")[-1][1] == "4"
+    assert run_usage(paid, role="admin")[-1][1] == "4"
 
 
-def test_as_json(paid: ServerProcess, tmp_path: Path) -> None:
-    (row,) = run_usage(paid, tmp_path, "--json")
+def test_as_json(paid: ServerProcess) -> None:
+    (row,) = run_usage(paid, "--json")
     answer = json.loads(row[0])
     assert (answer["tasks"], answer["cursor"]) == (2, None)
     assert answer["models"][PRICED]["cost"] == pytest.approx(3 * COST)
     assert answer["total"]["unpriced_calls"] == 1
 
 
-def test_as_csv_like_the_page(paid: ServerProcess, tmp_path: Path) -> None:
-    env = {"MAIL_SERVER": paid.url, "MAIL_API_KEY": paid.tokens["user"]}
-    done = run_mail("usage", "--by", "model", "--csv", cwd=tmp_path, env=env)
+def test_as_csv_like_the_page(paid: ServerProcess) -> None:
+    done = paid.mail("usage", "--by", "model", "--csv")
     page = (Path(mail.__file__).parent / "http" / "ui" / "admin" / "spending.js").read_text(encoding="utf-8")
     columns = re.findall(r'"(\w+)"', page[: page.index("]")])
     heading, *lines = done.stdout.splitlines()
@@ -141,15 +131,14 @@ def test_names_in_csv_are_no_formulas(capsys: pytest.CaptureFixture[str]) -> Non
     assert lines == ["'=1+1,1,0,0,0,0,0,0.3,0", '"a ""b"", c",1,0,0,0,0,0,0.3,0']
 
 
-def test_by_the_version_of_the_swarm(paid: ServerProcess, tmp_path: Path) -> None:
-    (digest, calls, *_), everything = run_usage(paid, tmp_path, "--by", "version")
+def test_by_the_version_of_the_swarm(paid: ServerProcess) -> None:
+    (digest, calls, *_), everything = run_usage(paid, "--by", "version")
     assert (calls, everything[1]) == ("4", "4")
-    assert run_usage(paid, tmp_path, "--swarm-version", digest)[-1][1] == "4"
-    assert run_usage(paid, tmp_path, "--swarm-version", "0" * 12)[-1][1] == "0"
+    assert run_usage(paid, "--swarm-version", digest)[-1][1] == "4"
+    assert run_usage(paid, "--swarm-version", "0" * 12)[-1][1] == "0"
 
 
-def test_what_is_not_possible_is_said(paid: ServerProcess, tmp_path: Path) -> None:
-    env = {"MAIL_SERVER": paid.url, "MAIL_API_KEY": paid.tokens["user"]}
+def test_what_is_not_possible_is_said(paid: ServerProcess) -> None:
     for flags, code, told in (
         (("--since", "soon"), 2, "--since: 'soon' is not a time; write how long ago"),
         (("--until", "7x"), 2, "7d"),
@@ -157,19 +146,18 @@ def test_what_is_not_possible_is_said(paid: ServerProcess, tmp_path: Path) -> No
         (("--task-id", "gone"), 1, "no task"),
         (("--by", "hour"), 2, "hour"),
     ):
-        done = run_mail("usage", *flags, cwd=tmp_path, env=env)
+        done = paid.mail("usage", *flags)
         assert (done.returncode, done.stdout) == (code, "")
         assert told in done.stderr
 
 
 def test_at_a_terminal(paid: ServerProcess, tmp_path: Path) -> None:
-    env = {"MAIL_SERVER": paid.url, "MAIL_API_KEY": paid.tokens["user"]}
-    with Terminal("usage", "--by", "model", cwd=tmp_path, env=env) as terminal:
+    with Terminal("usage", "--by", "model", cwd=tmp_path, env=paid.caller()) as terminal:
         assert terminal.end() == 0
     lines = terminal.shown.splitlines()
     assert lines[0].split("  ")[0] == "model"
     assert lines[-1] == "2 tasks; 1 call of models without a known price not included"
-    with Terminal("usage", "--until", "1h", cwd=tmp_path, env=env) as terminal:
+    with Terminal("usage", "--until", "1h", cwd=tmp_path, env=paid.caller()) as terminal:
         assert terminal.end() == 0
     assert terminal.shown.splitlines() == ["0 tasks, and no calls of models"]
 

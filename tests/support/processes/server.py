@@ -47,10 +47,10 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def run_mail(
-    *arguments: str, cwd: Path, env: Mapping[str, str] | None = None
+    *arguments: str, cwd: Path, env: Mapping[str, str] | None = None, given: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """Run a `mail` command to its end."""
-    return forkserver.run([*MAIL, *arguments], cwd=cwd, env=environment(env), timeout=TIMEOUT)
+    return forkserver.run([*MAIL, *arguments], cwd=cwd, env=environment(env), given=given, timeout=TIMEOUT)
 
 
 def eventually(condition: Callable[[], object], what: str) -> None:
@@ -153,6 +153,16 @@ class ServerProcess:
         """Tell it to stop; returns its exit code."""
         self.process.send_signal(number)
         return self.process.wait(TIMEOUT)
+
+    def caller(self, role: str = "user", **env: str) -> dict[str, str]:
+        """The environment of a command that shows the role's token."""
+        return {"MAIL_SERVER": self.url, "MAIL_API_KEY": self.tokens[role], **env}
+
+    def mail(
+        self, *arguments: str, role: str = "user", cwd: Path | None = None, given: str = "", **env: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a `mail` command of the role to its end, in the server's folder unless in another."""
+        return run_mail(*arguments, cwd=cwd or self.folder, env=self.caller(role, **env), given=given)
 
     def client(self, role: str = "user") -> httpx2.Client:
         """An HTTP client that shows the role's token."""
