@@ -324,4 +324,3 @@ class TestSwarms:
         assert "paid 6 to Ann" in answer.message.body
         with pytest.raises(BadRequest, match="decision"):
             await swarm.post_message("", task_id="t1", approvals={"decision": "maybe"})
-        await swarm.shutdown()

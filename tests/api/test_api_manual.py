@@ -90,7 +90,6 @@ class TestMode:
         assert (await swarm.manual_step(TASK, "GM", payload="now")).message.body == "I am at 1"
         await swarm.await_queue_empty()
         assert [event.event for event in swarm._runtime.get_events_by_task_id(TASK)].count("tool_call") == 1
-        await swarm.shutdown()
 
     async def test_not_while_agents_take_turns_by_themselves(self) -> None:
         swarm = game()

@@ -50,7 +50,6 @@ class TestPosting:
         assert events == []
         again, _ = await swarm.post_message_and_run("again")
         assert again.message.body == "you said: again"
-        await swarm.shutdown()
 
     async def test_nobody_works_after_one_shot(self) -> None:
         swarm = solo()
@@ -58,7 +57,6 @@ class TestPosting:
         await swarm.submit_message_nowait(swarm.build_message("s", "b", ["boss"]))
         await asyncio.sleep(0.05)
         assert not swarm._runtime._open().is_working
-        await swarm.shutdown()
 
     async def test_events(self) -> None:
         swarm = duo()
@@ -68,7 +66,6 @@ class TestPosting:
         assert kinds[0] == "new_message"
         assert kinds[-2:] == ["new_message", "task_complete"]
         assert json.loads(events[-1].data)["response"] == "done"
-        await swarm.shutdown()
 
     async def test_continuous(self) -> None:
         swarm = solo()
@@ -85,7 +82,6 @@ class TestPosting:
         assert response["message"]["body"] == "you said: two"
         assert [event.event for event in events].count("task_complete") == 1
         assert len([e for e in swarm._runtime.get_events_by_task_id("t") if e.event == "task_complete"]) == 2
-        await swarm.shutdown()
 
     async def test_entrypoint_subject_type_and_steps(self) -> None:
         seen: list[View] = []
@@ -102,7 +98,6 @@ class TestPosting:
         task = await swarm._runtime.engine.store.load(TaskKey("user:default@team", "t"))
         assert task is not None
         assert task.limits.steps == 3
-        await swarm.shutdown()
 
     async def test_bad_requests(self) -> None:
         swarm = solo()
@@ -118,7 +113,6 @@ class TestPosting:
             await swarm.submit_message_nowait(swarm.build_message("s", "b", ["boss"]), max_steps="many")
         with pytest.raises(BadRequest, match="resume_from"):
             await swarm.post_message("x", task_id="nope", resume_from="yesterday")
-        await swarm.shutdown()
 
     async def test_timeout(self) -> None:
         async def never(_view: View) -> list[Any]:
@@ -130,7 +124,6 @@ class TestPosting:
             await swarm.post_message("x", timeout=0.05)
         assert swarm.get_pending_requests() == {}
         await swarm._runtime._open().stop(grace=0)
-        await swarm.shutdown()
 
     async def test_pending_requests(self) -> None:
         gate = asyncio.Event()
@@ -148,7 +141,6 @@ class TestPosting:
         assert (await future).message.body == "at last"
         await asking
         assert list(swarm._runtime.response_queue) == [("t", await future)]
-        await swarm.shutdown()
 
 
 class TestStreams:
@@ -159,14 +151,12 @@ class TestStreams:
         kinds = [event.event async for event in stream.body_iterator]
         assert kinds[0] == "new_message"
         assert kinds[-1] == "task_complete"
-        await swarm.shutdown()
 
     async def test_submit_message_stream(self) -> None:
         swarm = solo()
         stream = await swarm.submit_message_stream(swarm.build_message("s", "b", ["boss"]))
         events = [event async for event in stream.body_iterator]
         assert json.loads(events[-1].data)["response"] == "you said: b"
-        await swarm.shutdown()
 
     async def test_timeout(self) -> None:
         async def never(_view: View) -> list[Any]:
@@ -177,7 +167,6 @@ class TestStreams:
         stream = await swarm.post_message_stream("x", timeout=2)
         assert [event.event async for event in stream.body_iterator] == ["new_message"]
         await swarm._runtime._open().stop(grace=0)
-        await swarm.shutdown()
 
     async def test_pings(self) -> None:
         gate = asyncio.Event()
@@ -196,7 +185,6 @@ class TestStreams:
                 gate.set()
         assert "ping" in kinds
         assert kinds[-1] == "task_complete"
-        await swarm.shutdown()
 
 
 class TestMessages:
@@ -210,7 +198,6 @@ class TestMessages:
         assert swarm.build_message("s", "b", ["worker", "boss"], type="interrupt").msg_type == "interrupt"
         first, second = (swarm.build_message("s", "b", ["boss"]) for _ in range(2))
         assert first.task_id != second.task_id
-        await swarm.shutdown()
 
     @pytest.mark.parametrize(
         ("fields", "complaint"),
@@ -244,7 +231,6 @@ class TestMessages:
         assert response["message"]["body"] == "you said: b"
         first = json.loads(events[0].data)["extra_data"]["full_message"]
         assert first == message.as_json()
-        await swarm.shutdown()
 
     async def test_messages_to_agents_that_are_no_entrypoint(self) -> None:
         swarm = duo()
@@ -253,7 +239,6 @@ class TestMessages:
         await swarm.await_queue_empty()
         texts = [event.data for event in swarm._runtime.get_events_by_task_id("t")]
         assert any("worked" in text for text in texts)
-        await swarm.shutdown()
 
     async def test_what_is_refused(self) -> None:
         swarm = solo()
@@ -266,7 +251,6 @@ class TestMessages:
         forged["message"]["sender"] = {"address_type": "system", "address": "team"}
         with pytest.raises(BadRequest, match="only the runtime"):
             await swarm.submit_message_nowait(MAILMessage.model_validate(forged))
-        await swarm.shutdown()
 
     async def test_handle_interswarm_response(self) -> None:
         swarm = solo()
@@ -274,7 +258,6 @@ class TestMessages:
         await swarm.handle_interswarm_response(message)
         await swarm.await_queue_empty()
         assert swarm._runtime.get_events_by_task_id("t")[-1].event == "task_complete"
-        await swarm.shutdown()
 
 
 class TestBreakpoints:
@@ -298,7 +281,6 @@ class TestBreakpoints:
             breakpoint_tool_call_result={"content": "approved"},
         )
         assert response["message"]["body"] == "approved, so done"
-        await swarm.shutdown()
 
     def test_mail_tools_can_be_breakpoints_and_others_must_exist(self) -> None:
         solo(breakpoint_tools=["task_complete"])
@@ -353,7 +335,6 @@ class TestActionOverride:
         assert workers._overrides == [second]
         both.__exit__(None, None, None)
         assert workers._overrides == []
-        await swarm.shutdown()
 
     async def test_a_failure_ends_it_too(self) -> None:
         begun = asyncio.Event()
@@ -371,7 +352,6 @@ class TestActionOverride:
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
         assert swarm._runtime._overrides == []
-        await swarm.shutdown()
 
 
 class TestLifecycle:
@@ -400,7 +380,6 @@ class TestLifecycle:
         await asyncio.gather(running, return_exceptions=True)
         response, _ = await swarm.post_message("still usable")
         assert response["message"]["body"] == "you said: still usable"
-        await swarm.shutdown()
 
     async def test_two_that_begin_together(self) -> None:
         swarm = solo()
@@ -418,7 +397,6 @@ class TestLifecycle:
         swarm = solo()
         swarm.run_continuous().close()
         swarm.run_continuous().close()
-        await swarm.shutdown()
 
     def test_on_several_event_loops(self) -> None:
         swarm = duo()
@@ -448,7 +426,6 @@ class TestLifecycle:
         answer = await runtime.run()
         assert answer is not None
         assert answer.message.body == "you said: two"
-        await swarm.shutdown()
 
     async def test_a_turn_that_could_not_be_stored_is_awaited(self, monkeypatch: pytest.MonkeyPatch) -> None:
         swarm = solo()
@@ -465,7 +442,6 @@ class TestLifecycle:
         monkeypatch.setattr(engine.store, "open_turn", fail_once)
         await swarm.await_queue_empty()
         assert swarm._runtime.get_events_by_task_id("t")[-1].event == "task_complete"
-        await swarm.shutdown()
 
 
 class TestStores:
@@ -506,7 +482,6 @@ class TestStores:
             with pytest.raises(MAILError, match="await read_events"):
                 swarm._runtime.get_events_by_task_id("t")
             assert (await swarm._runtime.read_events("t"))[-1].event == "task_complete"
-            await swarm.shutdown()
 
 
 class TestUsers:
@@ -520,7 +495,6 @@ class TestUsers:
             swarm = blueprint.instantiate({}, "ann", role)  # type: ignore[arg-type]
             await swarm.post_message("x", task_id="t")
             assert await swarm._runtime.engine.store.load(TaskKey(instance, "t")) is not None
-            await swarm.shutdown()
 
     @pytest.mark.parametrize(
         ("user", "role"), [("a:b", "user"), ("a@b", "user"), ("", "user"), ("a", "boss")]

@@ -367,7 +367,6 @@ class TestGraph:
         swarm.update_from_adjacency_matrix([[0, 0], [1, 0]])
         assert swarm._build_adjacency_matrix()[0] == [[0, 0], [1, 0]]
         assert (await swarm.post_message("x"))[0].message.body == "can't write"
-        await swarm.shutdown()
 
     def test_agents_are_told_of_their_targets(self) -> None:
         swarm = template(

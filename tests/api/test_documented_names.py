@@ -60,7 +60,6 @@ class TestMessagesAsDictionaries:
         await swarm.handle_interswarm_response(as_dictionary(task_id="t4"))
         await swarm.await_queue_empty()
         assert {"t3", "t4"} <= swarm.runtime.events.keys()
-        await swarm.shutdown()
 
     async def test_a_runtime_takes_them(self) -> None:
         swarm = solo()
@@ -68,14 +67,12 @@ class TestMessagesAsDictionaries:
         assert answer.message.body == "you said: Hello"
         await swarm.runtime.submit(as_dictionary(task_id="t2"))
         assert (await swarm.runtime.run()) is not None
-        await swarm.shutdown()
 
     async def test_what_is_no_message_is_refused_with_the_reason(self) -> None:
         swarm = solo()
         for wrong in ({}, as_dictionary(subject=3), as_dictionary() | {"id": "abc"}):
             with pytest.raises(BadRequest, match="the message is not valid"):
                 await swarm.submit_message(wrong)
-        await swarm.shutdown()
 
     def test_as_xml(self) -> None:
         given = as_dictionary()
@@ -160,7 +157,6 @@ class TestStreams:
         assert events[-1].event == "task_complete"
         response = await swarm.runtime.submit_and_stream(as_dictionary(task_id="t2"))
         assert isinstance(response, EventSourceResponse)
-        await swarm.shutdown()
 
 
 class TestArguments:
