@@ -41,6 +41,16 @@ def duo(**fields: Any) -> MAILSwarm:
     return template(boss, worker, **fields).instantiate({}, user_id="ann")
 
 
+def waiting_for(gate: asyncio.Event) -> MAILSwarm:
+    """A swarm whose boss answers once the gate is open."""
+
+    async def boss(_view: View) -> list[Any]:
+        await gate.wait()
+        return [complete("at last")]
+
+    return template(agent("boss", boss, supervises=True)).instantiate({})
+
+
 class TestPosting:
     async def test_one_shot(self) -> None:
         swarm = solo()
@@ -115,11 +125,7 @@ class TestPosting:
             await swarm.post_message("x", task_id="nope", resume_from="yesterday")
 
     async def test_timeout(self) -> None:
-        async def never(_view: View) -> list[Any]:
-            await asyncio.sleep(60)
-            return []
-
-        swarm = template(agent("boss", never, supervises=True)).instantiate({})
+        swarm = waiting_for(asyncio.Event())
         with pytest.raises(TimeoutError, match=r"task '.*' gave no answer within 0.05 seconds"):
             await swarm.post_message("x", timeout=0.05)
         assert swarm.get_pending_requests() == {}
@@ -127,12 +133,7 @@ class TestPosting:
 
     async def test_pending_requests(self) -> None:
         gate = asyncio.Event()
-
-        async def slow(_view: View) -> list[Any]:
-            await gate.wait()
-            return [complete("at last")]
-
-        swarm = template(agent("boss", slow, supervises=True)).instantiate({})
+        swarm = waiting_for(gate)
         asking = asyncio.create_task(swarm.post_message("x", task_id="t"))
         while not swarm.get_pending_requests():  # noqa: ASYNC110
             await asyncio.sleep(0)
@@ -159,23 +160,14 @@ class TestStreams:
         assert json.loads(events[-1].data)["response"] == "you said: b"
 
     async def test_timeout(self) -> None:
-        async def never(_view: View) -> list[Any]:
-            await asyncio.sleep(60)
-            return []
-
-        swarm = template(agent("boss", never, supervises=True)).instantiate({})
+        swarm = waiting_for(asyncio.Event())
         stream = await swarm.post_message_stream("x", timeout=2)
         assert [event.event async for event in stream.body_iterator] == ["new_message"]
         await swarm._runtime._open().stop(grace=0)
 
     async def test_pings(self) -> None:
         gate = asyncio.Event()
-
-        async def slow(_view: View) -> list[Any]:
-            await gate.wait()
-            return [complete("at last")]
-
-        swarm = template(agent("boss", slow, supervises=True)).instantiate({})
+        swarm = waiting_for(gate)
         message = swarm.build_message("s", "b", ["boss"])
         stream = await swarm.submit_message_stream(message, ping_interval=0.01)
         kinds = []
@@ -337,17 +329,10 @@ class TestActionOverride:
         assert workers._overrides == []
 
     async def test_a_failure_ends_it_too(self) -> None:
-        begun = asyncio.Event()
-
-        async def never(_view: View) -> list[Any]:
-            begun.set()
-            await asyncio.sleep(60)
-            return []
-
-        swarm = template(agent("boss", never, supervises=True)).instantiate({})
+        swarm = waiting_for(asyncio.Event())
         asking = asyncio.create_task(swarm.post_message_and_run("x", action_override=lambda *_: "x"))
-        await begun.wait()
-        assert swarm._runtime._overrides
+        while not swarm._runtime._overrides:  # noqa: ASYNC110
+            await asyncio.sleep(0)
         await swarm._runtime._open().stop(grace=0)
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)

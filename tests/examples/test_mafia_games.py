@@ -20,7 +20,7 @@ from mail.examples.mafia.roles import MAFIA, Team
 from mail.factories.ports import close_clients
 
 SEEDS = range(sized(fast=4, full=4, soak=8))
-SIZES = (4, 5, 7, 9)
+SIZES = (4, 5, 7, 9, 16)
 DAY = (GamePhase.DISCUSSION, GamePhase.NOMINATION, GamePhase.TRIAL)
 
 
@@ -78,6 +78,7 @@ def referee(game: Game) -> None:
         assert all(said.is_public for phase, part in parts.items() if phase in DAY for said in part)
         kills = match_all(KILLS, night)
         assert {name for name, _ in kills} == mafia
+        assert day > 1 or len({target for _, target in kills}) == 1, "they have nothing to disagree about"
         victim = most_named([target for _, target in kills])
         protects = match_all(PROTECTS, night)
         assert [living[name].name for name, _ in protects] == ["Doctor"] * ("Doctor" in roles(living))
@@ -128,14 +129,10 @@ async def test_games_are_played_by_the_rules(n: int) -> None:
 
 
 async def test_either_side_can_win() -> None:
-    assert {await Game.create(7, seed=seed).run() for seed in (0, 1)} == {Team.TOWN, Team.MAFIA}
-
-
-@pytest.mark.soak
-async def test_a_full_table() -> None:
-    game = Game.create(16, seed=1)
-    assert await game.run()
-    referee(game)
+    games = [Game.create(7, seed=seed) for seed in (0, 1)]
+    assert {await game.run() for game in games} == {Team.TOWN, Team.MAFIA}
+    for game in games:
+        referee(game)
 
 
 async def test_the_seed_decides() -> None:
@@ -220,23 +217,6 @@ async def test_roles_are_told_only_to_those_who_have_them() -> None:
         assert told is (player.role is MAFIA)
         assert "has died and was" not in history
     await game.shutdown()
-
-
-async def test_the_mafia_agrees_in_private() -> None:
-    for seed in range(3):
-        game = Game.create(9, seed=seed)
-        await game.run()
-        first_night = [
-            said
-            for said in game.transcript
-            if said.day_number == 1 and said.phase is GamePhase.NIGHT and KILLS.search(said.text)
-        ]
-        assert len(first_night) == 2
-        mafia = {player.name for player in game.players if player.role is MAFIA}
-        for said in first_night:
-            assert set(said.audience) == {"Narrator"} | mafia - {said.speaker}
-        targets = {name for _, name in match_all(KILLS, first_night)}
-        assert len(targets) == 1
 
 
 # -------------------------------------------------------------------------------------------- language models

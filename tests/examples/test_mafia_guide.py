@@ -1,7 +1,7 @@
 """The Mafia of the guide (seed 000, docs/manual-mail-game-guide.md) is `mail.examples.mafia`: its code runs in it.
 
-Methods that the guide shows replace those of `Game`; language models are played by our rules behind the wire. What is
-not run here is in `ELSEWHERE`, with the reason. `tests/api/test_documented_samples.py` has the guide's other samples.
+Methods that the guide shows replace those of `Game`; language models are played by our rules behind the wire.
+`tests/api/test_documented_samples.py` has the guide's other samples, and names those that are here.
 """
 
 import asyncio
@@ -34,33 +34,17 @@ from mail.factories import base_agent_factory
 from mail.factories.ports import close_clients
 
 GUIDE = "docs/manual-mail-game-guide.md"
-OTHER_GAME = "of the second game of the guide; test_documented_samples runs it"
-SAMPLES = "a fragment that test_documented_samples runs with a game of its own"
 
 pytestmark = [
     pytest.mark.skipif(not blocks(), reason="the seeds are not at hand"),
     pytest.mark.filterwarnings("ignore:base_agent_factory is deprecated"),
 ]
 
-HERE = {1, 2, 3, 4, 5, 6, 7, 8, 28, 29, 32, 33, 34}
-ELSEWHERE = {
-    **dict.fromkeys(range(9, 18), OTHER_GAME),
-    **dict.fromkeys(range(18, 23), "signatures of the API; test_documented_samples compares them"),
-    **dict.fromkeys([23, 24, 25, 26, 27, 30, 31], SAMPLES),
-    35: "no Python: it has a positional '...' after keywords",
-}
-
 
 def block(number: int, language: str = "python") -> Block:
     return next(
         each for each in blocks() if (each.document, each.language, each.number) == (GUIDE, language, number)
     )
-
-
-def test_every_block_is_accounted_for() -> None:
-    known = {each.number for each in blocks() if (each.document, each.language) == (GUIDE, "python")}
-    assert HERE | set(ELSEWHERE) == known
-    assert not HERE & set(ELSEWHERE)
 
 
 NAMES: dict[str, Any] = {

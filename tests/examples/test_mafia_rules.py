@@ -97,13 +97,6 @@ class TestWinner:
 
 
 class TestNight:
-    async def test_most_votes_kill(self, game: Game) -> None:
-        game.begin_night()
-        assert await use(game, "mafia_vote_kill", mafia_name="Ada", target_name="Edith")
-        assert await use(game, "mafia_vote_kill", mafia_name="Bruno", target_name="Edith")
-        assert game.resolve_night_actions() == "Edith"
-        assert game.living() == ["Ada", "Bruno", "Celia", "Dario", "Felix", "Greta"]
-
     async def test_of_two_it_is_the_first(self, game: Game) -> None:
         game.begin_night()
         await use(game, "mafia_vote_kill", mafia_name="Bruno", target_name="Greta")
