@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from deploy_tools import ROOT, expand
+from support.engines.cloudformation import Functions
 from support.plugins.tiers import sized
 
 pytestmark = pytest.mark.timeout(900)
@@ -70,19 +71,16 @@ NOT_VERSIONED = {"ReservedConcurrentExecutions", "RecursiveLoop", "Tags"}
 FIXED = {"AWS::Lambda::Url": ("TargetFunctionArn", "Qualifier")}
 """The properties that a resource is replaced for, by types of resources whose names functions know."""
 
-NOTHING = object()
 
-
-class Stack:
+class Stack(Functions):
     """The resources that CloudFormation makes of an expanded template with these values."""
 
     def __init__(self, template: dict[str, Any], values: Values) -> None:
-        self._template = template
-        self._values: dict[str, Any] = PSEUDO | {
-            name: given.split(",") if template["Parameters"][name]["Type"] == "CommaDelimitedList" else given
-            for name, given in values.items()
+        given = {
+            name: value.split(",") if template["Parameters"][name]["Type"] == "CommaDelimitedList" else value
+            for name, value in values.items()
         }
-        self._resources = template["Resources"]
+        super().__init__(template, PSEUDO | given)
 
     def versions(self) -> Iterator[tuple[str, Any, Any]]:
         """For each function: its name, its version's resource and description, and its configuration."""
@@ -94,23 +92,6 @@ class Stack:
                 found = self.resolve(resource["Properties"])
                 yield name, (version, description), {k: v for k, v in found.items() if k not in NOT_VERSIONED}
 
-    def resolve(self, node: Any) -> Any:
-        """A value without functions; a reference to a resource changes when the resource is replaced."""
-        if isinstance(node, list):
-            return [each for each in map(self.resolve, node) if each is not NOTHING]
-        if not isinstance(node, dict):
-            return str(node) if isinstance(node, int) else node
-        if len(node) == 1 and (next(iter(node)) == "Ref" or next(iter(node)).startswith("Fn::")):
-            ((function, argument),) = node.items()
-            return getattr(self, f"_{function.removeprefix('Fn::').lower()}")(argument)
-        found = {key: self.resolve(value) for key, value in node.items()}
-        return {key: value for key, value in found.items() if value is not NOTHING}
-
-    def _ref(self, name: str) -> Any:
-        if name == "AWS::NoValue":
-            return NOTHING
-        return self._values[name] if name in self._values else self._reference(name)
-
     def _getatt(self, path: list[str]) -> str:
         return f"{self._reference(path[0])}.{path[1]}"
 
@@ -121,59 +102,6 @@ class Stack:
             return f"arn:aws:lambda:us-east-1:111122223333:layer:{name}:{number}"
         fixed = [self.resolve(resource["Properties"].get(each)) for each in FIXED.get(resource["Type"], ())]
         return json.dumps([name, *fixed], default=str)
-
-    def _sub(self, argument: Any) -> str:
-        text, own = argument if isinstance(argument, list) else (argument, {})
-
-        def value(found: re.Match[str]) -> str:
-            name, _, attribute = found[1].partition(".")
-            if name in own:
-                return str(self.resolve(own[name]))
-            return self._getatt([name, attribute]) if attribute else str(self._ref(name))
-
-        return re.sub(r"\$\{([^}]+)\}", value, text)
-
-    def _if(self, argument: list[Any]) -> Any:
-        return self.resolve(argument[1 if self._holds(argument[0]) else 2])
-
-    def _holds(self, condition: str) -> bool:
-        return bool(self.resolve(self._template["Conditions"][condition]))
-
-    def _condition(self, name: str) -> bool:
-        return self._holds(name)
-
-    def _equals(self, sides: list[Any]) -> bool:
-        left, right = map(self.resolve, sides)
-        return bool(left == right)
-
-    def _not(self, argument: list[Any]) -> bool:
-        return not self._all_of(argument)[0]
-
-    def _and(self, argument: list[Any]) -> bool:
-        return all(self._all_of(argument))
-
-    def _or(self, argument: list[Any]) -> bool:
-        return any(self._all_of(argument))
-
-    def _all_of(self, conditions: list[Any]) -> list[bool]:
-        return [
-            self._holds(each["Condition"]) if "Condition" in each else bool(self.resolve(each))
-            for each in conditions
-        ]
-
-    def _findinmap(self, argument: list[Any]) -> Any:
-        name, key, attribute = map(self.resolve, argument)
-        return self.resolve(self._template["Mappings"][name][key][attribute])
-
-    def _join(self, argument: list[Any]) -> str:
-        return str(argument[0]).join(self.resolve(argument[1]))
-
-    def _split(self, argument: list[Any]) -> list[str]:
-        parts: list[str] = self.resolve(argument[1]).split(argument[0])
-        return parts
-
-    def _select(self, argument: list[Any]) -> Any:
-        return self.resolve(argument[1])[int(argument[0])]
 
 
 def values_of(name: str, parameter: Mapping[str, Any]) -> list[str]:

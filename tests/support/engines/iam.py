@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from support.engines.cloudformation import Functions
+
 ACCOUNT, REGION = "123456789012", "us-east-1"
 PARAMETERS = {"SecretsPath": "/mail/secrets", "SecretsKeyArn": f"arn:aws:kms:{REGION}:{ACCOUNT}:key/own"}
 """The values of parameters that have no default which creates everything."""
@@ -24,7 +26,6 @@ _PSEUDO = {
     "AWS::AccountId": ACCOUNT,
     "AWS::StackName": "mail",
 }
-_NOTHING = object()
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,12 @@ class Ask:
     context: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-class Roles:
+class Roles(Functions):
     """The policies of a template's roles, with its parameters resolved."""
 
     def __init__(self, template: Mapping[str, Any], **parameters: str) -> None:
-        self._template = template
         defaults = {name: str(each.get("Default", "")) for name, each in template["Parameters"].items()}
-        self._parameters = {**_PSEUDO, **defaults, **PARAMETERS, **parameters}
+        super().__init__(template, {**_PSEUDO, **defaults, **PARAMETERS, **parameters})
 
     def allow(self, role: str, ask: Ask) -> bool:
         """Return whether a role allows a request: a statement does, and none denies it."""
@@ -56,66 +56,28 @@ class Roles:
 
     def statements(self, role: str) -> list[dict[str, Any]]:
         """Return the statements of all policies of a role."""
-        resources = self._template["Resources"]
-        inline = resources[role]["Properties"]["Policies"]
-        policies = [*inline, *(resources[name]["Properties"] for name in self.shared(role))]
+        inline = self._resources[role]["Properties"]["Policies"]
+        policies = [*inline, *(self._resources[name]["Properties"] for name in self.shared(role))]
         return [each for policy in policies for each in self.resolve(policy["PolicyDocument"]["Statement"])]
 
     def shared(self, role: str) -> list[str]:
         """Return the managed policies of a role: those that it names, and those that name it."""
-        resources = self._template["Resources"]
         naming = [
             name
-            for name, each in resources.items()
+            for name, each in self._resources.items()
             if {"Ref": role} in each.get("Properties", {}).get("Roles", ())
-            and ("Condition" not in each or self._holds(self._template["Conditions"][each["Condition"]]))
+            and ("Condition" not in each or self._holds(each["Condition"]))
         ]
-        return [*self.resolve(resources[role]["Properties"].get("ManagedPolicyArns", [])), *naming]
+        return [*self.resolve(self._resources[role]["Properties"].get("ManagedPolicyArns", [])), *naming]
 
-    def resolve(self, value: Any) -> Any:
-        """Return a value without functions of CloudFormation; a resource is its logical name."""
-        if isinstance(value, list):
-            return [found for each in value if (found := self.resolve(each)) is not _NOTHING]
-        if not isinstance(value, dict):
-            return value
-        if len(value) != 1 or not (name := next(iter(value))).startswith(("Ref", "Fn::", "Condition")):
-            return {
-                key: found for key, each in value.items() if (found := self.resolve(each)) is not _NOTHING
-            }
-        given = value[name]
-        match name:
-            case "Ref":
-                return _NOTHING if given == "AWS::NoValue" else self._parameters.get(given, given)
-            case "Fn::If":
-                return self.resolve(given[1 if self._holds(self._template["Conditions"][given[0]]) else 2])
-            case "Fn::GetAtt":
-                return self._arn(given[0])
-            case "Fn::Sub":
-                text, own = given if isinstance(given, list) else (given, {})
-                values = self.resolve(own)
-                return re.sub(
-                    r"\$\{([\w:.]+)\}", lambda found: values.get(found[1]) or self._named(found[1]), text
-                )
-            case "Fn::Split":
-                return self.resolve(given[1]).split(given[0])
-        raise NotImplementedError(name)
+    def _getatt(self, path: list[str]) -> str:
+        return self._arn(path[0])
 
-    def _holds(self, condition: Mapping[str, Any]) -> bool:
-        (name, given), *_ = condition.items()
-        match name:
-            case "Fn::Not":
-                return not self._holds(given[0])
-            case "Fn::Equals":
-                first, second = map(self.resolve, given)
-                return str(first) == str(second)
-        raise NotImplementedError(name)
-
-    def _named(self, name: str) -> str:
-        resource, _, attribute = name.partition(".")
-        return self._arn(resource) if attribute == "Arn" else self._parameters[name]
+    def _reference(self, name: str) -> str:
+        return name
 
     def _arn(self, name: str) -> str:
-        match self._template["Resources"][name]["Type"]:
+        match self._resources[name]["Type"]:
             case "AWS::DynamoDB::Table":
                 return f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{name}"
             case "AWS::S3::Bucket":
