@@ -5,8 +5,6 @@ What is a coroutine in MAIL 1.3.6 can be awaited, and what is a plain function t
 
 import inspect
 import re
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -200,27 +198,6 @@ def test_names_of_the_package() -> None:
     assert set(mail.api.__all__) <= set(dir(mail.api))
     with pytest.raises(AttributeError, match="no attribute 'MAILSwrm'"):
         _ = mail.api.MAILSwrm
-
-
-def loaded(statement: str) -> set[str]:
-    """Which of the heavy modules a statement loads in a fresh interpreter."""
-    heavy = ("fastapi", "httpx2", "litellm", "rich", "sqlite3", "sse_starlette", "starlette", "uvicorn")
-    code = f"import sys; {statement}; print(*[name for name in {heavy!r} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return set(done.stdout.split())
-
-
-@pytest.mark.full
-def test_defining_a_swarm_loads_nothing_heavy() -> None:
-    statements = (
-        "from mail import MAILAction, action",
-        "from mail import MAILAgentTemplate, MAILSwarmTemplate",
-        "from mail import MAILSwarm",
-        "from mail.core.runtime import MAILRuntime",
-        "from mail.examples.weather_dummy.template import TEMPLATE",
-        "from mail.factories import LiteLLMSupervisorFunction",
-    )
-    assert loaded("; ".join(statements)) == set()
 
 
 async def test_whether_a_swarm_is_connected() -> None:

@@ -80,11 +80,6 @@ class TestMessagesAsDictionaries:
         assert turn == build_mail_xml(MAILMessage.model_validate(given))
         assert build_mail_xml(given, is_manual=True)["content"] == f"<private>\n{turn['content']}\n</private>"
 
-    async def test_as_json(self) -> None:
-        message = MAILMessage.model_validate(as_dictionary())
-        read = json.loads(json.dumps(message.model_dump(mode="json")))
-        assert MAILMessage.model_validate(read) == message
-
     def test_they_yield_their_keys(self) -> None:
         given = as_dictionary()
         message = MAILMessage.model_validate(given)

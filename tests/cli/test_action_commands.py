@@ -37,13 +37,19 @@ async def server() -> AsyncIterator[HTTPServer]:
         yield server
 
 
-async def test_a_call_is_reported_on_shown_and_finished(server: HTTPServer) -> None:
+async def begin(server: HTTPServer) -> asyncio.Task[Any]:
+    """Ask for a film, whose call waits then."""
     asked = asyncio.create_task(server.post(body="a film", task_id="t"))
 
     async def waits() -> bool:
         return bool(TOKENS) and "calls" in await server.task("t")
 
     await eventually(waits)
+    return asked
+
+
+async def test_a_call_is_reported_on_shown_and_finished(server: HTTPServer) -> None:
+    asked = await begin(server)
     reported = await mail(server, "action", "report", TOKENS[0], "half of it")
     assert (reported.exit_code, reported.output[:12]) == (0, "waiting, due")
     shown = await mail(server, "task", "show", "t")
@@ -60,13 +66,7 @@ async def test_a_call_is_reported_on_shown_and_finished(server: HTTPServer) -> N
 
 
 async def test_a_call_is_cancelled(server: HTTPServer) -> None:
-    TOKENS.clear()
-    asked = asyncio.create_task(server.post(body="a film", task_id="t"))
-
-    async def waits() -> bool:
-        return bool(TOKENS) and "calls" in await server.task("t")
-
-    await eventually(waits)
+    asked = await begin(server)
     (waiting,) = (await server.task("t"))["calls"]
     cancelled = await mail(server, "task", "cancel-call", "t", waiting["id"])
     assert cancelled.output == f"{waiting['id']} is cancelled; task t is running\n"

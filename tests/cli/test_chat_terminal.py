@@ -11,7 +11,7 @@ from rich.console import Console
 from support.processes import forkserver
 from support.processes.projects import entry, supervisor, write_project
 from support.processes.server import MAIL, ServerProcess, environment
-from support.processes.terminal import Terminal
+from support.processes.terminal import Screen, Terminal
 
 from mail.cli.output import Output
 from mail.cli.views.markdown import render
@@ -175,11 +175,6 @@ def test_markdown_as_lines(text: str, lines: list[str]) -> None:
     assert [line.strip() for line in rendered if line.strip()] == [
         line.strip() for line in lines if line.strip()
     ]
-
-
-class Screen(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def test_text_is_wrapped_at_words_but_not_a_command(monkeypatch: pytest.MonkeyPatch) -> None:

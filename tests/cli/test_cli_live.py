@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from sse_starlette import ServerSentEvent
+from support.processes.terminal import Screen
 
 from mail.cli.output import Output
 from mail.cli.views.conversation import Reply
@@ -87,11 +88,6 @@ def test_what_a_model_writes_is_shown_with_whom_it_is_for(reply: Reply, shown: s
     assert reply.shown("searcher") == shown
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 class Stream:
     """The stream of a task that is read at leisure."""
 
@@ -139,7 +135,7 @@ EVENTS = [
 ]
 
 
-@pytest.mark.parametrize(("stream", "is_shown"), [(Terminal(), True), (io.StringIO(), False)])
+@pytest.mark.parametrize(("stream", "is_shown"), [(Screen(), True), (io.StringIO(), False)])
 async def test_on_a_terminal_the_line_is_drawn_below_the_events(
     stream: io.StringIO, is_shown: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

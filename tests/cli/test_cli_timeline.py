@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.processes.terminal import Screen
 
 from mail.cli.output import Output
 from mail.cli.views.events import Line, LineReader, Stopwatch, printer, read_data, read_event_line, read_item
@@ -101,17 +102,12 @@ def test_a_server_without_items_is_shown_by_its_descriptions() -> None:
     assert read_event_line("task_complete", {"response": "42"}).text == "42"
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 def test_plain_where_it_is_piped_and_styled_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.delenv("NO_COLOR", raising=False)
     line = Line(0.0123, "new_message", "a", "b", "x" * 300)
-    piped, terminal = io.StringIO(), Terminal()
+    piped, terminal = io.StringIO(), Screen()
     printer(Output(piped))(line)
     printer(Output(terminal))(line)
     assert piped.getvalue().startswith("   12.3 ms  new_message     a → b  ")
@@ -129,7 +125,7 @@ def test_plain_where_it_is_piped_and_styled_on_a_terminal(monkeypatch: pytest.Mo
 
 
 def test_a_time_of_another_year_has_its_year() -> None:
-    assert Output(Terminal()).time("2019-07-15T12:00:00+00:00") == "2019-07-15"
+    assert Output(Screen()).time("2019-07-15T12:00:00+00:00") == "2019-07-15"
     assert Output(io.StringIO()).time("2019-07-15T12:00:00+00:00") == "2019-07-15T12:00:00+00:00"
 
 

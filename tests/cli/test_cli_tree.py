@@ -138,19 +138,11 @@ def test_a_task_shows_which_swarms_it_waits_for() -> None:
 
 def test_agents_and_what_they_do() -> None:
     agent = {"comm_targets": ["b"], "actions": [], "enable_entrypoint": False}
-    agents = [{**agent, "name": "b"}, {**agent, "name": "a", "description": "leads"}]
+    agents = [{**agent, "name": "b", "copies": 8}, {**agent, "name": "a", "description": "leads"}]
     stream = io.StringIO()
     show_agents({"entrypoint": "a", "agents": agents}, Output(stream))
     assert stream.getvalue().splitlines() == [
-        "agent\ttakes messages\twrites to\tactions\tdescription",
-        "a\tby default\tb\t-\tleads",
-        "b\tno\tb\t-\t-",
+        "agent\ttakes messages\twrites to\tactions\tcopies\tdescription",
+        "a\tby default\tb\t-\t-\tleads",
+        "b\tno\tb\t-\t8\t-",
     ]
-
-
-def test_agents_with_copies() -> None:
-    agent = {"comm_targets": [], "actions": [], "enable_entrypoint": False}
-    stream = io.StringIO()
-    agents = [{**agent, "name": "a", "copies": 0}, {**agent, "name": "b", "copies": 8}]
-    show_agents({"entrypoint": "a", "agents": agents}, Output(stream))
-    assert [line.split("\t")[-1] for line in stream.getvalue().splitlines()] == ["copies", "-", "8"]

@@ -104,14 +104,6 @@ def test_a_stream_and_watching_it_again(piped: Piped) -> None:
     assert (one["event"], one["data"]["response"]) == ("task_complete", "1+1 = 2.")
 
 
-def test_going_on_at_a_breakpoint_as_the_client_says(piped: Piped) -> None:
-    done = piped("message 'ask a human: may I?' --task-id asked")
-    advice = done.stdout.splitlines()[-1].strip()
-    assert advice == '/reply asked "your answer"'
-    done = piped(advice)
-    assert done.stdout.splitlines() == ["your answer"]
-
-
 def test_errors_do_not_stop_it_but_are_told_in_the_end(piped: Piped) -> None:
     done = piped("mesage hi", "task no-such-task", "message --what", "", "# no command", "whoami")
     assert (done.returncode, done.stdout) == (1, "user (user)\n")
@@ -377,17 +369,3 @@ def test_output_holds_nothing_that_a_terminal_obeys(waiting: ServerProcess, tmp_
     assert done.returncode == 0, done.stderr
     assert "owned" in done.stdout
     assert not {"\x1b", "\x07", "\x9b"} & set(done.stdout)
-
-
-def test_a_task_as_it_was_and_a_fork_of_it(piped: Piped) -> None:
-    answer, now, begun, made, forked = piped.json(
-        "message --task-id looked-back 2+3",
-        "task",
-        "task looked-back --at 1",
-        "task-fork --at 1 --run",
-        "task",
-    )
-    assert answer["status"] == now["status"] == "completed"
-    assert (begun["status"], begun["seq"]) == ("running", 1)
-    assert (made["forked_from"], made["at"], made["status"]) == ("looked-back", 1, "running")
-    assert forked["task_id"] == made["task_id"]

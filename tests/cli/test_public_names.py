@@ -83,6 +83,18 @@ def test_import_mail_loads_nothing_else() -> None:
     assert imported("import json, mail, mail.core") - free == {"gc", "mail", "mail.core", "mail.startup"}
 
 
+@pytest.mark.full
+def test_defining_a_swarm_loads_nothing_heavy() -> None:
+    statements = (
+        "from mail import MAILAction, MAILAgentTemplate, MAILSwarm, MAILSwarmTemplate, action",
+        "from mail.core.runtime import MAILRuntime",
+        "from mail.examples.weather_dummy.template import TEMPLATE",
+        "from mail.factories import LiteLLMSupervisorFunction",
+    )
+    heavy = {"fastapi", "httpx2", "litellm", "rich", "sqlite3", "sse_starlette", "starlette", "uvicorn"}
+    assert heavy.isdisjoint(imported("; ".join(statements)))
+
+
 def test_commands_load_only_what_they_use() -> None:
     heavy = {"fastapi", "httpx2", "prompt_toolkit", "pydantic", "rich", "uvicorn", "sqlite3"}
     assert heavy.isdisjoint(imported("import mail.cli.app"))

@@ -4,6 +4,7 @@ import io
 from typing import Any
 
 import pytest
+from support.processes.terminal import Screen
 
 from mail.cli.output import Output
 from mail.cli.views.turns import show_turn
@@ -58,15 +59,10 @@ CHAT = [
 ]
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 @pytest.mark.parametrize("reply", [RESPONSES, CHAT])
 def test_in_words(reply: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    stream = Terminal()
+    stream = Screen()
     show_turn({**TURN, "output": reply}, Output(stream))
     shown = stream.getvalue()
     for line in (
@@ -87,7 +83,7 @@ def test_in_words(reply: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_turn_that_added_nothing() -> None:
-    stream = Terminal()
+    stream = Screen()
     show_turn({**TURN, "output": None, "timing": None, "usage": None, "setup": None}, Output(stream))
     assert "Added nothing to its history" in stream.getvalue()
 

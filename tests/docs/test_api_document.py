@@ -39,12 +39,6 @@ SHAPES = (
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path_factory.mktemp("server")) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def client(server: ServerProcess) -> Iterator[httpx2.Client]:
     """A client with a connection per request: the server may close an idle one just when it is used again."""
     limits = httpx2.Limits(max_keepalive_connections=0)

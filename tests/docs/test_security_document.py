@@ -2,7 +2,6 @@
 
 import re
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
@@ -16,12 +15,6 @@ from mail.core.task.documents import CallerRole
 
 TEXT = (DOCS / "security.md").read_text(encoding="utf-8")
 DEFAULTS = ServerConfig.model_validate({})
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path_factory.mktemp("server")) as server:
-        yield server
 
 
 def ask(server: ServerProcess, method: str, path: str, role: CallerRole | None, **options: object) -> int:

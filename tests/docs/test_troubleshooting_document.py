@@ -1,7 +1,6 @@
 """docs/troubleshooting.md: what it quotes is what the server, the commands and the factories say."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
@@ -30,12 +29,6 @@ def quoted(section: str) -> list[str]:
     cells = [row.split(" | ")[0] for row in re.findall(r"^\| (.*) \|$", body, re.MULTILINE)]
     quotes = [quote for cell in cells for quote in re.findall(r"`([^`]+)`", cell)]
     return [max(quote.split("…"), key=len).strip() for quote in quotes]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path_factory.mktemp("server")) as server:
-        yield server
 
 
 @pytest.mark.soak

@@ -1,8 +1,6 @@
 """The example payloads of `spec/examples` are what they claim to be."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -52,15 +50,6 @@ def test_the_read_me_lists_every_example() -> None:
     text = (SPEC / "examples" / "README.md").read_text(encoding="utf-8")
     missing = [verdict.name for verdict in VERDICTS if f"`{verdict.name}`" not in text]
     assert not missing
-
-
-@pytest.mark.full
-def test_the_script_passes() -> None:
-    done = subprocess.run(
-        [sys.executable, SPEC / "validate_samples.py"], check=False, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout
-    assert done.stdout.count("✓") == len(VERDICTS)
 
 
 def test_the_script_fails_when_a_verdict_is_not_the_expected_one(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 from studio_page import violations
 from studio_server import StudioServer
+from support.processes.approval_swarm import Bank
 from support.processes.server import ServerProcess
 from ui_needs import unavailable
 
@@ -114,6 +115,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """`mail server` with the rule-based swarm."""
     with ServerProcess(tmp_path_factory.mktemp("server")) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bank]:
+    """A server whose agent asks before it pays."""
+    with Bank(tmp_path_factory.mktemp("bank")) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

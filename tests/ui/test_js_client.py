@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,12 +27,6 @@ def node() -> Path:
     if playwright is None or playwright.origin is None:
         unavailable("playwright")
     return Path(playwright.origin).parent / "driver" / "node"
-
-
-@pytest.fixture(scope="module")
-def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bank]:
-    with Bank(tmp_path_factory.mktemp("bank")) as running:
-        yield running
 
 
 def run(node: Path, folder: Path, module: str, **env: str) -> str:

@@ -17,12 +17,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page, Route
 
 
-@pytest.fixture(scope="module")
-def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bank]:
-    with Bank(tmp_path_factory.mktemp("bank")) as running:
-        yield running
-
-
 def test_one_call_is_edited_and_the_other_rejected(page: "Page", bank: Bank) -> None:
     ask(page, bank, "pay 500 600", "paused")
     cards = page.get_by_role("group", name="pay needs your approval")

@@ -46,12 +46,6 @@ class Mail:
 
 
 @pytest.fixture(scope="module")
-def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bank]:
-    with Bank(tmp_path_factory.mktemp("bank")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def admin(bank: Bank) -> Iterator[Mail]:
     mail = Mail(bank, "admin")
     with mail.client:

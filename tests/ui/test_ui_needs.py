@@ -1,7 +1,7 @@
 """What needs the caller, what is found, and the shortcuts, on the page in a headless Chromium."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,12 +25,6 @@ NOTED = """
     window.Notification = Noted;
     Object.defineProperty(document, "visibilityState", { get: () => window.hides ? "hidden" : "visible" });
 """
-
-
-@pytest.fixture(scope="module")
-def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bank]:
-    with Bank(tmp_path_factory.mktemp("bank")) as running:
-        yield running
 
 
 def needs_link(page: "Page") -> "Locator":

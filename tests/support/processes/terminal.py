@@ -1,6 +1,7 @@
 """A `mail` command at a pseudo-terminal, and somebody who types."""
 
 import fcntl
+import io
 import os
 import pty
 import re
@@ -25,6 +26,13 @@ IMPATIENCE = 60.0
 
 _FORWARD = re.compile(r"\x1b\[(\d*)C")
 _CONTROL = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|[@-Z\\-_]|\][^\x07]*\x07)|\r")
+
+
+class Screen(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 class Terminal:
