@@ -12,7 +12,7 @@ from support.processes.terminal import Screen
 
 from mail.cli.output import Output
 from mail.cli.views.conversation import Reply
-from mail.cli.views.events import show_answer, show_stream
+from mail.cli.views.events import show_stream
 from mail.cli.views.live import WorkingAgents
 from mail.client import stream as client_stream
 from mail.core.task.live import LiveKind
@@ -141,8 +141,7 @@ async def test_on_a_terminal_the_line_is_drawn_below_the_events(
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")
     output = Output(stream)
-    shown = await show_stream(None, Stream(EVENTS), output)  # type: ignore[arg-type]
-    show_answer(shown, output)
+    await show_stream(None, Stream(EVENTS), output)  # type: ignore[arg-type]
     text = stream.getvalue()
     assert ("lead: web_search" in text) is is_shown
     assert ("\x1b[2K" in text) is is_shown

@@ -217,7 +217,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session
     address = {"address_type": "agent", "address": "weather"}
     user = {"address_type": "user", "address": "alice"}
     message = {"message": {"sender": user, "recipient": address}}
-    found.memory.learn("new_message", {"task_id": "new", "extra_data": {"full_message": message}})
+    found.memory.learn({"task_id": "new", "extra_data": {"full_message": message}})
     yield found
     found.output.stream.close()
 

@@ -191,7 +191,6 @@ class EmbeddedSwarm:
     def _effective_swarm(self) -> SwarmCore:
         """Return the swarm with its overrides applied."""
         swarm = self._swarm if self.print_llm_streams else silent_swarm(self._swarm)
-        base = [] if self._override is None else [self._override]
-        for override in (*base, *self._overrides):
+        for override in filter(None, (self._override, *self._overrides)):
             swarm = with_actions(swarm, override)
         return swarm

@@ -24,6 +24,11 @@ View = Callable[[Any, Output], None]
 """Prints an answer as text."""
 
 
+def says(text: str) -> View:
+    """Return a view that is a text, in which `{name}` stands for a field of the answer."""
+    return lambda answer, output: output.text(text.format_map(answer))
+
+
 def positional(name: str, help: str, **settings: Any) -> click.Argument:  # noqa: A002
     """Build an argument that is identified by its position."""
     return click.Argument([name], help=help, **settings)

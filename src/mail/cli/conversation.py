@@ -166,10 +166,7 @@ async def send(session: Session, text: str, options: "MessageOptions") -> None:
     """Send a message, and show the answer."""
     is_new = options.task_id is None
     with session.sending(options) as given:
-        is_live = session.output.is_terminal
-        stream = await session.client.post_stream(
-            text, replace(given, live=is_live, deltas=is_live, items=True)
-        )
+        stream = await session.client.post_stream(text, replace(given, **session.streamed))
     session.memory.files.clear()
     session.show_warnings(stream.warnings)
     if is_new and session.output.is_terminal:

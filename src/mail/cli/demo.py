@@ -10,7 +10,7 @@ import click
 from mail.cli.options import as_json
 from mail.cli.output import Output
 from mail.cli.program import program
-from mail.cli.views.events import show_answer, show_stream
+from mail.cli.views.events import show_stream
 from mail.errors import MAILError
 
 if TYPE_CHECKING:
@@ -66,7 +66,6 @@ async def _demo(message: str, database: str, output: Output) -> None:
     if shown.answer is None:
         raise MAILError("the stream ended without an answer")
     if not output.as_json:
-        show_answer(shown, output)
         for question in shown.questions:
             output.text(f"\n{question}", style="bold")
         if shown.questions:

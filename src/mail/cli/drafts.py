@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from mail.cli.command import Command, Namespace, option, positional
+from mail.cli.command import Command, Namespace, option, positional, says
 from mail.cli.output import Output, one_line
 from mail.cli.session import Session, Status
 from mail.cli.tasks import FILTERS, find_tasks
@@ -218,21 +218,21 @@ COMMANDS = (
         shell_name="draft publish",
         summary="Let new tasks use a draft (admin).",
         operation="publish_swarm_draft",
-        view=lambda answer, output: output.text(f"new tasks use draft {answer['name']}"),
+        view=says("new tasks use draft {name}"),
         arguments=(_NAME,),
     ),
     Command(
         shell_name="draft withdraw",
         summary="Let new tasks do without a published draft (admin).",
         operation="withdraw_swarm_draft",
-        view=lambda answer, output: output.text(f"new tasks no longer use draft {answer['name']}"),
+        view=says("new tasks no longer use draft {name}"),
         arguments=(_NAME,),
     ),
     Command(
         shell_name="draft delete",
         summary="Delete a draft. Tasks that run on it continue (admin).",
         operation="delete_swarm_draft",
-        view=lambda answer, output: output.text(f"draft {answer['name']} is deleted"),
+        view=says("draft {name} is deleted"),
         arguments=(_NAME,),
     ),
 )

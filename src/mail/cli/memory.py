@@ -55,7 +55,7 @@ class Memory:
         if task_id is not None and status is not None:
             self.statuses[task_id] = status
 
-    def learn(self, kind: str, data: Mapping[str, Any]) -> None:
+    def learn(self, data: Mapping[str, Any]) -> None:
         """Remember the task and the agents of an event."""
         if task_id := data.get("task_id"):
             self.add_task(task_id)

@@ -9,7 +9,7 @@ import click
 from mail.cli.command import Command, Namespace, joined, option, positional, switch
 from mail.cli.session import Session, UsageError
 from mail.cli.values import JSON, Agent, Agents, Secret, Task, json_list, json_object, json_or_text
-from mail.cli.views.events import show_answer, show_stream
+from mail.cli.views.events import show_stream
 from mail.cli.views.questions import questions_of
 from mail.cli.views.tasks import read_task, show_lines
 from mail.errors import MAILError
@@ -89,15 +89,12 @@ async def message(session: Session, given: Namespace) -> None:
 async def message_stream(session: Session, given: Namespace) -> None:
     """Send a message, and print events as they happen."""
     with session.sending(_options(given)) as options:
-        is_live = session.output.is_terminal
-        live = replace(options, live=is_live, deltas=is_live, items=True)
-        stream = await session.client.post_stream(given.body, live)
+        stream = await session.client.post_stream(given.body, replace(options, **session.streamed))
     session.show_warnings(stream.warnings)
     shown = await show_stream(session.client, stream, session.output, learn=session.memory.learn)
     if shown.answer is None:
         raise MAILError(f"the stream of task {stream.task_id} ended without an answer")
     session.memory.set_status(stream.task_id, shown.status)
-    show_answer(shown, session.output)
     session.show_status(stream.task_id, shown.status, questions=shown.questions)
 
 
@@ -130,7 +127,7 @@ def _learn(session: Session, task_id: str | None, answer: Mapping[str, Any]) -> 
     if task_id is None and events:
         task_id = events[-1]["data"].get("task_id")
     for event in events:
-        session.memory.learn(event["event"], event["data"])
+        session.memory.learn(event["data"])
     end: Mapping[str, Any] = events[-1] if events else {"event": "", "data": {}}
     status = answer.get("status") or status_of(end["event"], end["data"])  # of other swarms, only events come
     session.memory.set_status(task_id, status)

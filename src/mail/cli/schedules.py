@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from mail.cli.command import Command, option, positional
+from mail.cli.command import Command, option, positional, says
 from mail.cli.output import Output
 
 
@@ -13,10 +13,7 @@ def show_schedules(answer: list[Mapping[str, Any]], output: Output) -> None:
     """Print a line per schedule: when it runs next, and how its last run has ended."""
     rows = [
         (
-            each["name"],
-            each["cron"],
-            each["timezone"],
-            each["caller"],
+            *(each[name] for name in ("name", "cron", "timezone", "caller")),
             each["next"] or "disabled",
             _last(each),
         )
@@ -115,7 +112,7 @@ COMMANDS = (
         shell_name="schedule delete",
         summary="Delete a schedule. The tasks of its runs stay.",
         operation="delete_schedule",
-        view=lambda answer, output: output.text(f"schedule {answer['name']} is deleted"),
+        view=says("schedule {name} is deleted"),
         arguments=(_NAME,),
     ),
     Command(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from mail.cli.memory import Memory
@@ -100,6 +100,11 @@ class Session:
         self.is_chat = False
         self.slash = ""
         self.is_over = False
+
+    @property
+    def streamed(self) -> dict[str, Any]:
+        """The options of a stream that is shown: what only a terminal shows is asked for only there."""
+        return {"live": self.output.is_terminal, "deltas": self.output.is_terminal, "items": True}
 
     def require_task(self) -> str:
         """Return the last task. Raises UsageError if there is none."""

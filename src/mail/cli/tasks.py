@@ -7,13 +7,13 @@ from urllib.parse import urlsplit
 
 import click
 
-from mail.cli.command import Command, Namespace, option, positional, switch
+from mail.cli.command import Command, Namespace, option, positional, says, switch
 from mail.cli.files import OUTPUT, write_bytes
 from mail.cli.output import Output, one_line
 from mail.cli.session import Session, Status, UsageError
 from mail.cli.usage import read_time
 from mail.cli.values import JSON, Integer, Moment, Number, Task, json_object
-from mail.cli.views.events import show_answer, show_stream
+from mail.cli.views.events import show_stream
 from mail.cli.views.questions import MARK, questions_of
 
 TASK = positional(
@@ -100,8 +100,8 @@ async def show(session: Session, given: Namespace) -> None:
         reason=given.reason,
     )
     view = read_task(task)
-    for kind, data in view.timeline():
-        session.memory.learn(kind, data)
+    for _, data in view.timeline():
+        session.memory.learn(data)
     session.memory.add_task(view.task_id)
     session.output.result(task, lambda: show_task(view, session.output, events=given.events))
 
@@ -115,8 +115,7 @@ async def watch(session: Session, given: Namespace) -> None:
         given.task_id, after=given.after, live=not output.as_json, deltas=output.is_terminal, items=True
     )
     session.memory.waiting_for = given.task_id
-    shown = await show_stream(session.client, stream, session.output, learn=session.memory.learn)
-    show_answer(shown, session.output)
+    await show_stream(session.client, stream, session.output, learn=session.memory.learn)
     view = read_task(await session.client.get_task(given.task_id))
     session.memory.set_status(given.task_id, view.state)
     if view.state == Status.PAUSED and not view.pending_tool_calls and not session.output.as_json:
@@ -140,17 +139,10 @@ async def fork(session: Session, given: Namespace) -> None:
     if given.run and session.output.is_terminal and not session.output.as_json:
         session.output.text(f"Watch it with\n  {session.watch_command(forked['task_id'])}")
     if given.message is not None:
-        is_live = session.output.is_terminal
         stream = await session.client.post_message_stream(
-            given.message,
-            task_id=forked["task_id"],
-            drop_question=True,
-            live=is_live,
-            deltas=is_live,
-            items=True,
+            given.message, task_id=forked["task_id"], drop_question=True, **session.streamed
         )
         shown = await show_stream(session.client, stream, session.output, learn=session.memory.learn)
-        show_answer(shown, session.output)
         session.memory.set_status(stream.task_id, shown.status)
 
 
@@ -211,16 +203,6 @@ def show_turn(answer: Mapping[str, Any], output: Output) -> None:
     turns.show_turn(answer, output)
 
 
-def show_cancelled_wait(answer: Mapping[str, Any], output: Output) -> None:
-    """Print that a timer or a call is cancelled, and the state of its task."""
-    output.text(f"{answer['id']} is cancelled; task {answer['task_id']} is {answer['task_status']}")
-
-
-def show_deleted(answer: Mapping[str, Any], output: Output) -> None:
-    """Print that a task was deleted, and how much it stored."""
-    output.text(f"task {answer['task_id']} is deleted; it stored {answer['stored_bytes']:,} bytes")
-
-
 async def _share(session: Session, given: Namespace) -> None:
     """Make a link to a task, and print its address, which can't be shown again.
 
@@ -242,11 +224,6 @@ def show_shares(answer: Mapping[str, Any], output: Output) -> None:
     """Print a line per link to a task."""
     rows = [(share["number"], share["created"], share["expires"]) for share in answer["shares"]]
     output.table(("number", "created", "expires"), rows, none="nobody has a link")
-
-
-def show_revoked(answer: Mapping[str, Any], output: Output) -> None:
-    """Print that a link to a task is revoked."""
-    output.text(f"link {answer['number']} is revoked")
 
 
 def show_cancelled(answer: Mapping[str, Any], output: Output) -> None:
@@ -276,6 +253,8 @@ async def _export(session: Session, given: Namespace) -> None:
     exported = await session.client.export_task(given.task_id, files=given.files, form=form)
     write_bytes(session, exported, given.path)
 
+
+WAIT_CANCELLED = says("{id} is cancelled; task {task_id} is {task_status}")
 
 COMMANDS = (
     Command(
@@ -362,11 +341,8 @@ COMMANDS = (
         summary="Delete a stopped task, with everything that it stores.",
         details="This can't be undone. Forks of the task keep their copies.",
         operation="delete_task",
-        view=show_deleted,
-        arguments=(
-            TASK,
-            OWNER,
-        ),
+        view=says("task {task_id} is deleted; it stored {stored_bytes:,} bytes"),
+        arguments=(TASK, OWNER),
     ),
     Command(
         shell_name="task export",
@@ -405,7 +381,7 @@ COMMANDS = (
         summary="Revoke a link to a task.",
         details="mail task shares lists them, with their numbers.",
         operation="revoke_task_share",
-        view=show_revoked,
+        view=says("link {number} is revoked"),
         arguments=(TASK, positional("number", "The number of the link."), OWNER),
     ),
     Command(
@@ -413,22 +389,16 @@ COMMANDS = (
         summary="Cancel a reminder, or a message that was to be posted later.",
         details="mail task show lists those that wait, with their ids.",
         operation="cancel_timer",
-        view=show_cancelled_wait,
-        arguments=(
-            TASK,
-            positional("timer_id", "The id of the timer.", metavar="TIMER"),
-        ),
+        view=WAIT_CANCELLED,
+        arguments=(TASK, positional("timer_id", "The id of the timer.", metavar="TIMER")),
     ),
     Command(
         shell_name="task cancel-call",
         summary="Cancel a call of an action that finishes later.",
         details="mail task show lists those that wait, with their ids. The agent reads an error.",
         operation="cancel_call",
-        view=show_cancelled_wait,
-        arguments=(
-            TASK,
-            positional("call_id", "The id of the call.", metavar="CALL"),
-        ),
+        view=WAIT_CANCELLED,
+        arguments=(TASK, positional("call_id", "The id of the call.", metavar="CALL")),
     ),
     Command(
         shell_name="task approve",

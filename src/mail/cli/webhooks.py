@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mail.cli.command import Command, option, positional, switch
+from mail.cli.command import Command, option, positional, says, switch
 from mail.cli.output import Output
 from mail.cli.values import Task
 
@@ -49,7 +49,7 @@ COMMANDS = (
         shell_name="webhook register",
         summary="Send events of your future tasks to a URL. Prints the webhook's id.",
         operation="register_webhook",
-        view=lambda answer, output: output.text(answer["id"]),
+        view=says("{id}"),
         arguments=(
             positional("url", "The URL to send events to, such as https://example.com/hook.", metavar="URL"),
             option("--secret-ref", help="The server's secret to sign requests with, as ${WEBHOOK_SECRET_…}."),
@@ -68,7 +68,7 @@ COMMANDS = (
         summary="Delete a webhook. Tasks that began with it keep it.",
         details="For another caller's webhook, --caller also removes it from the tasks that have it.",
         operation="delete_webhook",
-        view=lambda answer, output: output.text(f"webhook {answer['id']} is deleted"),
+        view=says("webhook {id} is deleted"),
         arguments=(
             positional("webhook_id", "The id, as the list shows it.", metavar="ID"),
             option("--caller", help="The caller who has it, such as user:ann, if it is not you. For admins."),

@@ -313,9 +313,9 @@ class StreamView:
 async def follow(
     stream: "EventStream",
     view: StreamView,
-    learn: Callable[[str, Mapping[str, Any]], None] = lambda kind, data: None,
+    learn: Callable[[Mapping[str, Any]], None] = lambda data: None,
 ) -> Shown:
-    """Show the events of a stream as they arrive, up to the end, and pass the kind and data of each to `learn`."""
+    """Show the events of a stream as they arrive, up to the end, and pass the data of each to `learn`."""
     import asyncio
 
     from mail.client.stream import ITEM, LIVE, PING, status_of
@@ -337,7 +337,7 @@ async def follow(
                 if kind in LIVE:
                     view.live(kind, data)
                     continue
-                learn(kind, data)
+                learn(data)
                 await view.event(event, kind, data)
                 if found := status_of(kind, data):
                     status, answer = found, str(data["response"])
@@ -418,17 +418,18 @@ async def show_stream(
     stream: "EventStream",
     output: Output,
     *,
-    learn: Callable[[str, Mapping[str, Any]], None] = lambda kind, data: None,
+    learn: Callable[[Mapping[str, Any]], None] = lambda data: None,
 ) -> Shown:
-    """Print a stream with items as a timeline, as `follow` does, and ask what a paused task waits for."""
+    """Print a stream with items as a timeline, as `follow` does, and the answer; ask what a paused task waits for."""
     shown = await follow(stream, Timeline(client, stream.task_id, output), learn)
-    if shown.status is not Status.PAUSED or output.as_json:
-        return shown
-    task = await client.get_task(stream.task_id, summary=True)
-    return shown._replace(questions=questions_of(task.get("pending_tool_calls") or ()))
+    if shown.status is Status.PAUSED and not output.as_json:
+        task = await client.get_task(stream.task_id, summary=True)
+        shown = shown._replace(questions=questions_of(task.get("pending_tool_calls") or ()))
+    _show_answer(shown, output)
+    return shown
 
 
-def show_answer(shown: Shown, output: Output) -> None:
+def _show_answer(shown: Shown, output: Output) -> None:
     """Print the whole answer below a timeline, which shows its beginning; on a terminal, how long agents worked."""
     if shown.answer is None or output.as_json:
         return
