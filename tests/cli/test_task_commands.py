@@ -47,7 +47,7 @@ def test_list_what_a_search_finds(tasks: ServerProcess) -> None:
         return rows(done.stdout).keys() - {""}
 
     eventually(lambda: found("--query", "in ravenna") == {"failed-task"}, "the index is written")
-    (cells,) = rows(run_task(tasks, tmp_path, "list", "-q", "in ravenna").stdout).values()
+    (cells,) = rows(tasks.mail("task", "list", "-q", "in ravenna").stdout).values()
     assert "ravenna" in cells[-1]
     assert found("-q", "weather Oslo", "--status", "failed", "--since", "2026-01-01") == set()
     assert found("--since", "7d") >= {"failed-task", "weather-task"}
