@@ -169,11 +169,11 @@ class _Swarm[Agent: (MAILAgent, MAILAgentTemplate)]:
         Row i has a 1 in column j if agent i may write to agent j.
         """
         names = [agent.name for agent in self.agents]
-        rows = [[int(self._may_write(agent, name)) for name in names] for agent in self.agents]
+        rows = [
+            [int(not {name, f"{name}@{self.name}"}.isdisjoint(agent.comm_targets)) for name in names]
+            for agent in self.agents
+        ]
         return rows, names
-
-    def _may_write(self, agent: Agent, name: str) -> bool:
-        return name in agent.comm_targets or f"{name}@{self.name}" in agent.comm_targets
 
     def _targets_in(self, adj: Sequence[Sequence[int]]) -> list[list[str]]:
         """Return each agent's `comm_targets` by a matrix; remote ones stay. Raises ConfigurationError."""
@@ -184,12 +184,13 @@ class _Swarm[Agent: (MAILAgent, MAILAgentTemplate)]:
             )
         return [
             [name for name, may in zip(names, row, strict=True) if may]
-            + [target for target in agent.comm_targets if self._is_remote(target)]
+            + [
+                target
+                for target in agent.comm_targets
+                if target_address_is_interswarm(target) and not target.endswith(f"@{self.name}")
+            ]
             for agent, row in zip(self.agents, adj, strict=True)
         ]
-
-    def _is_remote(self, target: str) -> bool:
-        return target_address_is_interswarm(target) and not target.endswith(f"@{self.name}")
 
     def _entrypoint_of(self, agents: Sequence[Agent]) -> str:
         """Return the swarm's entrypoint if it is among the agents, else the first one with `enable_entrypoint`."""

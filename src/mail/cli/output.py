@@ -55,10 +55,11 @@ class Output:
 
     def text(self, text: str, *, style: str = "") -> None:
         """Print text for humans: on a terminal wrapped at words, but not lines that are indented, such as commands."""
+        from shutil import get_terminal_size
+
         text = _printable(text)
-        is_long = any(
-            len(line) > _columns() // 2 for line in text.splitlines()
-        )  # some characters take two columns
+        most = get_terminal_size().columns // 2  # as some characters take two columns
+        is_long = any(len(line) > most for line in text.splitlines())
         if not self.is_terminal or not (style or is_long):
             self.write(text)
             return
@@ -145,12 +146,6 @@ class Output:
         from rich.console import Console
 
         return Console(file=self.stream, highlight=False)
-
-
-def _columns() -> int:
-    from shutil import get_terminal_size
-
-    return get_terminal_size().columns
 
 
 def one_line(text: Any) -> str:

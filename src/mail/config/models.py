@@ -210,11 +210,6 @@ class ServerConfig(_TopTable):
             raise ConfigurationError(describe(error, type(self))) from error
 
 
-def _total(timeout: Any) -> Any:
-    """Return the total seconds of an `aiohttp.ClientTimeout`, which MAIL 1.3.6 takes; anything else as it is."""
-    return getattr(timeout, "total", timeout)
-
-
 class ClientConfig(_TopTable):
     """`[client]`. `ClientConfig()` has the values of the configuration file.
 
@@ -226,7 +221,9 @@ class ClientConfig(_TopTable):
 
     table: ClassVar[str] = "client"
 
-    timeout: Annotated[float, BeforeValidator(_total)] = Field(default=3600.0, gt=0)
+    timeout: Annotated[float, BeforeValidator(lambda given: getattr(given, "total", given))] = Field(
+        default=3600.0, gt=0
+    )
     verbose: bool = False
 
 

@@ -68,29 +68,23 @@ def build_swarm(
     """
     resolve = resolver(allowed_prefixes)
     actions = build_actions(entry, resolve)
-    agents = [
-        resolve_agent(
-            f"swarm {entry.name!r}, agent {agent.name!r}",
-            agent,
-            _located(entry, agent, resolve),
-            swarm_servers=entry.mcp,
-            is_trusted=allowed_prefixes is None,
-        )
-        for agent in entry.agents
-    ]
     tools = {action.name: action for action in actions}
-    functions = {
-        agent.name: build_function(
-            f"swarm {entry.name!r}, agent {agent.name!r}",
+    agents, functions = list[AgentSpec](), dict[str, AgentFunction]()
+    for given in entry.agents:
+        where = f"{entry.where}, {given.where}"
+        located = _located(where, resolve)
+        is_trusted = allowed_prefixes is None
+        agent = resolve_agent(where, given, located, swarm_servers=entry.mcp, is_trusted=is_trusted)
+        agents.append(agent)
+        functions[agent.name] = build_function(
+            where,
             agent.but(exclude_tools=[*entry.exclude_tools, *agent.exclude_tools]),
             # An unknown name is reported by `assemble`, with a hint.
             [tools[name].to_tool_dict(agent.tool_format) for name in agent.actions if name in tools],
-            resolve=_located(entry, agent, resolve),
+            resolve=located,
             instance_params={"user_token": user_token},
             print_llm_streams=print_llm_streams,
         )
-        for agent in agents
-    }
     swarm = assemble(
         resolve_swarm(entry, agents, resolve),
         actions,
@@ -127,14 +121,14 @@ def read_params(
     return found
 
 
-def _located(entry: SwarmSpec, agent: AgentSpec, resolve: Resolve) -> Resolve:
-    """Return `resolve` with errors that name the agent."""
+def _located(where: str, resolve: Resolve) -> Resolve:
+    """Return `resolve` with errors that begin with `where`."""
 
     def located(reference: str) -> Any:
         try:
             return resolve(reference)
         except ConfigurationError as error:
-            raise ConfigurationError(f"swarm {entry.name!r}, agent {agent.name!r}: {error.detail}") from error
+            raise ConfigurationError(f"{where}: {error.detail}") from error
 
     return located
 
@@ -461,9 +455,9 @@ def build_actions(entry: SwarmSpec, resolve: Resolve) -> list[ActionCore]:
     for action in entry.actions:
         if action.function is None and action.name not in entry.breakpoint_tools:
             raise ConfigurationError(
-                f"swarm {entry.name!r}, action {action.name!r}: name its function, or list it in breakpoint_tools"
+                f"{entry.where}, {action.where}: name its function, or list it in breakpoint_tools"
             )
-    declared = [build_action(action, resolve, f"swarm {entry.name!r}, ") for action in entry.actions]
+    declared = [build_action(action, resolve, f"{entry.where}, ") for action in entry.actions]
     return declared + [import_action(reference, resolve) for reference in entry.action_imports]
 
 
@@ -483,7 +477,6 @@ def build_action(action: ActionSpec, resolve: Resolve, where: str = "") -> Actio
 def _build_action(action: ActionSpec, resolve: Resolve, where: str) -> ActionCore:
     found = None if action.function is None else resolve(action.function)
     given = action.model_fields_set
-    is_ready = isinstance(found, ConvertsToAction)
     core = found.to_core() if isinstance(found, ConvertsToAction) else ActionCore(action.name, _no_function)
     declared = {name: getattr(action, name) for name in _DECLARED if name in given}
     if "needs_approval" in given:
@@ -496,7 +489,7 @@ def _build_action(action: ActionSpec, resolve: Resolve, where: str) -> ActionCor
         **_timing(action, core)._asdict(),
         **declared,
     )
-    if is_ready:
+    if isinstance(found, ConvertsToAction):
         return core
     if found is None:
         model_of(action.name, action.parameters)  # reports errors in the schema, which nothing else checks

@@ -76,7 +76,8 @@ class Line:
         """Return id and time, kind, who → whom and text, padded so that lines align."""
         parties = f"{self.who} → {self.whom}" if self.whom else self.who
         number = f"{self.id:>4}  " if self.id else ""
-        return f"{number}{_since_start(self.seconds)}", f"{self.kind:<14}", f"{parties:<27}", self.text
+        time = f"{self.seconds * 1000:7.1f} ms" if self.seconds < 1 else f"{duration(self.seconds):>10}"
+        return f"{number}{time}", f"{self.kind:<14}", f"{parties:<27}", self.text
 
 
 class Stopwatch:
@@ -209,10 +210,6 @@ def _rich_printer(console: "Console") -> Callable[[Line], None]:
         console.print(styled, no_wrap=True, overflow="ellipsis", crop=True)
 
     return print_styled
-
-
-def _since_start(seconds: float) -> str:
-    return f"{seconds * 1000:7.1f} ms" if seconds < 1 else f"{duration(seconds):>10}"
 
 
 @dataclass(slots=True, eq=False)
