@@ -1,6 +1,5 @@
 """The command about usage: `mail usage`."""
 
-import csv
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -107,6 +106,8 @@ def write_csv(answer: Mapping[str, Any], by: By, output: Output) -> None:
 
     Programs for tables would take a name that begins with `=` for a formula, so it gets a quotation mark in front.
     """
+    import csv  # late, as `mail --help` has no use for it
+
     writer = csv.writer(output.stream)
     writer.writerow((by.value, *_CSV))
     for name, usage in _lines(answer, by):
