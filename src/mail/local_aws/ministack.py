@@ -8,7 +8,6 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from mail.adapters.aws.client import Aws
 from mail.errors import ConfigurationError
@@ -101,25 +100,10 @@ class LocalAccount(Aws):
     """The account behind an endpoint, independent of this process's AWS environment."""
 
     def __init__(self, endpoint: str) -> None:
-        super().__init__()
-        self.endpoint = endpoint
-
-    def make(self, service: str, connections: int) -> Any:
         import botocore.session  # type: ignore[import-untyped]
-        from botocore.config import Config  # type: ignore[import-untyped]
 
-        settings = credentials(self.endpoint)
-        config = Config(
-            read_timeout=READ_SECONDS, retries={"total_max_attempts": 1}, max_pool_connections=connections
-        )
-        with self._lock:
-            if self._session is None:
-                self._session = botocore.session.Session()
-            return self._session.create_client(
-                service,
-                endpoint_url=self.endpoint,
-                region_name=settings["AWS_REGION"],
-                aws_access_key_id=settings["AWS_ACCESS_KEY_ID"],
-                aws_secret_access_key=settings["AWS_SECRET_ACCESS_KEY"],
-                config=config,
-            )
+        super().__init__(REGION, endpoint, read_seconds=READ_SECONDS)
+        self.endpoint = endpoint
+        settings = credentials(endpoint)
+        self._session = botocore.session.Session()
+        self._session.set_credentials(settings["AWS_ACCESS_KEY_ID"], settings["AWS_SECRET_ACCESS_KEY"])
