@@ -83,6 +83,15 @@ async def joined(exchange: Any, swarm: MAILSwarm, **options: Any) -> ExchangeBri
     return bridge
 
 
+async def with_slow(
+    exchange: Any, stack: AsyncExitStack, gate: asyncio.Event, **options: Any
+) -> ExchangeBridge:
+    """A bridge of an agent that answers at once, and of one that waits for the gate."""
+    policies = {"echo": Echo(), "slow": slow(gate, "at last")}
+    swarm = build(stack, *(agent(name, policy, supervises=True) for name, policy in policies.items()))
+    return await joined(exchange, swarm, **options)
+
+
 @pytest.fixture
 async def echo() -> Echo:
     return Echo()
@@ -121,12 +130,6 @@ class TestMail:
         assert answer.metadata == {"in_reply_to": str(mail.id), "replies": 1}
         assert await exchange.receive(echo_id(bridge)) == []
         assert await bridge.step() == 0
-
-    async def test_the_agent_is_told_who_writes_and_where(
-        self, exchange: Any, bridge: ExchangeBridge
-    ) -> None:
-        await exchange.send(ANN, echo_id(bridge), "Hello!", "greetings")
-        await bridge.step()
         (message,) = await messages(bridge, bridge.task_id("echo", ANN, "greetings"))
         assert message.sender.address == "Ann"
         assert message.message.subject == "greetings"
@@ -259,16 +262,13 @@ class TestSafety:
         async def die(*_: Any, **__: Any) -> Any:
             raise Death
 
-        def bridge_of(swarm: MAILSwarm) -> ExchangeBridge:
-            return ExchangeBridge(exchange, swarm)
-
         def new_swarm() -> MAILSwarm:
             return template(agent("echo", echo, supervises=True)).instantiate(
                 {"user_token": "x"}, "bridge", database=str(tmp_path / "mail.db")
             )
 
         swarm = new_swarm()
-        first = bridge_of(swarm)
+        first = ExchangeBridge(exchange, swarm)
         await first.register()
         for n in range(2):  # the second one is not the first of its task
             mail = await exchange.send(ANN, echo_id(first), f"number {n}")
@@ -278,7 +278,7 @@ class TestSafety:
                     await first.step()
             await swarm.shutdown()
             swarm = new_swarm()
-            first = bridge_of(swarm)
+            first = ExchangeBridge(exchange, swarm)
             assert await first.step() == 1
             got = [mail for mail in await exchange.receive(ANN) if f"number {n}" in mail.content]
             assert len(got) == (1 if dies_at == "send" else 2)  # the answer may come again, and says to what
@@ -348,11 +348,7 @@ class TestSafety:
         self, exchange: Any, stack: AsyncExitStack
     ) -> None:
         gate = asyncio.Event()
-        agents = (
-            agent("echo", Echo(), supervises=True),
-            agent("slow", slow(gate, "at last"), supervises=True),
-        )
-        bridge = await joined(exchange, build(stack, *agents), timeout=1.0)
+        bridge = await with_slow(exchange, stack, gate, timeout=1.0)
         await exchange.send(ANN, None, "Hello!")
         with pytest.raises(TimeoutError):
             await bridge.step()
@@ -473,13 +469,7 @@ class TestRunning:
 
     async def test_run_does_not_wait_for_the_slow(self, exchange: Any, stack: AsyncExitStack) -> None:
         gate = asyncio.Event()
-
-        swarm = build(
-            stack,
-            agent("echo", Echo(), supervises=True),
-            agent("slow", slow(gate, "at last"), supervises=True),
-        )
-        bridge = await joined(exchange, swarm)
+        bridge = await with_slow(exchange, stack, gate)
         running = asyncio.create_task(bridge.run(0.01))
         await exchange.send(ANN, None, "Hello!")
         await arrives(exchange, ANN, bridge.agent_ids["echo"])
