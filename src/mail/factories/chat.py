@@ -50,15 +50,15 @@ async def call_chat(
             for choice in chunk.choices:
                 reader.take(choice.delta, choice.finish_reason, on_piece)
     finally:
-        await close_stream(response)
+        await close_connection(response)
     if not is_finished(response, reader.finish):
         raise CallFailed(Cause.CONNECTION if reader.has_begun else Cause.NO_REPLY)
     return reader.reply(usage, chunk)
 
 
-async def close_stream(stream: Any) -> None:
-    """Close a stream: litellm's have `aclose`, some of them nothing, and those of the SDK `close`."""
-    close = getattr(stream, "aclose", None) or getattr(stream, "close", None)
+async def close_connection(held: Any) -> None:
+    """Close a stream or a client: litellm's have `aclose`, some of them nothing, and those of the SDK `close`."""
+    close = getattr(held, "aclose", None) or getattr(held, "close", None)
     closing = None if close is None else close()
     if isawaitable(closing):
         await closing

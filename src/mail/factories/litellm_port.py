@@ -9,7 +9,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
-from inspect import isawaitable
 from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from weakref import WeakSet
 from mail.errors import AgentUnavailable
 from mail.factories import failures
 from mail.factories.answer import AnswerReader
-from mail.factories.chat import call_chat, chat_arguments
+from mail.factories.chat import call_chat, chat_arguments, close_connection
 from mail.factories.litellm_parts import (
     headers_of,
     import_rest,
@@ -134,10 +133,7 @@ class LiteLLM:
         """Close the connections that litellm keeps open for this event loop, before it ends."""
         if (litellm := loaded_litellm()) is not None:
             for client in take_clients(litellm, asyncio.get_running_loop()):
-                close = getattr(client, "aclose", None) or getattr(client, "close", None)
-                closing = close() if close is not None else None
-                if isawaitable(closing):
-                    await closing
+                await close_connection(client)
 
 
 def _connection(request: ModelRequest, seconds: float | None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from mail.factories.answer import AnswerReader
 from mail.factories.caching import key_arguments
-from mail.factories.chat import close_stream
+from mail.factories.chat import close_connection
 from mail.factories.failures import CODES, CallFailed
 from mail.factories.history import read_history, to_responses
 from mail.factories.items import Entry
@@ -29,7 +29,7 @@ async def call_responses(response: Any, on_piece: OnPiece, answer: AnswerReader)
         async for event in response:
             final = reader.take(event, on_piece) or final
     finally:
-        await close_stream(response)
+        await close_connection(response)
     if final is None:
         raise CallFailed(Cause.CONNECTION)
     return reader.reply(final)
