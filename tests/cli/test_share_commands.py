@@ -1,5 +1,6 @@
 """`mail task share`, `shares` and `revoke-share`, against a server."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 
@@ -19,9 +20,16 @@ async def server() -> AsyncIterator[HTTPServer]:
 
 
 async def test_a_link_is_made_listed_and_revoked(server: HTTPServer) -> None:
+    async def lasted() -> list[str]:
+        shown = (await mail(server, "task", "show", "t")).output
+        return [line for line in shown.splitlines() if line.startswith("lasted")]
+
     await server.ask(body="hello", task_id="t")
+    before = await lasted()
+    await asyncio.sleep(0.06)
     shared = json.loads((await mail(server, "task", "share", "t", "--days", "1", "--json")).stdout)
     assert shared["url"] == f"{server.uvicorn.url}/ui#shared={shared['code']}"
+    assert await lasted() == before
     listed = await mail(server, "task", "shares", "t")
     assert listed.output.splitlines()[1] == "\t".join(
         shared[name] for name in ("number", "created", "expires")

@@ -280,7 +280,7 @@ async def test_the_command_compares_the_answers_of_several_tasks(
         text = (await mail("draft", "try", "short", "wasps")).output
         assert "What about wasps? (fork " in text
         assert "characters: Be brief with publish+search" in text
-        assert text.splitlines()[-1].startswith("All 1: 1 turns, 1 calls")
+        assert text.splitlines()[-1].startswith("All 1: 1 turn, 1 call,")
         monkeypatch.setattr("mail.client.connection.RETRY_SECONDS", ())
         client.system.runtime.caller_limits = CallerLimits(running_tasks=1)
         model.otherwise = lambda _: reply(call("task_complete", finish_message="Slow."), delay=1.0)

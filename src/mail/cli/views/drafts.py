@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mail.cli.output import Output, one_line
+from mail.cli.output import Output, counted, one_line
 
 
 def show_tries(name: str, tried: Sequence[Mapping[str, Any]], output: Output) -> None:
@@ -36,4 +36,4 @@ def _sum(facts: Sequence[Mapping[str, Any]]) -> str:
     names = ("turns", "calls", "unpriced_calls", "cost", "seconds")
     turns, calls, unpriced, cost, seconds = (sum(each[name] for each in facts) for name in names)
     priced = "price unknown" if calls and unpriced >= calls else f"{'≥ ' if unpriced else ''}${cost:.4g}"
-    return f"{turns} turns, {calls} calls, {priced}, {seconds:.1f} s"
+    return f"{counted(turns, 'turn')}, {counted(calls, 'call')}, {priced}, {seconds:.1f} s"

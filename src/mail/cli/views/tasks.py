@@ -157,6 +157,8 @@ def _facts(view: TaskView, output: Output) -> Iterator[tuple[str, str]]:
             yield "decided", f"{call.decision} {call.name} (call {call.call_id})"
     stopwatch, durations, seconds = Stopwatch(), Durations(), 0.0
     for item in view.items:
+        if item["kind"] == "note":  # such as a link to the task, which is given later
+            continue
         seconds = max(seconds, stopwatch.at(item["time"]), stopwatch.at(item.get("last") or item["time"]))
         durations.read(item)
     if seconds >= SHORT and not view.is_running:
