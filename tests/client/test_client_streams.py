@@ -114,21 +114,14 @@ async def test_closing_closes_the_connection_and_cancels_nothing() -> None:
         async with await client.post_message_stream("hi", task_id="t") as stream:
             await anext(stream)
             assert proxy.open == 1
-        await eventually(_async(lambda: proxy.open == 0))
+        await eventually(lambda: proxy.open == 0)
         assert [event async for event in stream] == []
         unread = await client.post_message_stream("hi", task_id="u")
         await unread.aclose()
-        await eventually(_async(lambda: proxy.open == 0))
+        await eventually(lambda: proxy.open == 0)
         gate.set()
         for task_id in "tu":
             assert await kinds(await client.watch_task(task_id)) == ONE_AGENT
-
-
-def _async(check):
-    async def checked() -> bool:
-        return bool(check())
-
-    return checked
 
 
 async def test_giving_up_waiting_for_an_event_loses_none() -> None:
@@ -359,7 +352,7 @@ async def test_silence_counts_as_a_broken_connection() -> None:
         stream = await client.post_message_stream("hi")
         assert (await anext(stream)).event == "new_message"
         rest = asyncio.create_task(kinds(stream))
-        await eventually(_async(lambda: proxy.connections > 1))
+        await eventually(lambda: proxy.connections > 1)
         gate.set()
         assert await rest == ONE_AGENT[1:]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.processes.http_server import HTTPServer, eventually
+from support.processes.http_server import HTTPServer
 from support.services.webhook_receiver import Got, WebhookReceiver
 
 from mail.adapters.sqlite.search import index_of
@@ -78,24 +78,22 @@ async def serving(rule: Approval, **settings: Any) -> AsyncIterator[HTTPServer]:
 
 
 async def waiting(server: HTTPServer, who: str) -> list[dict[str, Any]]:
-    answer = await server.client.get("/approvals", headers=server.headers(who))
-    assert answer.status_code == 200, answer.text
-    found: list[dict[str, Any]] = answer.json()["approvals"]
+    found: list[dict[str, Any]] = (await server.get("/approvals", who))["approvals"]
     return found
 
 
-async def decide(server: HTTPServer, who: str, approval_id: str, **body: Any) -> httpx2.Response:
-    body = {"decision": "approve", **body}
-    return await server.client.post(f"/approvals/{approval_id}", json=body, headers=server.headers(who))
+async def decide(server: HTTPServer, who: str, approval_id: str, status: int = 200, **body: Any) -> Any:
+    """The answer to a decision, which has this status."""
+    body, headers = {"decision": "approve", **body}, server.headers(who)
+    answer = await server.client.post(f"/approvals/{approval_id}", json=body, headers=headers)
+    assert answer.status_code == status, answer.text
+    return answer.json()
 
 
 async def answer_of(server: HTTPServer, task_id: str = "t") -> str:
     """The answer of a task that resumes by somebody else's decision."""
 
-    async def has_ended() -> bool:
-        return not (await server.task(task_id))["is_running"]
-
-    await eventually(has_ended)
+    await server.until(lambda task: not task["is_running"], task_id)
     return str((await events_of(server, task_id))[-1]["response"])
 
 
@@ -121,12 +119,11 @@ async def test_a_reviewer_sees_and_decides_the_call_only() -> None:
             assert refused.status_code == 404
         one = await server.client.get(f"/approvals/{seen['id']}", headers=server.headers("admin"))
         assert one.json()["arguments"] == {"to": "eve"}
-        wrong = await decide(server, "admin", seen["id"], arguments_sha256="0" * 64)
-        assert wrong.status_code == 409
+        await decide(server, "admin", seen["id"], 409, arguments_sha256="0" * 64)
         done = await decide(
             server, "admin", seen["id"], arguments={"to": "bob"}, decision="edit", reason="not her"
         )
-        assert done.json() == {"id": seen["id"], "decision": "edit"}
+        assert done == {"id": seen["id"], "decision": "edit"}
         assert "paid bob" in await answer_of(server)
         (asked,) = await events_of(server, "t", "approval_requested")
         assert asked["extra_data"]["reviewers"] == ["admin"]
@@ -135,7 +132,7 @@ async def test_a_reviewer_sees_and_decides_the_call_only() -> None:
         assert (facts["by"], facts["decision"], facts["reason"]) == ("admin:root@example", "edit", "not her")
         assert by["timestamp"]
         assert await waiting(server, "admin") == await waiting(server, "user") == []
-        assert (await decide(server, "admin", seen["id"])).status_code == 404
+        await decide(server, "admin", seen["id"], 404)
         audit = await server.client.get("/audit", headers=server.headers("admin"))
         facts = [
             (each["by"], each["on"], each["owner"], each["outcome"])
@@ -151,25 +148,24 @@ async def test_who_may_not_decide() -> None:
         await server.ask(body="eve", task_id="t")
         (own,) = await waiting(server, "user")
         assert (own["task_id"], own["can_decide"]) == ("t", False)
-        refused = await decide(server, "user", own["id"])
-        assert refused.status_code == 403
-        assert "admin and user:bob may decide" in refused.json()["detail"]
+        refused = await decide(server, "user", own["id"], 403)
+        assert "admin and user:bob may decide" in refused["detail"]
         for answer in (
             await server.post(body="", task_id="t", approvals=[{"decision": "approve"}]),
             await server.post(body="", task_id="t", approvals=[{"decision": "approve", "all": True}]),
         ):
             assert answer.status_code == 403
         assert await waiting(server, "ann as admin") == []
-        assert (await decide(server, "ann as admin", own["id"])).status_code == 404
-        assert (await decide(server, "agent", own["id"])).status_code == 403
+        await decide(server, "ann as admin", own["id"], 404)
+        await decide(server, "agent", own["id"], 403)
         server.keys["carl"] = await server.key("user", "carl")
         assert await waiting(server, "carl") == []
-        assert (await decide(server, "carl", own["id"])).status_code == 404
+        await decide(server, "carl", own["id"], 404)
         nobody = await server.client.post(
             f"/approvals/{own['id']}", json={"decision": "approve"}, headers={"Authorization": ""}
         )
         assert nobody.status_code == 401
-        assert (await decide(server, "bob", own["id"], decision="reject")).status_code == 200
+        await decide(server, "bob", own["id"], decision="reject")
         assert "a person has rejected this call" in await answer_of(server)
 
 
@@ -191,9 +187,7 @@ async def test_a_question_is_answered_by_its_reviewer_only() -> None:
         assert (as_result.status_code, "wait for a decision" in as_result.json()["detail"]) == (400, True)
         as_owner = await server.post(**own, approvals=[{"decision": "answer", "answer": "Monday"}])
         assert (as_owner.status_code, "admin may decide" in as_owner.json()["detail"]) == (403, True)
-        assert (
-            await decide(server, "bob", seen["id"], decision="answer", answer="Monday")
-        ).status_code == 404
+        await decide(server, "bob", seen["id"], 404, decision="answer", answer="Monday")
         for wrong in (
             {"decision": "approve"},
             {"decision": "answer"},
@@ -201,10 +195,10 @@ async def test_a_question_is_answered_by_its_reviewer_only() -> None:
             {"decision": "answer", "answer": "Friday", "arguments": {}},
             {"decision": "reject", "answer": "Friday"},
         ):
-            assert (await decide(server, "admin", seen["id"], **wrong)).status_code == 400
+            await decide(server, "admin", seen["id"], 400, **wrong)
         bound = {"answer": "Friday", "arguments_sha256": seen["arguments_sha256"]}
         done = await decide(server, "admin", seen["id"], decision="answer", **bound)
-        assert done.json() == {"id": seen["id"], "decision": "answer"}
+        assert done == {"id": seen["id"], "decision": "answer"}
         assert await answer_of(server) == "Friday"
         (by,) = await events_of(server, "t", "breakpoint_action_complete")
         facts = by["extra_data"]
@@ -213,7 +207,7 @@ async def test_a_question_is_answered_by_its_reviewer_only() -> None:
         (item,) = [each for each in task.json()["items"] if each["kind"] == "question"]
         reply = item["reply"]
         assert (reply["text"], reply["by"], item["asked"]["text"]) == ("Friday", "root", "Which day?")
-        assert (await decide(server, "admin", seen["id"], decision="answer", answer="x")).status_code == 404
+        await decide(server, "admin", seen["id"], 404, decision="answer", answer="x")
 
 
 async def test_long_questions_and_decisions_are_refused() -> None:
@@ -225,18 +219,15 @@ async def test_long_questions_and_decisions_are_refused() -> None:
             (day, {"decision": "answer", "answer": MAX_HELD * "x" + "x"}),
             (pay, {"decision": "edit", "arguments": {"to": MAX_HELD * "x"}}),
         ):
-            refused = await decide(server, "admin", approval_id, **wrong)
-            assert (refused.status_code, f"may have {MAX_HELD} bytes" in refused.json()["detail"]) == (
-                400,
-                True,
-            )
+            refused = await decide(server, "admin", approval_id, 400, **wrong)
+            assert f"may have {MAX_HELD} bytes" in refused["detail"]
         empty = paused_size((await server.rig.task(TaskKey("user:ann@example", "t"))).paused_at)
-        assert (await decide(server, "admin", day, decision="answer", answer=1000 * "x")).status_code == 200
+        await decide(server, "admin", day, decision="answer", answer=1000 * "x")
         assert (
             paused_size((await server.rig.task(TaskKey("user:ann@example", "t"))).paused_at) >= empty + 1000
         )
         for each in (why, pay):
-            assert (await decide(server, "admin", each, decision="reject")).status_code == 200
+            await decide(server, "admin", each, decision="reject")
         assert f"may have {MAX_HELD} bytes together" in await answer_of(server)
 
 
@@ -256,9 +247,7 @@ async def test_an_owner_answers_before_the_reviewers_or_after_them(is_first: boo
             again = await server.post(**own, kwargs={"breakpoint_tool_call_result": "bob"})
             said = again.json()["detail"]
             assert (again.status_code, "admin or user:lee must decide on call_id" in said) == (400, True)
-        assert (
-            await decide(server, "admin", seen["id"], decision="answer", answer="Friday")
-        ).status_code == 200
+        await decide(server, "admin", seen["id"], decision="answer", answer="Friday")
         if not is_first:
             await server.ask(**own, kwargs={"breakpoint_tool_call_result": "ann"})
         assert await answer_of(server) == "Friday | ann"
@@ -356,15 +345,13 @@ async def test_questions_and_calls_wait_together() -> None:
     async with serving(Approval(by=("admin",))) as server:
         await server.ask(body="Which day?\neve\nWhy?", task_id="t")
         day, pay, why = (each["id"] for each in await waiting(server, "admin"))
-        wrong = await decide(server, "admin", pay, decision="answer", answer="x")
-        assert (wrong.status_code, "approve, edit, reject" in wrong.json()["detail"]) == (400, True)
-        assert (await decide(server, "admin", day, decision="answer", answer="Friday")).status_code == 200
+        wrong = await decide(server, "admin", pay, 400, decision="answer", answer="x")
+        assert "approve, edit, reject" in wrong["detail"]
+        await decide(server, "admin", day, decision="answer", answer="Friday")
         pending = (await server.task("t"))["pending_tool_calls"]
         assert [each.get("decision") for each in pending] == ["answer", None, None]
-        assert (await decide(server, "admin", pay)).status_code == 200
-        assert (
-            await decide(server, "admin", why, decision="reject", reason="none of that")
-        ).status_code == 200
+        await decide(server, "admin", pay)
+        await decide(server, "admin", why, decision="reject", reason="none of that")
         answer = await answer_of(server)
         assert answer == (
             "Friday | SUCCESS: paid eve | "
@@ -396,10 +383,10 @@ async def test_calls_wait_one_by_one_and_page_by_page() -> None:
         assert len(set(ids)) == 6
         refused = await server.client.get("/approvals?cursor=x", headers=server.headers("admin"))
         assert refused.status_code == 400
-        assert (await decide(server, "admin", ids[0])).status_code == 200
+        await decide(server, "admin", ids[0])
         assert len(await waiting(server, "admin")) == 5
-        assert (await decide(server, "admin", ids[0])).status_code == 404
-        assert (await decide(server, "admin", ids[1])).status_code == 200
+        await decide(server, "admin", ids[0], 404)
+        await decide(server, "admin", ids[1])
         assert await answer_of(server, "t0") == "SUCCESS: paid eve | SUCCESS: paid bob"
 
 
@@ -414,7 +401,7 @@ async def test_the_end_of_the_pause_ends_the_approval(end: str) -> None:
             await server.client.post("/task/cancel", json={"task_id": "t"})
         else:
             await server.client.delete("/task", params={"task_id": "t"})
-        assert (await decide(server, "admin", seen["id"])).status_code == 404
+        await decide(server, "admin", seen["id"], 404)
         assert [each["id"] for each in await waiting(server, "admin")] != [seen["id"]]
 
 
@@ -511,7 +498,7 @@ async def test_deadline_and_escalation_end_what_they_should(receiver: WebhookRec
         clock.advance(61)
         assert await waiting(server, "admin") == []
         assert (await server.client.get(link)).status_code == 404
-        assert (await decide(server, "admin", seen["id"])).status_code == 404
+        await decide(server, "admin", seen["id"], 404)
         await server.rig.runtime.sweep()
         assert await answer_of(server) == "SUCCESS: paid eve"
 

@@ -49,9 +49,7 @@ def documents(server: HTTPServer) -> Refusing:
 
 
 async def audit(server: HTTPServer, **query: Any) -> dict[str, Any]:
-    answer = await server.client.get("/audit", params=query, headers=server.headers("admin"))
-    assert answer.status_code == 200, answer.text
-    page: dict[str, Any] = answer.json()
+    page: dict[str, Any] = await server.get("/audit", "admin", **query)
     return page
 
 

@@ -1,7 +1,7 @@
 """`POST /task/cancel`: in two phases, and what becomes of the turns that run."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import httpx2
@@ -19,12 +19,6 @@ class Gate:
         self.calls = 0
         self.begun = asyncio.Event()
         self.open = asyncio.Event()
-
-    def has_calls(self, count: int) -> Callable[[], Awaitable[bool]]:
-        async def counted() -> bool:
-            return self.calls == count
-
-        return counted
 
     async def __call__(self, _arguments: dict[str, Any]) -> str:
         self.calls += 1
@@ -84,7 +78,7 @@ async def test_whoever_waits_is_told(server: HTTPServer, gate: Gate) -> None:
     waiting = asyncio.create_task(server.ask(body="go", task_id="t"))
     frames = asyncio.create_task(server.stream(body="more", task_id="t2"))
     await gate.begun.wait()
-    await eventually(gate.has_calls(2))
+    await eventually(lambda: gate.calls == 2)
     for task_id in ("t", "t2"):
         await cancel(server, task_id, reason="enough")
     assert (await waiting)["response"] == "The task was cancelled by ann: enough"
@@ -172,11 +166,7 @@ async def test_people_who_wrote_meanwhile_are_answered_by_the_cancellation(
     await begin(server)
     await gate.begun.wait()
     more = asyncio.create_task(server.ask(body="and this", task_id="t"))
-
-    async def is_asked() -> bool:
-        return len((await server.task("t"))["task_message_queue"]) == 2
-
-    await eventually(is_asked)
+    await server.until(lambda task: len(task["task_message_queue"]) == 2)
     await cancel(server, "t")
     assert (await more)["response"] == "The task was cancelled by ann."
     assert (await server.task("t"))["status"] == "cancelled"

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.processes.http_server import HTTPServer, eventually
+from support.processes.http_server import HTTPServer
 
 from mail.testing.agents import Call, View, build_swarm, complete
 
@@ -45,9 +45,7 @@ async def fail(server: HTTPServer, task_id: str, role: str = "user") -> None:
 
 
 async def listed(server: HTTPServer, role: str = "user", **query: Any) -> dict[str, Any]:
-    answer = await server.client.get("/dead-letters", params=query, headers=server.headers(role))
-    assert answer.status_code == 200, answer.text
-    body: dict[str, Any] = answer.json()
+    body: dict[str, Any] = await server.get("/dead-letters", role, **query)
     return body
 
 
@@ -89,11 +87,7 @@ async def test_one_is_redriven_and_gone_from_the_list(server: HTTPServer, superv
     assert redriven["waits"] is False
     assert redriven["message_seq"] > line["seq"]
     assert (await listed(server))["dead_letters"] == []
-
-    async def is_completed() -> bool:
-        return bool((await server.task("t"))["status"] == "completed")
-
-    await eventually(is_completed)
+    await server.until(lambda task: task["status"] == "completed")
     threads = await server.client.get("/threads/t", headers=server.headers("user"))
     bodies = [entry["message"]["body"] for entry in threads.json()["conversation"]]
     assert bodies.count("hello t") == 1

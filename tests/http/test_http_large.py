@@ -221,12 +221,7 @@ async def with_mail_in_its_past() -> AsyncIterator[tuple[HTTPServer, int]]:
             assert posted.status_code == 202
         at = (await server.task("t"))["seq"]
         gate.set()
-
-        async def is_read() -> bool:
-            task = await server.task("t")
-            return bool(task["completed"]) and not task["task_message_queue"]
-
-        await eventually(is_read)
+        await server.until(lambda task: task["completed"] and not task["task_message_queue"])
         yield server, at
 
 

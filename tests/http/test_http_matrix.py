@@ -9,6 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 from support.processes.http_server import TIMEOUT
+from test_http_interswarm import wrapper
 
 from mail.auth.keys import Caller, digest
 from mail.auth.tokens import issue, issue_token, number_of
@@ -29,28 +30,8 @@ ALSO = (*CALLERS, "daemon")
 HOST = "localhost"
 
 SCHEDULE = {"cron": "0 8 * * *", "body": "hi"}
-MAIL = {
-    "message_id": "m-1",
-    "source_swarm": "other",
-    "target_swarm": "example",
-    "timestamp": "2026-01-31T08:00:00Z",
-    "payload": {
-        "task_id": "t-1",
-        "request_id": "r-1",
-        "sender": {"address_type": "agent", "address": "boss@other"},
-        "recipient": {"address_type": "agent", "address": "supervisor@example"},
-        "subject": "Request",
-        "body": "please",
-        "sender_swarm": None,
-        "recipient_swarm": None,
-        "routing_info": None,
-    },
-    "msg_type": "request",
-    "auth_token": "",
-    "metadata": {},
-    "task_owner": "user:zoe@other",
-    "task_contributors": ["user:zoe@other"],
-}
+FOR_SUPERVISOR = {"address_type": "agent", "address": "supervisor@example"}
+MAIL = wrapper(payload={**wrapper()["payload"], "recipient": FOR_SUPERVISOR})
 MATRIX = {
     "GET /": "200 200 200 200 200 200",
     "GET /live": "200 200 200 200 200 200",

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from support.processes.http_server import HTTPServer, eventually
+from support.processes.http_server import HTTPServer
 
 from mail.core.task.swarm import SwarmCore
 from mail.testing.agents import View, build_agent, build_swarm, call, complete
@@ -125,11 +125,7 @@ async def test_a_running_task_has_one_schema() -> None:
         assert "running with another output_schema" in other.json()["detail"]
         assert (await server.post(task_id="t", output_schema=NUMBER, headers=later)).status_code == 202
         waiting = asyncio.create_task(server.ask(task_id="t"))
-
-        async def has_joined() -> bool:
-            return len((await server.task("t"))["events"]) == 3
-
-        await eventually(has_joined)
+        await server.until(lambda task: len(task["events"]) == 3)
         release.set()
         assert (await waiting)["output"] == {"n": 1}, "who joins the task gets its output"
 

@@ -67,15 +67,11 @@ def crew() -> SwarmCore:
 
 
 async def threads(server: HTTPServer, query: str = "") -> Any:
-    response = await server.client.get(f"/threads?{query}")
-    assert response.status_code == 200, response.text
-    return response.json()
+    return await server.get(f"/threads?{query}")
 
 
 async def thread(server: HTTPServer, thread_id: str, query: str = "") -> Any:
-    response = await server.client.get(f"/threads/{quote(thread_id, safe='')}?{query}")
-    assert response.status_code == 200, response.text
-    return response.json()
+    return await server.get(f"/threads/{quote(thread_id, safe='')}?{query}")
 
 
 async def test_nobody_has_written(server: HTTPServer) -> None:

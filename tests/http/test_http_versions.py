@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from support.processes.http_server import HTTPServer, eventually
+from support.processes.http_server import HTTPServer
 
 from mail.cli.app import app
 from mail.cli.check import losses
@@ -63,17 +63,12 @@ async def begin(server: HTTPServer) -> None:
         await server.post(body="film", task_id=task_id, headers={"Prefer": "respond-async"})
     for body in ("pay", "hello"):
         await server.post(body=body, task_id=body)
-
-    async def wait_all() -> bool:
-        return all(["calls" in await server.task(task_id) for task_id in ("film-1", "film-2")])
-
-    await eventually(wait_all)
+    for task_id in ("film-1", "film-2"):
+        await server.until(lambda task: "calls" in task, task_id)
 
 
 async def get(server: HTTPServer, **query: Any) -> dict[str, Any]:
-    response = await server.client.get("/swarms/versions", params=query, headers=server.headers("admin"))
-    assert response.status_code == 200, response.text
-    answer: dict[str, Any] = response.json()
+    answer: dict[str, Any] = await server.get("/swarms/versions", "admin", **query)
     return answer
 
 

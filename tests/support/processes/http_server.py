@@ -178,12 +178,24 @@ class HTTPServer:
         answer: dict[str, Any] = response.json()
         return answer
 
+    async def get(self, path: str, role: str = "user", **query: Any) -> Any:
+        """What is there for the role's caller, which must be 200."""
+        response = await self.client.get(path, params=query or None, headers=self.headers(role))
+        assert response.status_code == 200, response.text
+        return response.json()
+
     async def task(self, task_id: str) -> dict[str, Any]:
         """The record of a task, which must exist."""
-        response = await self.client.get("/task", params={"task_id": task_id})
-        assert response.status_code == 200, response.text
-        record: dict[str, Any] = response.json()
+        record: dict[str, Any] = await self.get("/task", task_id=task_id)
         return record
+
+    async def until(self, is_so: Callable[[dict[str, Any]], object], task_id: str = "t") -> None:
+        """Wait until the record of a task is so."""
+
+        async def holds() -> bool:
+            return bool(is_so(await self.task(task_id)))
+
+        await eventually(holds)
 
     @asynccontextmanager
     async def frames(self, method: str, url: str, **request: Any) -> AsyncIterator[AsyncIterator[Frame]]:
