@@ -150,6 +150,21 @@ def test_watching_in_a_pipe_says_who_works(waiting: ServerProcess, tmp_path: Pat
     assert process.wait(60) == 0
 
 
+def test_what_is_typed_while_agents_work_is_left_for_the_prompt(
+    waiting: ServerProcess, tmp_path: Path
+) -> None:
+    with chat_of(waiting, tmp_path) as chat:
+        chat.expect("you>")
+        chat.type("hello\r")
+        chat.expect("waiter: house/model")
+        chat.type("typed ahead")
+        chat.expect("s")
+        (waiting.folder / "go").touch()
+        shown = chat.expect("you>")
+        assert "typed" not in shown.partition("gone")[0], "it is not between what agents do"
+        chat.expect("typed ahead")
+
+
 def test_one_of_two_tasks_is_continued(studio: ServerProcess) -> None:
     done = studio.mail("chat", "--continue", "--task-id", "x")
     assert done.returncode == 2

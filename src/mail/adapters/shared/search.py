@@ -40,6 +40,9 @@ MOST_PARTS = 1 << 16
 BEFORE, AFTER = 50, 70
 """Characters of an excerpt before the word that it shows and after it."""
 
+_NOISE = re.compile(r"(?<!\S)::\w+::\s")
+"""A subject that MAIL has given a message, in front of the text."""
+
 _SPACES = re.compile(r"\s+")
 _CUT_BEGIN, _CUT_END = re.compile(r"^\S{0,15}\s"), re.compile(r"\s\S{0,15}$")
 """A word that the limits of an excerpt have cut."""
@@ -107,7 +110,10 @@ def excerpt_of(text: str, words: Iterable[str]) -> Excerpt:
     word = next(word for word in longest_first if word in text)
     at = text.rindex(word)
     start, end = max(at - BEFORE, 0), at + len(word) + AFTER
-    before, after = (_SPACES.sub(" ", each) for each in (text[start:at], text[at:end].rstrip()))
+    before, rest = (
+        _SPACES.sub(" ", _NOISE.sub("", each)) for each in (text[start:at], text[at + len(word) : end])
+    )
+    after = word + rest.rstrip()
     if start > 0:
         before = "…" + _CUT_BEGIN.sub("", before)
     if len(text.rstrip()) > end:

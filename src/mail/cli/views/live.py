@@ -1,6 +1,8 @@
 """Views of what agents do: a line that says who works on what, and how long each worked."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import cycle
@@ -17,6 +19,9 @@ FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_SECONDS = 0.1
 TAIL = 60
 """Characters at the end of a model's text that are shown while it writes."""
+
+STDIN = 0
+"""The descriptor of the standard input."""
 
 SHORT = 0.05
 """Seconds that are not worth telling."""
@@ -133,10 +138,35 @@ class Animation:
         """Draw again and again, until cancelled; then nothing of it is left."""
         from asyncio import sleep
 
-        with self._live:
+        with without_echo(), self._live:
             for self._sign in cycle(FRAMES):
                 self.draw()
                 await sleep(FRAME_SECONDS)
+
+
+@contextmanager
+def without_echo() -> Iterator[None]:
+    """Keep what somebody types meanwhile off the screen, where it would leave lines; the prompt gets it later.
+
+    Ctrl+C works. Nothing happens where that isn't possible: without a terminal, in the background, on Windows.
+    """
+    try:
+        import termios
+
+        has_terminal = os.tcgetpgrp(STDIN) == os.getpgrp()
+    except (ImportError, OSError):
+        has_terminal = False
+    if not has_terminal:
+        yield
+        return
+    before = termios.tcgetattr(STDIN)
+    quiet = [*before]
+    quiet[3] &= ~termios.ECHO
+    termios.tcsetattr(STDIN, termios.TCSANOW, quiet)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(STDIN, termios.TCSANOW, before)
 
 
 class Durations:
