@@ -111,13 +111,6 @@ async def test_the_quick_start_of_the_seed(stub: LLMStub) -> None:
     assert request.body["stream"] is True
 
 
-def test_base_agent_factory_is_deprecated() -> None:
-    with pytest.warns(DeprecationWarning, match="LiteLLMAgentFunction"):
-        made = base_agent_factory(name="a", comm_targets=["b"], llm=GPT, can_complete_tasks=True)
-    assert isinstance(made, LiteLLMAgentFunction)
-    assert "task_complete" in names(made)
-
-
 BASIC = [
     "send_request",
     "send_response",

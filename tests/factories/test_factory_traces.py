@@ -63,11 +63,13 @@ class Recorded:
             except MAILError:
                 pass
 
+    @property
+    def all(self) -> tuple[ReadableSpan, ...]:
+        return self._spans.get_finished_spans()
+
     def spans(self, operation: str) -> list[ReadableSpan]:
         return [
-            span
-            for span in self._spans.get_finished_spans()
-            if (span.attributes or {}).get("gen_ai.operation.name") == operation
+            span for span in self.all if (span.attributes or {}).get("gen_ai.operation.name") == operation
         ]
 
     def attributes(self, operation: str, n: int = 0) -> dict[str, Any]:
@@ -75,17 +77,9 @@ class Recorded:
 
     def points(self, metric: str) -> list[Any]:
         data = self._metrics.get_metrics_data()
-        found = (
-            []
-            if data is None
-            else [
-                each
-                for part in data.resource_metrics
-                for scope in part.scope_metrics
-                for each in scope.metrics
-            ]
-        )
-        return [point for each in found if each.name == metric for point in each.data.data_points]
+        scopes = [scope for part in data.resource_metrics for scope in part.scope_metrics] if data else []
+        found = [each for scope in scopes for each in scope.metrics if each.name == metric]
+        return [point for each in found for point in each.data.data_points]
 
 
 @pytest.fixture

@@ -7,18 +7,12 @@ from typing import Any
 import pytest
 from factory_agents import GPT
 from support.services.llm_stub import LLMStub, Tokens, call, reply, text, thinking
+from test_factory_traces import Recorded
 
 from mail import ALLOW, Act, Agent, Refuse, Ruling, Swarm, action, guard
+from mail.adapters.telemetry.contents import Contents
 from mail.errors import TaskFailed
 from mail.stdlib.guards import judge
-
-pytest.importorskip("opentelemetry.sdk", reason="pip install 'mail-serverless[otel]'")
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-
-from mail.adapters.telemetry.contents import Contents
-from mail.adapters.telemetry.otel import OpenTelemetryTracer
 
 MARKER = "k7Qz9vXw3LpT"
 JUDGE = "openai/gpt-5-nano"
@@ -41,28 +35,14 @@ def no_result(act: Act) -> Ruling:
     return Refuse("it has the marker") if MARKER in act.text else ALLOW
 
 
-class Recorded:
-    """The spans of a swarm, with all texts."""
-
-    def __init__(self) -> None:
-        self._spans = InMemorySpanExporter()
-        provider = TracerProvider(shutdown_on_exit=False)
-        provider.add_span_processor(SimpleSpanProcessor(self._spans))
-        self.tracer = OpenTelemetryTracer(provider, contents=Contents("all"))
-
-    @property
-    def text(self) -> str:
-        return repr([span.to_json() for span in self._spans.get_finished_spans()])
-
-    @property
-    def verdicts(self) -> list[dict[str, Any]]:
-        events = [each for span in self._spans.get_finished_spans() for each in span.events]
-        return [dict(each.attributes or {}) for each in events if each.name == "mail.guard"]
+def text_of(recorded: Recorded) -> str:
+    return repr([span.to_json() for span in recorded.all])
 
 
 @pytest.fixture
 def recorded() -> Iterator[Recorded]:
-    recorded = Recorded()
+    """The spans of a swarm, with all texts."""
+    recorded = Recorded(Contents("all"))
     yield recorded
     recorded.tracer.close()
 
@@ -95,14 +75,12 @@ async def test_no_delta_span_log_or_console_has_what_was_refused(
         swarm.running.runtime.engine.tracer = recorded.tracer
         seen = [repr(piece) async for piece in swarm.stream("Hello")]
     assert any("nothing" in piece for piece in seen)
-    shown = (*seen, recorded.text, caplog.text, *capfd.readouterr(), *map(repr, stub.requests[1:]))
+    shown = (*seen, text_of(recorded), caplog.text, *capfd.readouterr(), *map(repr, stub.requests[1:]))
     assert not [each[:300] for each in shown if MARKER in each]
     refused = {"mail.guard.name": "no_marker", "mail.guard.outcome": "refuse", "mail.guard.failed": False}
-    assert [each["mail.guard.on"] for each in recorded.verdicts if refused.items() <= each.items()] == [
-        "call",
-        "answer",
-        "answer",
-    ]
+    told = [dict(each.attributes or {}) for span in recorded.all for each in span.events]
+    verdicts = [each["mail.guard.on"] for each in told if refused.items() <= each.items()]
+    assert verdicts == ["call", "answer", "answer"]
 
 
 async def test_a_refused_result_is_in_no_span(stub: LLMStub, recorded: Recorded) -> None:
@@ -117,7 +95,7 @@ async def test_a_refused_result_is_in_no_span(stub: LLMStub, recorded: Recorded)
     async with Swarm(agent) as swarm:
         swarm.running.runtime.engine.tracer = recorded.tracer
         assert (await swarm.aask("Hello")).text == "done"
-    assert MARKER not in recorded.text
+    assert MARKER not in text_of(recorded)
     assert not [each for each in stub.requests if MARKER in repr(each)]
 
 
