@@ -41,6 +41,7 @@ FOUND_FIRST = (
 _SECTION = re.compile(r"^## (.+?)$(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 _STEP = re.compile(r"^\d+\. \[(.+?)\]\((\S+?)\): (.+)$", re.MULTILINE)
 _ROW = re.compile(r"^\| \[(.+?)\]\((\S+?)\) \| (.+?) \|$", re.MULTILINE)
+_NUMBER = re.compile(r"/(\d+)-[^/]+$")
 _LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))")
 _FENCE = re.compile(r"^( *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 
@@ -70,7 +71,12 @@ def on_config(config: Any) -> Any:
     """Fill the navigation."""
     config.nav = [{"Home": "README.md"}]
     for title, pages in sections().items():
-        config.nav.append({title: [{name: _page(path)} for name, path, _ in pages]})
+        # the steps have the numbers of their files
+        named = [
+            (f"{step[1]}. {name}" if (step := _NUMBER.search(path)) else name, path)
+            for name, path, _ in pages
+        ]
+        config.nav.append({title: [{name: _page(path)} for name, path in named]})
     return config
 
 
