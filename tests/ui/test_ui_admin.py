@@ -229,6 +229,7 @@ def test_a_task_of_another_caller_is_read_for_a_reason_that_its_owner_sees(
     expect(page.get_by_role("region", name="Conversation")).to_contain_text(
         "opened the task to read it: ticket 42"
     )
+    expect(page.get_by_role("button", name="Answer again, in a fork")).to_be_visible()
 
 
 @pytest.mark.soak
