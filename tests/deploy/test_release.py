@@ -1,7 +1,13 @@
 """.github/workflows/release.yml: it tries the package on each Python that the metadata names, and keeps no secret."""
 
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
+import zipfile
+from email import message_from_bytes
+from pathlib import Path
 
 import yaml
 from support.processes.document_samples import ROOT
@@ -21,6 +27,32 @@ def test_nothing_is_published_unchecked_or_by_a_token() -> None:
     assert JOBS["publish"]["permissions"] == {"id-token": "write"}
     assert "secrets." not in TEXT
     assert "https://" not in TEXT
+
+
+def test_the_package_links_to_the_files_of_the_tag(tmp_path: Path) -> None:
+    for name in ("pyproject.toml", "README.md", "LICENSE", "scripts/package_links.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    for folder in ("mail", "handlers"):
+        (tmp_path / "src" / folder).mkdir(parents=True)
+        (tmp_path / "src" / folder / "__init__.py").write_text('__version__ = "1.3.0"\n')
+    repository = "https://git.example/owner/mail"
+    for command in (
+        ["scripts/package_links.py", repository, "v1.3.0"],
+        ["-m", "hatchling", "build", "-t", "wheel"],
+    ):
+        subprocess.run([sys.executable, *command], cwd=tmp_path, check=True, capture_output=True)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (each for each in archive.namelist() if each.endswith("/METADATA"))
+        metadata = message_from_bytes(archive.read(name))
+    assert f"Documentation, {repository}/blob/v1.3.0/docs/README.md" in metadata.get_all("Project-URL", [])
+    readme = str(metadata.get_payload())
+    files = re.findall(rf'{re.escape(repository)}/(?:blob|raw)/v1\.3\.0/([^)"#]+)', readme)
+    assert len(files) > 40
+    for file in files:
+        assert (ROOT / file).is_file(), file
+    assert not re.findall(r'\]\((?!https?:)|src="(?!https?:)', readme)
 
 
 def test_what_it_runs_is_there() -> None:
