@@ -251,7 +251,7 @@ function Talk({ session, swarm, caller, navigate }) {
       Object.assign(session, { problem }).changed();
     }
   };
-  const last = items.findLast(({ kind }) => kind !== "work" && kind !== "note");
+  const last = items.findLast(({ kind }) => !["work", "opened", "note"].includes(kind));
   const render = (item) => {
     if (asked.has(item)) return null;
     const onRetry = item === last && session.record.status === "failed" && !session.past ? () => session.retry() : null;

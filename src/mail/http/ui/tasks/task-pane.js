@@ -67,7 +67,7 @@ export const onArrows = (items) => (event) => {
   next.focus();
 };
 
-export function TaskPane({ list, route: { task: open, filter }, caller, navigate }) {
+export function TaskPane({ list, route: { task: open, filter = {} }, caller, navigate }) {
   useStore(list);
   const [search, setSearch] = useState(filter.q ?? "");
   const choose = (change, options) => navigate({ filter: { ...filter, ...change } }, options);
