@@ -208,7 +208,6 @@ class TestSwarms:
         assert "SUCCESS: paid 2 to Ann" in done.text
         assert "a person has rejected this call, and it was not run: too much" in done.text
         assert not done.is_paused
-        swarm.close()
 
     def test_a_reviewer_answers_a_question(self) -> None:
         @action(needs_approval=Approval(by=("user",)))
@@ -230,7 +229,6 @@ class TestSwarms:
         with pytest.raises(BadApproval, match="no call in this answer asks reviewers"):
             swarm.answer(rest, "You may.")
         assert swarm.approve(rest).text == "You may. and SUCCESS: paid 5"
-        swarm.close()
 
     def test_an_answer_decides_on_the_calls_that_it_shows(self) -> None:
         def policy(view: View) -> list[Any]:
@@ -250,7 +248,6 @@ class TestSwarms:
         assert str(swarm.approve(unseen.task_id)) == "done"
         with pytest.raises(BadApproval, match="no call in this answer needs approval"):
             swarm.approve(replace(answer, pending=()))
-        swarm.close()
 
     def test_a_task_id_decides_on_several_calls_only_if_told_to(self) -> None:
         swarm = paying(2, 4)
@@ -267,7 +264,6 @@ class TestSwarms:
         assert done.text.endswith("SUCCESS: paid 2 to Ann and SUCCESS: paid 4 to Ann")
         answer = swarm.ask("Pay")
         assert swarm.reject(answer, all=True, reason="no").text.count("a person has rejected this call") == 2
-        swarm.close()
 
     def test_a_question_drops_the_calls(self) -> None:
         swarm = paying(2)
@@ -275,7 +271,6 @@ class TestSwarms:
         answer = swarm.ask("Never mind", task_id=paused.task_id, drop_question=True)
         assert not answer.is_paused
         assert "paid" not in answer.text
-        swarm.close()
 
     async def test_a_streamed_question_drops_the_calls(self) -> None:
         async with paying(2) as swarm:
@@ -295,7 +290,6 @@ class TestSwarms:
             swarm.approve(answer, arguments={"amount": 6})
         done = swarm.reject(answer, reason="no")
         assert done.text.count("a person has rejected this call") == 2
-        swarm.close()
 
     def test_the_answer_has_its_type_after_the_pause(self) -> None:
         template = Swarm(Agent("clerk", model="openai/gpt-5-mini", actions=[pay]), output_type=list[int])
@@ -307,7 +301,6 @@ class TestSwarms:
         )
         answer = swarm.approve(swarm.ask("Pay", output_type=dict[str, int]))
         assert swarm.reject(answer, reason="no") == {"a": 1}
-        swarm.close()
 
     @pytest.mark.parametrize("several", [False, True])
     async def test_with_the_documented_classes(self, several: bool) -> None:

@@ -167,7 +167,6 @@ class TestAsking:
         again = swarm.ask("milk", task_id=answer.task_id)
         assert (again.text, again.task_id) == ("about milk", answer.task_id)
         assert swarm.ask("x", task_id="mine").task_id == "mine"
-        swarm.close()
 
     def test_callers_in_several_threads(self) -> None:
         swarm = Swarm(agent("lead", ask_team, team=[agent("clerk", clerk)]))
@@ -175,14 +174,12 @@ class TestAsking:
             assert [str(each) for each in threads.map(swarm.ask, "abcd")] == [
                 f"about {each}" for each in "abcd"
             ]
-        swarm.close()
 
     async def test_in_a_running_loop(self) -> None:
         swarm = Swarm(agent("lead", echo))
         with pytest.raises(MAILError, match=re.escape("await swarm.aask(...)")):
             swarm.ask("Hi")
         assert (await swarm.aask("Hi")).text == "1: Hi"
-        await swarm.aclose()
 
     async def test_events_and_the_answer(self) -> None:
         async with Swarm(agent("lead", ask_team, team=[agent("clerk", clerk)])) as swarm:
@@ -341,7 +338,6 @@ class TestPauses:
         assert str(swarm.reply(second.task_id, {second.pending[0].call_id: "sure"})) == "paid"
         with pytest.raises(BadRequest, match="no call waits for a result"):
             swarm.reply(second, "sure")
-        swarm.close()
 
 
 class TestErrors:
@@ -353,7 +349,6 @@ class TestErrors:
         with pytest.raises(TaskFailed, match="the model is on holiday") as raised:
             swarm.ask("Hi", task_id="t1")
         assert (raised.value.task_id, raised.value.status) == ("t1", "failed")
-        swarm.close()
 
     def test_a_timeout_leaves_the_task_alone(self) -> None:
         release = asyncio.Event()
@@ -368,7 +363,6 @@ class TestErrors:
         assert swarm._home is not None
         swarm._home._loop.call_soon_threadsafe(release.set)
         assert str(swarm.ask("Well?", task_id="t1")) == "late"
-        swarm.close()
 
     async def test_a_stream_that_takes_too_long(self) -> None:
         release = asyncio.Event()
@@ -387,7 +381,6 @@ class TestErrors:
         swarm = Swarm(agent("lead", ask_team, team=[agent("clerk", clerk)]))
         answers = await asyncio.gather(*(swarm.aask(each) for each in "abcd"))
         assert [str(each) for each in answers] == [f"about {each}" for each in "abcd"]
-        await swarm.aclose()
 
     def test_options_of_a_function(self) -> None:
         with pytest.raises(ConfigurationError, match="a function takes no options, but got: temperature"):

@@ -247,10 +247,6 @@ async def test_any_name_and_any_keyword() -> None:
     assert await act({"schema": "s", "_hidden": 2, "colour": "red"}) == '["s",2,{"colour":"red"}]'
 
 
-def unknown_type(thing: object, other: Deps) -> None:
-    """Act."""
-
-
 def listed(*cities: str) -> None:
     """Act."""
 
