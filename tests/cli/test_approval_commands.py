@@ -38,11 +38,10 @@ def test_the_server_is_killed_and_the_call_is_approved_with_other_arguments(bank
     other = bank.mail("task", "approve", "edited", "--shown", "0" * 16)
     assert other.returncode == 2
     assert "no call that waits has the arguments that were shown" in other.stderr
-    done = bank.mail(
+    shown = bank.prints(
         "task", "approve", "edited", "--call", call["call_id"], "--arguments", '{"to": "eve", "amount": 1}'
     )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith("Result: paid 1 to eve\n")
+    assert shown.endswith("Result: paid 1 to eve\n")
     assert bank.paid[before:] == ["eve 1"]
 
 
@@ -63,9 +62,7 @@ def test_one_call_is_rejected_and_then_the_others_are_approved(bank: Bank) -> No
     assert half.returncode == 4
     decide = next(line for line in half.stdout.splitlines() if "mail task approve several" in line)
     assert [call.get("decision") for call in bank.task("several")["pending_tool_calls"]] == [None, "reject"]
-    done = bank.mail("task", "approve", "several", "--json", *decide.split()[4:])
-    assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
+    answer = json.loads(bank.prints("task", "approve", "several", "--json", *decide.split()[4:]))
     assert answer["response"].endswith(
         "SUCCESS: paid 200 to bob | ERROR: a person has rejected this call, and it was not run: too much"
     )
@@ -117,10 +114,7 @@ def test_a_reviewer_lists_shows_and_decides(bank: Bank) -> None:
     assert "wired" not in shown
     differs = bank.mail("approvals", "approve", seen["id"], "--sha256", "0" * 64, role="admin")
     assert differs.returncode == 1
-    done = bank.mail(
-        "approvals", "approve", seen["id"], "--arguments", '{"to": "eve", "amount": 2}', role="admin"
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    bank.prints("approvals", "approve", seen["id"], "--arguments", '{"to": "eve", "amount": 2}', role="admin")
     watched = bank.mail("task", "watch", "wired")
     assert "paid 2 to eve" in watched.stdout
     assert bank.paid[before:] == ["bob 5", "eve 2"]
@@ -137,8 +131,7 @@ def test_a_reviewer_answers_a_question(bank: Bank) -> None:
     wrong = bank.mail("approvals", "approve", seen["id"], role="admin")
     assert (wrong.returncode, "is one of: answer, reject" in wrong.stderr) == (1, True)
     assert bank.mail("approvals", "answer", seen["id"], "ask them").returncode == 1
-    done = bank.mail("approvals", "answer", seen["id"], "ask them", role="admin")
-    assert (done.returncode, done.stderr) == (0, "")
+    bank.prints("approvals", "answer", seen["id"], "ask them", role="admin")
     assert "ask them" in bank.mail("task", "watch", "asked").stdout
 
 

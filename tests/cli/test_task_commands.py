@@ -28,9 +28,7 @@ def rows(text: str) -> dict[str, list[str]]:
 
 
 def test_list(tasks: ServerProcess) -> None:
-    done = tasks.mail("task", "list", "--limit", "1000")
-    assert done.returncode == 0, done.stderr
-    listed = rows(done.stdout)
+    listed = rows(tasks.prints("task", "list", "--limit", "1000"))
     assert listed["weather-task"][0] == "completed"
     assert listed["waiting-task"][0::3] == ["paused", "ask a human: may I?"]
     paused = rows(tasks.mail("task", "list", "--status", "paused").stdout)
@@ -42,9 +40,7 @@ def test_list(tasks: ServerProcess) -> None:
 
 def test_list_what_a_search_finds(tasks: ServerProcess) -> None:
     def found(*arguments: str) -> set[str]:
-        done = tasks.mail("task", "list", *arguments)
-        assert done.returncode == 0, done.stderr
-        return rows(done.stdout).keys() - {""}
+        return rows(tasks.prints("task", "list", *arguments)).keys() - {""}
 
     eventually(lambda: found("--query", "in ravenna") == {"failed-task"}, "the index is written")
     (cells,) = rows(tasks.mail("task", "list", "-q", "in ravenna").stdout).values()
@@ -57,9 +53,7 @@ def test_list_what_a_search_finds(tasks: ServerProcess) -> None:
 
 
 def test_show(tasks: ServerProcess) -> None:
-    done = tasks.mail("task", "show", "weather-task")
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    lines = tasks.prints("task", "show", "weather-task").splitlines()
     assert lines[0] == "task        weather-task"
     tree = lines[lines.index("") + 1 :]
     assert tree[0] == "user → supervisor  weather in Oslo"
@@ -254,9 +248,7 @@ def test_a_task_is_named_by_the_beginning_of_its_id(tasks: ServerProcess) -> Non
     tasks.ask("weather in Vantaa", task_id="prefixed-task-2")
 
     def shown(name: str) -> str:
-        done = tasks.mail("task", "show", name)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.splitlines()[0].removeprefix("task").strip()
+        return tasks.prints("task", "show", name).splitlines()[0].removeprefix("task").strip()
 
     assert shown("abcd1234-0") == generated
     assert shown("prefixed-task") == "prefixed-task", "an exact id wins"
@@ -286,10 +278,9 @@ def test_a_task_is_named_by_the_beginning_of_its_id(tasks: ServerProcess) -> Non
 
 
 def test_a_fork(tasks: ServerProcess) -> None:
-    done = tasks.mail("task", "fork", "weather-task", "--at", "1")
-    assert done.returncode == 0, done.stderr
-    words = done.stdout.split()
-    assert done.stdout == f"task {words[1]} is a fork of weather-task at 1: paused; waiting mail: 1\n"
+    shown = tasks.prints("task", "fork", "weather-task", "--at", "1")
+    words = shown.split()
+    assert shown == f"task {words[1]} is a fork of weather-task at 1: paused; waiting mail: 1\n"
     titles = rows(tasks.mail("task", "list", "--limit", "1000").stdout)
     assert (titles[words[1]][-1], titles["weather-task"][-1]) == (
         "Fork of weather in Oslo",

@@ -27,14 +27,8 @@ def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 @pytest.fixture
 def mail(crew: ServerProcess) -> Any:
-    """Runs a command, which must work or tell `fails`; returns what it prints."""
-
-    def run(*arguments: str, fails: str = "", code: int = 0) -> str:
-        done = crew.mail(*arguments)
-        assert (done.returncode, done.stderr) == ((1, f"mail: {fails}\n") if fails else (code, ""))
-        return done.stdout
-
-    return run
+    """What a command prints."""
+    return crew.prints
 
 
 def rows(text: str) -> dict[str, list[str]]:

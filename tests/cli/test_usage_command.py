@@ -64,9 +64,7 @@ def paid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 def run_usage(server: ServerProcess, *flags: str, role: str = "user") -> list[list[str]]:
-    done = server.mail("usage", *flags, role=role)
-    assert (done.returncode, done.stderr) == (0, "")
-    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    rows = [line.split("\t") for line in server.prints("usage", *flags, role=role).splitlines()]
     if "--json" in flags:
         return rows
     headings = "calls,tokens in,cached,cache writes,tokens out,hit rate,USD,unpriced"

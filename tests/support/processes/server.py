@@ -164,6 +164,12 @@ class ServerProcess:
         """Run a `mail` command of the role to its end, in the server's folder unless in another."""
         return run_mail(*arguments, cwd=cwd or self.folder, env=self.caller(role, **env), given=given)
 
+    def prints(self, *arguments: str, fails: str = "", code: int = 0, **how: Any) -> str:
+        """What a command prints (see `mail`), which must work, or tell `fails`."""
+        done = self.mail(*arguments, **how)
+        assert (done.returncode, done.stderr) == ((1, f"mail: {fails}\n") if fails else (code, ""))
+        return done.stdout
+
     def client(self, role: str = "user") -> httpx2.Client:
         """An HTTP client that shows the role's token."""
         headers = {"Authorization": f"Bearer {self.tokens[role]}"} if self.tokens else {}
