@@ -273,6 +273,11 @@ def deployment_template() -> str:
     """Return MAIL's template.yaml with the code and the layers that `mail build` collects."""
     text = files("mail.cli.project").joinpath("template.yaml").read_text(encoding="utf-8")
     text = re.sub(r"    Metadata:\n(      .*\n)+?      ContextPath: .*\n", "", text)
+    text = re.sub(
+        r"(?m)^(  (\w+)Layer:\n(?:    .*\n)*?      ContentUri: )requirements/",
+        lambda layer: f"{layer[1]}.build/{layer[2].lower()}/",
+        text,
+    )
     for before, after in REPLACEMENTS.items():
         if before not in text:
             raise AssertionError(f"template.yaml has no {before!r}")
@@ -285,18 +290,6 @@ REPLACEMENTS = {
         "  # `mail build` fills them.\n"
     ),
     "CodeUri: swarm/": "CodeUri: .build/swarm/",
-    "Description: What the functions import, less what only turns need\n      ContentUri: requirements/": (
-        "Description: What the functions import, less what only turns need\n      ContentUri: .build/api/"
-    ),
-    "Description: What ApiLayer has, and the SDKs of A2A, AG-UI and MCP\n      ContentUri: requirements/": (
-        "Description: What ApiLayer has, and the SDKs of A2A, AG-UI and MCP\n      ContentUri: .build/protocols/"
-    ),
-    '${SealingPublicKey}"\n      ContentUri: requirements/': (
-        '${SealingPublicKey}"\n      ContentUri: .build/identity/'
-    ),
-    "Description: What turns import\n      ContentUri: requirements/": (
-        "Description: What turns import\n      ContentUri: .build/turn/"
-    ),
     "ContentUri: src/": "ContentUri: .build/code/",
     "swarm/mail.toml": "mail.toml",
     "a path in swarm/": "a path in this folder",
