@@ -1,15 +1,10 @@
-"""docs/actions.md: its pieces run, and print what it says."""
+"""docs/actions.md: it names every setting of reviewers; `test_document_samples` runs its samples."""
 
-import pytest
-from support.processes.document_samples import DOCS, run_in_order
+from support.processes.document_samples import DOCS
 
 from mail import Approval
 
 DOCUMENT = DOCS / "actions.md"
-
-
-async def test_every_piece(capsys: pytest.CaptureFixture[str]) -> None:
-    assert await run_in_order(DOCUMENT, capsys) == 1
 
 
 def test_every_setting_of_reviewers() -> None:

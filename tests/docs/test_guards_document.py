@@ -1,11 +1,10 @@
-"""docs/guards.md: its sample runs, its policy is one, and its numbers hold."""
+"""docs/guards.md: its policy is one, and its numbers hold."""
 
 import json
 import re
 from pathlib import Path
 
-import pytest
-from support.processes.document_samples import DOCS, blocks, run_in_order
+from support.processes.document_samples import DOCS, blocks
 
 from mail.core.task.guards import GUARD_SECONDS, MAX_GUARDS
 from mail.core.task.limits import FAULTS_IN_A_ROW
@@ -15,10 +14,6 @@ from mail.swarms_json.specs import GuardSpec
 
 DOCUMENT = DOCS / "guards.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")
-
-
-async def test_every_piece(capsys: pytest.CaptureFixture[str]) -> None:
-    assert await run_in_order(DOCUMENT, capsys) == 1
 
 
 def test_the_policy_and_the_entries(tmp_path: Path) -> None:

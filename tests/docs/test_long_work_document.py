@@ -1,7 +1,6 @@
-"""docs/long-work.md: its sample runs, and its numbers hold."""
+"""docs/long-work.md: its numbers hold."""
 
-import pytest
-from support.processes.document_samples import DOCS, run_in_order
+from support.processes.document_samples import DOCS
 
 from mail.core.task.callbacks import (
     LONGEST_WAIT,
@@ -13,10 +12,6 @@ from mail.core.task.callbacks import (
 
 DOCUMENT = DOCS / "long-work.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")
-
-
-async def test_every_piece(capsys: pytest.CaptureFixture[str]) -> None:
-    assert await run_in_order(DOCUMENT, capsys) == 2
 
 
 def test_every_limit() -> None:

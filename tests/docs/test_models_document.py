@@ -45,18 +45,11 @@ CAUSES = {
 
 
 @pytest.mark.parametrize("document", ["caching.md", "fallback.md"])
-def test_the_samples_of_pages_about_models(
+async def test_the_samples_of_pages_about_models(
     stub: LLMStub, capsys: pytest.CaptureFixture[str], document: str
 ) -> None:
     stub.script(reply(call("task_complete", finish_message="Agents that send each other mail.")))
-    space: dict[str, object] = {"__name__": "document"}
-    printed = ""
-    for language, sample in blocks(DOCS / document, "python", "output"):
-        if language == "output":
-            assert printed == sample
-            continue
-        exec(compile(sample, document, "exec"), space)
-        printed = capsys.readouterr().out
+    await run_in_order(DOCS / document, capsys)
     assert json.dumps(stub.requests[0].body).count("cache_control") == 2
 
 

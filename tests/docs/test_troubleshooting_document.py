@@ -12,14 +12,8 @@ TEXT = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
 
 
 TOO_MUCH = {
-    *(
-        "requests a second",
-        "of your tasks are running",
-        "of your tasks wait for results",
-        "messages or more wait for",
-        "has stored",
-    ),
-    *("the tasks of", "your requests hold", "you are reading"),
+    *("requests a second", "of your tasks are running", "of your tasks wait for results"),
+    *("messages or more wait for", "has stored", "the tasks of", "your requests hold", "you are reading"),
 }
 
 
@@ -143,9 +137,8 @@ def test_what_is_too_much(tmp_path: Path) -> None:
     source.append((ROOT / "src" / "mail" / "http" / "account.py").read_text(encoding="utf-8"))
     said = "".join([refused.json()["detail"], *source])
     assert set(quoted("A message is refused")) >= TOO_MUCH
-    for (
-        quote
-    ) in TOO_MUCH:  # test_caller_limits.py, test_task_size.py and test_http_limits.py bring the others about
+    # test_caller_limits.py, test_task_size.py and test_http_limits.py bring the others about
+    for quote in TOO_MUCH:
         assert quote in said
 
 
