@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from mail.cli.local_aws import pair
-from mail.cli.options import as_json
+from mail.cli.options import as_json, run
 from mail.cli.output import Output
 from mail.cli.smoke import Report
 
@@ -36,8 +36,6 @@ def aws_check(
     Deploys from nothing, switches each parameter, kills a turn, rolls out, rolls back, restores, and deletes the
     stack, also after a failure. FOLDER gets the project and a log. Exits with 1 if a step fails.
     """
-    import asyncio
-
     from mail.cli.aws_check_steps import NOT_SHOWN, Run, perform_all, plan
 
     steps, apart = plan(dict(pair(each, "--parameter") for each in parameter))
@@ -60,5 +58,5 @@ def aws_check(
         click.confirm(question, abort=True, err=True)
     folder.mkdir(parents=True, exist_ok=True)
     report = Report(output)
-    asyncio.run(perform_all(Run(folder.resolve(), stack), steps, report.add, cleans=not only and not keep))
+    run(perform_all(Run(folder.resolve(), stack), steps, report.add, cleans=not only and not keep))
     return report.end(stack=stack)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mail.cli.options import as_json
+from mail.cli.options import as_json, run
 from mail.cli.output import Output
 from mail.cli.values import Integer
 
@@ -126,11 +126,9 @@ def aws_versions(stack: str, back: bool, prune: bool, keep: int, output: Output)
     With --back, all functions return to the version before, in seconds; with --prune, old versions are deleted, but
     never one that is called.
     """
-    import asyncio
-
     if back and prune:
         raise click.UsageError("--back and --prune exclude each other: go back, test, and prune later")
-    functions = asyncio.run(change_versions(stack, back=back, keep=keep if prune else None))
+    functions = run(change_versions(stack, back=back, keep=keep if prune else None))
     rows = [
         [
             each.function,

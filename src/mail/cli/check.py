@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mail.cli.options import api_key, as_json, config_file
+from mail.cli.options import api_key, as_json, config_file, run
 from mail.cli.output import Output, counted, one_line
 from mail.errors import ConfigurationError
 
@@ -49,7 +49,6 @@ def check(
 
     Exits with 1 if something is missing, and with 2 if the configuration is not valid.
     """
-    import asyncio
     import os
 
     from mail.bootstrap import read_swarm
@@ -70,9 +69,7 @@ def check(
     swarm, entry = read_swarm(server)
     checked = list(check_agents(swarm, entry))
     problems = sum(len(agent.problems) for agent in checked)
-    update = (
-        None if against is None else asyncio.run(_compare(swarm, connect(against, api_key, config=config)))
-    )
+    update = None if against is None else run(_compare(swarm, connect(against, api_key, config=config)))
     addresses = {
         name: f"{key}@{server.mail_host}"
         for key, name in addresses_of(swarm).items()

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from mail.cli.options import as_json, load_storage, on_database
+from mail.cli.options import as_json, load_storage, on_database, run
 from mail.cli.output import Output, counted, one_line
-from mail.cli.token import run, token_storage
+from mail.cli.token import token_storage
 from mail.errors import ConfigurationError
 
 
@@ -20,12 +20,10 @@ from mail.errors import ConfigurationError
 @as_json
 def db_init(output: Output, **storage: Any) -> None:
     """Create the missing tables of the configured database. Safe to repeat."""
-    import asyncio
-
     from mail.bootstrap.backends import create_tables
 
     target = load_storage(**storage)
-    tables = asyncio.run(create_tables(target))
+    tables = run(create_tables(target))
 
     def show() -> None:
         width = max(map(len, tables))
@@ -106,12 +104,10 @@ def db_import(source: str | None, dry_run: bool, output: Output, **storage: Any)
 @as_json
 def db_reindex(output: Output, **storage: Any) -> None:
     """Make the index again that tasks are searched by, also while a server runs. Searches find less meanwhile."""
-    import asyncio
-
     from mail.bootstrap.backends import rebuild_index
 
     target = load_storage(**storage)
-    count = asyncio.run(rebuild_index(target))
+    count = run(rebuild_index(target))
     answer = {"database": target.shown, "tasks": count}
     output.result(answer, lambda: output.text(f"indexed {counted(count, 'task')} of {target.shown}"))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mail.cli.options import as_json
+from mail.cli.options import as_json, run
 from mail.cli.output import Output
 from mail.cli.program import program
 from mail.cli.views.events import show_stream
@@ -38,12 +38,10 @@ def demo(message: str, output: Output) -> None:
 
     A server with a temporary database runs for as long as this takes.
     """
-    import asyncio
-
     if not message.strip():
         raise click.BadParameter("write a message", param_hint="MESSAGE")
     with tempfile.TemporaryDirectory(prefix="mail-demo-") as folder:
-        asyncio.run(_demo(message, str(Path(folder) / "demo.db"), output))
+        run(_demo(message, str(Path(folder) / "demo.db"), output))
 
 
 async def _demo(message: str, database: str, output: Output) -> None:

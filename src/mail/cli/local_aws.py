@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mail.cli.options import run
 from mail.cli.output import Output
 from mail.cli.values import Integer
 
@@ -72,8 +73,6 @@ def local_aws(
     ministack stands in for the services of AWS. Ctrl+C stops everything. It stores everything in memory, and needs
     neither Docker nor an account. It runs the code of this installation, or the output of `sam build` (--built).
     """
-    import asyncio
-
     from mail.local_aws.system import LocalAws
 
     system = LocalAws(
@@ -85,7 +84,7 @@ def local_aws(
         concurrency=concurrency,
         logs=logs,
     )
-    asyncio.run(_run(system))
+    run(_run(system))
 
 
 def pair(text: str, option: str) -> tuple[str, str]:

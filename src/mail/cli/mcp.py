@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mail.cli.options import api_key, choose_server, config_file, server_option, server_url
+from mail.cli.options import api_key, choose_server, config_file, run, server_option, server_url
 
 if TYPE_CHECKING:
     from mail.cli.connection import CommandClient
@@ -24,8 +24,6 @@ def mcp(url: str | None, server: str | None, api_key: str | None, config: Path |
     Give this command to a program that starts MCP servers. It speaks MCP over its standard streams, and passes what
     it reads on to the server's /mcp. A program that takes URLs needs no command: give it that URL and an API key.
     """
-    import asyncio
-
     from mail.cli.connection import connect
     from mail.cli.relay import Relay
 
@@ -37,4 +35,4 @@ def mcp(url: str | None, server: str | None, api_key: str | None, config: Path |
     reconnect()  # a mistake on the command line ends it now
     relay = Relay(reconnect, sys.stdout.buffer)
     with suppress(KeyboardInterrupt):
-        asyncio.run(relay.run(sys.stdin.buffer))
+        run(relay.run(sys.stdin.buffer))

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +90,13 @@ def choose_server(url: str | None, server: str | None) -> str | None:
     if url is not None and is_named and url != server:
         raise click.BadParameter("name the server once, as URL or with --server", param_hint="--server")
     return server if url is None else url
+
+
+def run[T](coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end, and return its result."""
+    import asyncio  # late, as `mail --help` has no use for it
+
+    return asyncio.run(coroutine)
 
 
 def load_storage(config: Path | None, database: str | None, swarm_name: str | None) -> "StorageConfig":

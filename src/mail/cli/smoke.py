@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mail.cli.options import api_key, as_json, choose_server, config_file, server_option, server_url
+from mail.cli.options import api_key, as_json, choose_server, config_file, run, server_option, server_url
 from mail.cli.output import Output, one_line
 from mail.cli.values import Number
 from mail.errors import MAILError
@@ -95,20 +95,18 @@ def smoke(
 
     Checks its health, keys, an answer, the stored task, and streaming. Exits with 1 after the first check that fails.
     """
-    import asyncio
-
     from mail.cli.connection import connect
 
     server = choose_server(url, server)
     client, streaming = (connect(each, **connection) for each in (server, stream_url or server))
     report = Report(output)
 
-    async def run() -> None:
+    async def check_all() -> None:
         async with client, streaming:
             async for check in perform(client, streaming, message):
                 report.add(check)
 
-    asyncio.run(run())
+    run(check_all())
     return report.end(url=client.base_url)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mail.cli.command import Command, Namespace, joined, option, positional, switch
-from mail.cli.options import as_json, choose_server, server_option, server_url
+from mail.cli.options import as_json, choose_server, run, server_option, server_url
 from mail.cli.output import Output, one_line
 from mail.cli.session import Session, UsageError
 from mail.cli.values import JSON, Number, Secret, json_object, json_text
@@ -28,12 +28,10 @@ if TYPE_CHECKING:
 @as_json
 def ping(url: str | None, server: str | None, timeout: float, output: Output) -> int:
     """Check whether a server can be reached, and show its health."""
-    import asyncio
-
     from mail.cli.connection import connect_anonymously
 
     client = connect_anonymously(choose_server(url, server), timeout=timeout)
-    health, problem = asyncio.run(_get_health(client))
+    health, problem = run(_get_health(client))
     shown = f"✗ {problem}" if problem else f"✓ {health['swarm_name']} is {health['status']}"
     output.result(
         {"url": client.base_url, "reachable": not problem, **(health or {"error": problem})},

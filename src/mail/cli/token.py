@@ -8,13 +8,13 @@ import click
 
 from mail.cli.command import Group
 from mail.cli.examples import epilog
-from mail.cli.options import as_json, load_storage, on_database
+from mail.cli.options import as_json, load_storage, on_database, run
 from mail.cli.output import Output
 from mail.cli.values import Integer
 from mail.errors import BadRequest, ConfigurationError, Unauthenticated
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from mail.auth.keys import Caller
@@ -87,13 +87,6 @@ def named_caller(role: Literal["admin", "user", "agent"], caller_id: str) -> "Ca
         return Caller(role, caller_id)
     except BadRequest as error:
         raise click.BadParameter(error.detail, param_hint="--id") from None
-
-
-def run[T](coroutine: "Coroutine[Any, Any, T]") -> T:
-    """Run what opens a database."""
-    import asyncio  # late, as `mail --help` has no use for it
-
-    return asyncio.run(coroutine)
 
 
 def token_storage(config: "Path | None", database: str | None, swarm_name: str | None) -> "StorageConfig":

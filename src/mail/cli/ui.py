@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from mail.cli.options import api_key, as_json, choose_server, on_database, server_option, server_url
+from mail.cli.options import api_key, as_json, choose_server, on_database, run, server_option, server_url
 from mail.cli.output import Output
-from mail.cli.token import named_caller, run, token_storage
+from mail.cli.token import named_caller, token_storage
 from mail.errors import MAILError
 
 if TYPE_CHECKING:
