@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,12 +50,7 @@ api_key = click.option(
     "[default: the token of a swarm:// link, else $MAIL_API_KEY, else the key of a server on this machine]",
 )
 
-timeout = click.option(
-    "--timeout",
-    type=Number(min=0.001),
-    metavar="SECONDS",
-    help="Seconds to wait for an answer. [default: as configured in [client]]",
-)
+timeout = partial(click.option, "--timeout", type=Number(min=0.001), metavar="SECONDS")
 
 database = click.option(
     "--database",
@@ -72,7 +68,8 @@ swarm_of_database = click.option(
 
 def on_server(function: Callable[..., Any]) -> Callable[..., Any]:
     """Give a function the options of every command that asks a server."""
-    for decorate in (as_json, config_file, timeout, api_key, server_option):
+    seconds = timeout(help="Seconds to wait for an answer. [default: as configured in [client]]")
+    for decorate in (as_json, config_file, seconds, api_key, server_option):
         function = decorate(function)
     return function
 

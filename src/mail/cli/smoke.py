@@ -7,9 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mail.cli.options import api_key, as_json, choose_server, config_file, run, server_option, server_url
+from mail.cli.options import (
+    api_key,
+    as_json,
+    choose_server,
+    config_file,
+    run,
+    server_option,
+    server_url,
+    timeout,
+)
 from mail.cli.output import Output, one_line
-from mail.cli.values import Number
 from mail.errors import MAILError
 
 if TYPE_CHECKING:
@@ -74,13 +82,7 @@ class Report:
     help="The message to send, twice. Language models answer it at your cost.",
 )
 @api_key
-@click.option(
-    "--timeout",
-    type=Number(min=0.001),
-    default=TIMEOUT,
-    metavar="SECONDS",
-    help="Seconds to wait for each answer.",
-)
+@timeout(default=TIMEOUT, help="Seconds to wait for each answer.")
 @config_file
 @as_json
 def smoke(

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mail.cli.command import Command, Namespace, joined, option, positional, switch
-from mail.cli.options import as_json, choose_server, run, server_option, server_url
+from mail.cli.options import as_json, choose_server, run, server_option, server_url, timeout
 from mail.cli.output import Output, one_line
 from mail.cli.session import Session, UsageError
-from mail.cli.values import JSON, Number, Secret, json_object, json_text
+from mail.cli.values import JSON, Secret, json_object, json_text
 
 if TYPE_CHECKING:
     from mail.cli.connection import CommandClient
@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 @click.command()
 @server_url
 @server_option
-@click.option(
-    "--timeout",
-    type=Number(min=0.001),
-    default=5.0,
-    metavar="SECONDS",
-    help="Seconds to wait for the answer.",
-)
+@timeout(default=5.0, help="Seconds to wait for the answer.")
 @as_json
 def ping(url: str | None, server: str | None, timeout: float, output: Output) -> int:
     """Check whether a server can be reached, and show its health."""
