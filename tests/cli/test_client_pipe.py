@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.processes import forkserver
 from support.processes.server import MAIL, TIMEOUT, ServerProcess, environment
 
 
@@ -20,13 +19,8 @@ class Piped:
     def __call__(
         self, *lines: str, role: str = "user", flags: tuple[str, ...] = (), **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        key = self.server.tokens[role]
-        return forkserver.run(
-            [*MAIL, "client", self.server.url, "--api-key", key, *flags],
-            cwd=self.folder,
-            env=environment(variables),
-            given="\n".join(lines),
-        )
+        given = "\n".join(lines)
+        return self.server.mail("client", *flags, role=role, cwd=self.folder, given=given, **variables)
 
     def json(self, *lines: str, **settings: Any) -> list[Any]:
         """What the lines print as JSON; all of them must work."""

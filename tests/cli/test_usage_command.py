@@ -9,9 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from support.processes import forkserver
 from support.processes.projects import entry, write_project
-from support.processes.server import MAIL, ServerProcess, environment
+from support.processes.server import ServerProcess
 from support.processes.terminal import Terminal
 from support.services.llm_stub import LLMStub, Tokens, call, reply
 
@@ -160,12 +159,11 @@ def test_at_a_terminal(paid: ServerProcess, tmp_path: Path) -> None:
     assert terminal.shown.splitlines() == ["0 tasks, and no calls of models"]
 
 
-def test_in_the_interactive_client(paid: ServerProcess, tmp_path: Path) -> None:
+def test_in_the_interactive_client(paid: ServerProcess) -> None:
     lines = (
         "usage --by model\nusage --by task --task-id long --since 1d\nusage --by nothing\nusage --since 7x"
     )
-    command = [*MAIL, "client", paid.url, "--api-key", paid.tokens["user"]]
-    done = forkserver.run(command, cwd=tmp_path, env=environment(), given=lines)
+    done = paid.mail("client", given=lines)
     rows = [line.split("\t") for line in done.stdout.splitlines() if "\t" in line]
     assert [row[:2] for row in rows] == [
         ["model", "calls"], [PRICED, "3"], [UNPRICED, "1"], ["all", "4"],

@@ -5,14 +5,12 @@ commands.
 import inspect
 import re
 import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.processes import forkserver
 from support.processes.document_samples import DOCS, ROOT, blocks, run
-from support.processes.server import environment
+from support.processes.server import run_python
 
 from mail.api.agents import EXAMPLES
 from mail.core.task.ports import read_history
@@ -79,11 +77,7 @@ def test_commands(document: Path) -> None:
 
 
 def execute(arguments: list[str]) -> list[str]:
-    done = forkserver.run(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        env=environment(),
-    )
+    done = run_python(*arguments, cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()
 

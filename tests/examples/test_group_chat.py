@@ -1,10 +1,7 @@
 """mail.examples.group_chat: who hears what, and what the command prints."""
 
-import sys
-
 import pytest
-from support.processes import forkserver
-from support.processes.server import environment
+from support.processes.server import run_python
 
 from mail.examples.group_chat.chat import CHANNEL, DISHES, HOST, PERSON, QUESTION, GroupChat
 
@@ -45,10 +42,7 @@ async def test_a_direct_mail_is_answered_by_its_recipient_only() -> None:
 
 
 def test_the_command() -> None:
-    done = forkserver.run(
-        [sys.executable, "-m", "mail.examples.group_chat"],
-        env=environment(),
-    )
+    done = run_python("-m", "mail.examples.group_chat")
     assert (done.returncode, done.stderr) == (0, "")
     lines = [line.strip() for line in done.stdout.splitlines()]
     assert lines[0] == "Paula → Hanna: Please plan a dinner."
@@ -59,8 +53,7 @@ def test_the_command() -> None:
 
 @pytest.mark.parametrize(("argument", "code"), [("--help", 0), ("--loud", 2)])
 def test_the_command_takes_no_arguments(argument: str, code: int) -> None:
-    command = [sys.executable, "-m", "mail.examples.group_chat", argument]
-    done = forkserver.run(command, env=environment())
+    done = run_python("-m", "mail.examples.group_chat", argument)
     assert done.returncode == code
     assert "usage: python -m mail.examples.group_chat" in done.stdout + done.stderr
     assert "Paula" not in done.stdout

@@ -2,22 +2,16 @@
 
 import re
 import subprocess
-import sys
 
 import pytest
 from mafia_models import MODEL, models
-from support.processes import forkserver
-from support.processes.server import environment
+from support.processes.server import run_python
 
 from mail.examples.mafia.game import Game
 
 
 def run(*flags: str, typed: str = "") -> subprocess.CompletedProcess[str]:
-    return forkserver.run(
-        [sys.executable, "-m", "mail.examples.mafia", *flags],
-        given=typed,
-        env=environment(),
-    )
+    return run_python("-m", "mail.examples.mafia", *flags, given=typed)
 
 
 @pytest.fixture(scope="module")

@@ -1,19 +1,14 @@
 """scripts/multi_swarm_demo.py, as people run it."""
 
-import sys
 from pathlib import Path
 
-from support.processes import forkserver
-from support.processes.server import environment
+from support.processes.server import run_python
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "multi_swarm_demo.py"
 
 
 def test_each_swarm_needs_the_other() -> None:
-    done = forkserver.run(
-        [sys.executable, str(SCRIPT), "weather in Oslo and 2**10"],
-        env=environment(),
-    )
+    done = run_python(str(SCRIPT), "weather in Oslo and 2**10")
     assert (done.returncode, done.stderr) == (0, "")
     lines = [line.strip() for line in done.stdout.splitlines()]
     answers = [line for line in lines if line.startswith("Answer: ")]

@@ -7,18 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.processes import forkserver
-from support.processes.server import environment
+from support.processes.server import run_python
 from support.services.llm_stub import LLMStub, Request, call, reply
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "single_swarm_demo.py"
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return forkserver.run(
-        [sys.executable, str(SCRIPT), *arguments],
-        env=environment(),
-    )
+    return run_python(str(SCRIPT), *arguments)
 
 
 def test_by_rules() -> None:

@@ -46,6 +46,11 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**kept, "SSL_CERT_FILE": str(AUTHORITY), **(extra or {})}
 
 
+def run_python(*arguments: str, cwd: Path | None = None, given: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a Python program to its end."""
+    return forkserver.run([sys.executable, *arguments], cwd=cwd, env=environment(), given=given)
+
+
 def run_mail(
     *arguments: str, cwd: Path, env: Mapping[str, str] | None = None, given: str = ""
 ) -> subprocess.CompletedProcess[str]:
