@@ -271,9 +271,11 @@ class Leases:
 
     async def release(self, turn: Claim, *, left: Lease | None = None) -> None:
         """Release a lease, if it is still there, and leave another in its place."""
-        await self.give_back(turn.task.key, turn.mailbox, turn.lease, left)
+        await self.release_lease(turn.task.key, turn.mailbox, turn.lease, left)
 
-    async def give_back(self, key: TaskKey, mailbox: str, lease: Lease, left: Lease | None = None) -> None:
+    async def release_lease(
+        self, key: TaskKey, mailbox: str, lease: Lease, left: Lease | None = None
+    ) -> None:
         """Release a lease whose turn may not be known."""
         token = encode_lease(lease)
         self.held.discard(token)
@@ -363,7 +365,7 @@ class Leases:
             leased = await self._sql.run(work)
         except BaseException:  # the turn will not be run, so that the lease must not have to expire
             with suppress(StoreUnavailable):
-                await self.give_back(key, mailbox, lease)
+                await self.release_lease(key, mailbox, lease)
             raise
         if isinstance(leased, Busy | Idle):
             self.held.discard(token)

@@ -125,7 +125,7 @@ class PostgresStore:
         opened = await self.turns.open(key, mailbox, held, now=now, history_after=history_after)
         if isinstance(opened, Turn) and opened.task.lets_open(mailbox):
             return opened
-        await self.turns.give_back(key, mailbox, held)
+        await self.turns.release_lease(key, mailbox, held)
         return Idle(opened.task) if isinstance(opened, Turn) else opened
 
     async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
