@@ -26,7 +26,7 @@ from crash_process import Life, _Runtime
 from mail.adapters.local.workers import LocalWorkers
 from mail.core.decisions.approvals import GivenApproval
 from mail.core.decisions.submit import ResumeFrom, Submission
-from mail.core.engine.telemetry import Tracer
+from mail.core.engine.telemetry import Span, Tracer
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.task.guards import ALLOW, Act, AskPerson, Guard, Refuse, Replace, Ruling, Verdict
 from mail.core.task.ports import read_history
@@ -81,7 +81,7 @@ class _Log(logging.Handler):
         self._life.put("log", self.format(record))
 
 
-class _Spy(Tracer):
+class _Spy(Tracer, Span):
     """Records all that a tracer could."""
 
     def __init__(self, life: "GuardedLife") -> None:

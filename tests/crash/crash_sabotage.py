@@ -239,7 +239,7 @@ def late_guards() -> Iterator[None]:
     judge = TurnGuards.judge
 
     async def keep_first(self: TurnGuards, output: Checkpoint, recipient: str) -> Checkpoint:
-        await self._keep(output)
+        await self.keep(output)
         return await judge(self, output, recipient)
 
     with patch.object(TurnGuards, "judge", keep_first):
