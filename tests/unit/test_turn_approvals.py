@@ -20,7 +20,7 @@ from mail.core.task.client_tools import ClientTool, ClientTools
 from mail.core.task.events import EventKind
 from mail.core.task.size import MAX_HELD, decision_size
 from mail.core.task.swarm import ActionCore
-from mail.core.task.task import TaskStatus
+from mail.core.task.task import Task, TaskStatus
 from mail.core.task.turn_state import Decision
 from mail.errors import (
     AlreadyDecided,
@@ -88,7 +88,7 @@ def paying(
     return Rig(swarm, **({} if path is None else {"path": path})), bank
 
 
-async def decide(rig: Rig, paused: Outcome, *approvals: Any, body: str = "", **more: Any) -> Outcome:
+async def decide(rig: Rig, paused: Outcome | Task, *approvals: Any, body: str = "", **more: Any) -> Outcome:
     return await rig.ask(
         body,
         task_id=paused.key.task_id,
@@ -427,12 +427,7 @@ async def test_a_fork_waits_for_a_decision_of_its_own_without_a_time_limit() -> 
         await rig.runtime.sweep()
         task = await rig.task(forked.task.key)
         assert task.status is TaskStatus.PAUSED
-        done = await rig.ask(
-            "",
-            task_id=task.task_id,
-            resume_from="breakpoint_tool_call",
-            approvals=[{"decision": "approve"}],
-        )
+        done = await decide(rig, task, {"decision": "approve"})
     assert done.answer == "SUCCESS: paid bob"
     assert bank.paid == [{"to": "bob"}]
 

@@ -70,6 +70,7 @@ class Runtime(Wiring):
         self.find, self.wait = watch.find, watch.wait
         self.watch, self.with_live = watch.watch, watch.with_live
         self.new_lease, self.rename = self.turns.new_lease, self.turns.rename
+        self.dead_letter_turn = self.turns.dead_letter
         self.recover, self.sweep, self.look_after = recovery.recover, recovery.sweep, recovery.look_after
 
     # ------------------------------------------------------------------------------------------- what comes in
@@ -128,14 +129,3 @@ class Runtime(Wiring):
             on_renewal: called as the turn begins, and after each renewal of its lease, which a quick turn doesn't need.
         """
         return self.turns.run(key, mailbox, seconds, on_renewal)
-
-    async def dead_letter_turn(
-        self, key: TaskKey, mailbox: str, reason: str, *, upto: int, attempts: int = 1
-    ) -> TurnReport:
-        """End the next turn of a mailbox as failed, without running it, after its workers have crashed repeatedly.
-
-        Its message becomes a dead letter, and the sender gets the `reason`, or the task ends (SPEC, section 5). A
-        message with a seq past `upto` came after the failed wake-up, and stays for a turn of its own. A turn that no
-        worker has begun, because the wake-up never reached one, is not at fault: its mailbox is woken again.
-        """
-        return await self.turns.dead_letter(key, mailbox, reason, upto=upto, attempts=attempts)

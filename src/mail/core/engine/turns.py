@@ -318,9 +318,14 @@ class Turns:
         return await self.execute(leased, lambda _: leased.fail(ENDED, turn.task.seq, failed))
 
     async def dead_letter(
-        self, key: TaskKey, mailbox: str, reason: str, *, upto: int, attempts: int
+        self, key: TaskKey, mailbox: str, reason: str, *, upto: int, attempts: int = 1
     ) -> TurnReport:
-        """End the next turn of a mailbox as failed, without running it; see `Runtime.dead_letter_turn`."""
+        """End the next turn of a mailbox as failed, without running it, after its workers have crashed repeatedly.
+
+        Its message becomes a dead letter, and the sender gets the `reason`, or the task ends (SPEC, section 5). A
+        message with a seq past `upto` came after the failed wake-up, and stays for a turn of its own. A turn that no
+        worker has begun, because the wake-up never reached one, is not at fault: its mailbox is woken again.
+        """
         opened = await self._open(key, mailbox, self._wiring.lease_seconds)
         if isinstance(opened, TurnReport.Outcome):
             return TurnReport(opened)
