@@ -132,7 +132,6 @@ def test_a_commit_keeps_every_field_that_its_decision_leaves_alone() -> None:
         submitted=(Remembered(key="k", digest="d", until=9e9, generation=1, after=0, seq=1),),
         stored_bytes=7,
         history_bytes=5,
-        forked_from="another",
         resumptions=(Resumption(seq=1, agent="supervisor", portions=1),),
         approved_calls=(Breakpoint(agent="supervisor", tool_format="completions", calls=()),),
     )
