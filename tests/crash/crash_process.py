@@ -67,9 +67,13 @@ class _ErrorLog(logging.Handler):
 class _Runtime(Runtime):
     """Says whose turn it is."""
 
-    async def run_turn(self, key: TaskKey, mailbox: str, *, seconds: float | None = None) -> TurnReport:  # type: ignore[override]
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.run_turn = self._run_here
+
+    async def _run_here(self, key: TaskKey, mailbox: str, **options: Any) -> TurnReport:
         WHERE.set(f"{Principal.parse(key.instance).id} {mailbox}")
-        return await super().run_turn(key, mailbox, seconds=seconds)
+        return await self.turns.run(key, mailbox, **options)
 
 
 def _shortly[Later: RetryLater](later: Later) -> Later:

@@ -24,7 +24,7 @@ from support.processes.http_server import HTTPServer
 from support.services.llm_stub import LLMStub, Tokens, bad_key, call, reply, text, thinking
 
 from mail.core.engine.leased_turn import TurnReport
-from mail.core.engine.runtime import Runtime
+from mail.core.engine.turns import Turns
 from mail.core.task.events import EventKind
 from mail.core.task.usage import NO_USAGE, Usage, UsageMeter
 from mail.core.turns import context
@@ -271,13 +271,13 @@ async def test_the_task_record_shows_it(stub: LLMStub) -> None:
 
 async def test_the_report_of_a_turn_carries_it(stub: LLMStub, monkeypatch: pytest.MonkeyPatch) -> None:
     reports: list[TurnReport] = []
-    run_turn = Runtime.run_turn
+    run = Turns.run
 
-    async def spy(self: Runtime, *arguments: Any, **options: Any) -> TurnReport:
-        reports.append(await run_turn(self, *arguments, **options))
+    async def spy(self: Turns, *arguments: Any, **options: Any) -> TurnReport:
+        reports.append(await run(self, *arguments, **options))
         return reports[-1]
 
-    monkeypatch.setattr(Runtime, "run_turn", spy)
+    monkeypatch.setattr(Turns, "run", spy)
     script_weather(stub)
     async with Rig(swarm_of(CHAT[0])) as rig:
         await rig.ask("What is the weather in Oslo?")

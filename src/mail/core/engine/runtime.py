@@ -6,7 +6,6 @@ sweep, recover ──► publish                        what others have left be
 wait, watch ◄── read_events, read_response        callers follow a task (`watch`)
 """
 
-from collections.abc import Coroutine
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,8 +15,6 @@ from mail.core.engine.callbacks import Callbacks
 from mail.core.engine.cancel_waits import CancelWaits
 from mail.core.engine.dead_letters import DeadLetters
 from mail.core.engine.delete import Deletions
-from mail.core.engine.heartbeat import OnRenewal
-from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.needs import last_change, tasks_in_need
 from mail.core.engine.recovery import Recovery
 from mail.core.engine.reviews import Reviews
@@ -70,7 +67,7 @@ class Runtime(Wiring):
         self.find, self.wait = watch.find, watch.wait
         self.watch, self.with_live = watch.watch, watch.with_live
         self.new_lease, self.rename = self.turns.new_lease, self.turns.rename
-        self.dead_letter_turn = self.turns.dead_letter
+        self.run_turn, self.dead_letter_turn = self.turns.run, self.turns.dead_letter
         self.recover, self.sweep, self.look_after = recovery.recover, recovery.sweep, recovery.look_after
 
     # ------------------------------------------------------------------------------------------- what comes in
@@ -111,21 +108,3 @@ class Runtime(Wiring):
     async def still_running(self, task: Task) -> StillRunning:
         """Return the agents and swarms of a cancelled task that have not stopped yet."""
         return still_running(task, await self.store.read_leases(task.key, now=self.now()))
-
-    # --------------------------------------------------------------------------------------------------- turns
-
-    def run_turn(
-        self,
-        key: TaskKey,
-        mailbox: str,
-        *,
-        seconds: float | None = None,
-        on_renewal: OnRenewal | None = None,
-    ) -> Coroutine[None, None, TurnReport]:
-        """Run the next turn of a mailbox, if there is one. Safe to call at any time, any number of times.
-
-        Args:
-            seconds: how long the caller will live, if that is limited: the turn is stopped in time for its commit.
-            on_renewal: called as the turn begins, and after each renewal of its lease, which a quick turn doesn't need.
-        """
-        return self.turns.run(key, mailbox, seconds, on_renewal)

@@ -219,9 +219,19 @@ class Turns:
     # --------------------------------------------------------------------------------------------------- turns
 
     async def run(
-        self, key: TaskKey, mailbox: str, seconds: float | None, on_renewal: OnRenewal | None
+        self,
+        key: TaskKey,
+        mailbox: str,
+        *,
+        seconds: float | None = None,
+        on_renewal: OnRenewal | None = None,
     ) -> TurnReport:
-        """Run the next turn of a mailbox, if there is one; see `Runtime.run_turn`."""
+        """Run the next turn of a mailbox, if there is one. Safe to call at any time, any number of times.
+
+        Args:
+            seconds: how long the caller will live, if that is limited: the turn is stopped in time for its commit.
+            on_renewal: called as the turn begins, and after each renewal of its lease, which a quick turn doesn't need.
+        """
         lease_seconds = self._lease_seconds(seconds)
         if on_renewal is None:
             opened = await self._open(key, mailbox, lease_seconds)
@@ -383,7 +393,7 @@ class Turns:
         seconds: float | None = None,
         on_renewal: OnRenewal | None = None,
     ) -> Coroutine[None, None, TurnReport]:
-        """Do the work of a leased turn, and wake the mailboxes that it gave mail; see `Runtime.run_turn`."""
+        """Do the work of a leased turn, and wake the mailboxes that it gave mail; see `run`."""
         if self._wiring.tracer is NO_TRACER and not self._wiring.observers:
             return self._execute(leased, work, seconds, on_renewal)
         return self._observe_execution(leased, work, seconds, on_renewal)
