@@ -1,7 +1,8 @@
 """Actions that finish later: who waits for a result, what it wakes, and when it comes too late."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from mail.actions.timing import read_timing
 from mail.core.decisions.waits import fall_due
+from mail.core.engine.watch import Submitted
 from mail.core.task.callbacks import (
     LATER,
     MAX_CALLS_IN_A_TURN,
@@ -80,12 +82,19 @@ async def until_asleep(rig: Rig, key: TaskKey) -> None:
             await asyncio.sleep(0.001)
 
 
+@asynccontextmanager
+async def asleep(order: str = "render", **settings: Any) -> AsyncIterator[tuple[Rig, Studio, Submitted]]:
+    """A task of a studio whose calls wait."""
+    studio = Studio()
+    async with studio_of(studio, **settings) as rig:
+        submitted = await rig.submit(order)
+        await until_asleep(rig, submitted.key)
+        yield rig, studio, submitted
+
+
 class TestResult:
     async def test_it_wakes_the_agent_that_sleeps(self) -> None:
-        studio = Studio()
-        async with studio_of(studio) as rig:
-            submitted = await rig.submit("render")
-            await until_asleep(rig, submitted.key)
+        async with asleep() as (rig, studio, submitted):
             task = await rig.task(submitted.key)
             assert (task.waits.open_calls, task.waits.due) == (1, NOW + 3 * DAY)
             assert task.deadline == NOW + 3 * DAY
@@ -102,10 +111,7 @@ class TestResult:
         assert waiting[0].extra.tool_call_id == done[0].extra.tool_call_id  # type: ignore[attr-defined]
 
     async def test_other_calls_of_the_turn_are_done_meanwhile(self) -> None:
-        studio = Studio()
-        async with studio_of(studio) as rig:
-            submitted = await rig.submit("render look")
-            await until_asleep(rig, submitted.key)
+        async with asleep("render look") as (rig, studio, submitted):
             woken = [event.text for event in await rig.store.read_events(submitted.key) if event.message]
             assert any(
                 "look: a look" in str(event.message) for event in await rig.store.read_events(submitted.key)
@@ -132,10 +138,7 @@ class TestResult:
         assert (outcome.task.waits.open_calls, outcome.task.waits.early) == (0, ())
 
     async def test_the_same_one_again_changes_nothing_and_another_is_refused(self) -> None:
-        studio = Studio()
-        async with studio_of(studio) as rig:
-            submitted = await rig.submit("render")
-            await until_asleep(rig, submitted.key)
+        async with asleep() as (rig, studio, submitted):
             first = await rig.runtime.callbacks.finish(studio.tokens[0], DONE)
             await rig.outcome(submitted)
             before = await rig.task(submitted.key)
@@ -148,10 +151,7 @@ class TestResult:
                 await rig.runtime.callbacks.report(studio.tokens[0])
 
     async def test_forged_tokens_find_nothing(self) -> None:
-        studio = Studio()
-        async with studio_of(studio) as rig:
-            submitted = await rig.submit("render")
-            await until_asleep(rig, submitted.key)
+        async with asleep() as (rig, studio, submitted):
             token = studio.tokens[0]
             for forged in (
                 f"{token}0",
@@ -222,10 +222,7 @@ class TestResult:
         assert repeated.state in (CallState.FINISHED, CallState.FAILED)
 
     async def test_one_whose_action_is_gone_is_read_and_says_so(self) -> None:
-        studio = Studio()
-        async with studio_of(studio) as rig:
-            submitted = await rig.submit("render")
-            await until_asleep(rig, submitted.key)
+        async with asleep() as (rig, studio, submitted):
             rig.runtime.swarm = build_swarm({"director": lambda view: [complete(view.mail.body)]})
             await rig.runtime.callbacks.finish(studio.tokens[0], DONE)
             outcome = await rig.outcome(submitted)
@@ -235,10 +232,7 @@ class TestResult:
 
 class TestTime:
     async def test_without_a_result_the_agent_reads_an_error(self) -> None:
-        studio = Studio()
-        async with studio_of(studio) as rig:
-            submitted = await rig.submit("render")
-            await until_asleep(rig, submitted.key)
+        async with asleep() as (rig, studio, submitted):
             await rig.pass_time(3 * DAY - 1)
             assert (await rig.task(submitted.key)).is_asleep
             await rig.pass_time(1)
@@ -248,10 +242,7 @@ class TestTime:
         assert outcome.answer == "render: ERROR: its result had not come by 2026-02-03T08:00:00+00:00"
 
     async def test_heartbeats_keep_a_call_alive_and_write_only_its_record(self) -> None:
-        studio = Studio()
-        async with studio_of(studio, heartbeat=600.0) as rig:
-            submitted = await rig.submit("render")
-            await until_asleep(rig, submitted.key)
+        async with asleep(heartbeat=600.0) as (rig, studio, submitted):
             before = await rig.task(submitted.key)
             assert before.waits.due == NOW + 600
             rig.clock.advance(500)  # type: ignore[attr-defined]
@@ -268,10 +259,7 @@ class TestTime:
         assert outcome.answer == "render: ERROR: nothing had been heard of it for 600 seconds"
 
     async def test_short_heartbeats_cost_a_commit_a_minute_and_delay_no_deadline(self) -> None:
-        studio = Studio()
-        async with studio_of(studio, heartbeat=10.0, finish_within=100.0) as rig:
-            submitted = await rig.submit("render")
-            await until_asleep(rig, submitted.key)
+        async with asleep(heartbeat=10.0, finish_within=100.0) as (rig, studio, submitted):
             before = await rig.task(submitted.key)
             for _ in range(9):
                 rig.clock.advance(5)  # type: ignore[attr-defined]
@@ -284,10 +272,7 @@ class TestTime:
             assert (await rig.outcome(submitted)).answer.startswith("render: ERROR")
 
     async def test_calls_that_were_not_read_do_not_expire(self) -> None:
-        studio = Studio()
-        async with studio_of(studio) as rig:
-            submitted = await rig.submit("render")
-            await until_asleep(rig, submitted.key)
+        async with asleep() as (rig, _, submitted):
             task = await rig.task(submitted.key)
             assert fall_due(Draft(task, rig.swarm, rig.clock), None, NOW + 4 * DAY) is None
 
@@ -313,9 +298,7 @@ class TestTime:
             assert lines == [MOST_ENDED, 60 - MOST_ENDED]
 
     async def test_a_report_has_a_limit(self) -> None:
-        studio = Studio()
-        async with studio_of(studio) as rig:
-            await until_asleep(rig, (await rig.submit("render")).key)
+        async with asleep() as (rig, studio, _):
             with pytest.raises(BadRequest, match="1000 characters"):
                 await rig.runtime.callbacks.report(studio.tokens[0], "x" * 1001)
 
@@ -367,10 +350,7 @@ class TestTask:
                 await rig.runtime.callbacks.finish(studio.tokens[0], DONE)
 
     async def test_cancelling_it_closes_the_tokens_also_of_a_turn_that_runs(self) -> None:
-        studio = Studio()
-        async with studio_of(studio) as rig:
-            submitted = await rig.submit("render")
-            await until_asleep(rig, submitted.key)
+        async with asleep() as (rig, studio, submitted):
             studio.hold.clear()
             studio.begun.clear()
             await rig.submit("render", task_id=submitted.key.task_id)
@@ -382,20 +362,14 @@ class TestTask:
                     await rig.runtime.callbacks.finish(token, DONE)
 
     async def test_one_that_is_asleep_is_not_counted_as_running(self) -> None:
-        studio = Studio()
-        async with studio_of(studio) as rig:
-            submitted = await rig.submit("render")
-            await until_asleep(rig, submitted.key)
+        async with asleep() as (rig, _, submitted):
             assert await rig.store.count_running(submitted.key.instance, upto=10) == 0
             listed = await rig.store.list_tasks(submitted.key.instance, status=TaskStatus.RUNNING)
             assert [task.key for task in listed.tasks] == [submitted.key]
             assert await rig.store.list_ready() == []
 
     async def test_a_fork_leaves_its_calls_behind_and_says_so(self) -> None:
-        studio = Studio()
-        async with studio_of(studio) as rig:
-            submitted = await rig.submit("render")
-            await until_asleep(rig, submitted.key)
+        async with asleep() as (rig, studio, submitted):
             forked = await rig.runtime.fork(rig.user, submitted.key.task_id)
             assert forked.task.waits.open_calls == 0
             (told,) = await rig.inbox(forked.task.key)

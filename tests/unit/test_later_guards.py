@@ -1,7 +1,8 @@
 """Guards on results that come after the turn of their call: nobody sees such a result before it is judged."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from test_callbacks import DAY, Studio, until_asleep
 from test_guards import MARKER, everything, guard_of, no_marker, without_marker
 from test_polled_calls import Works, ask, begin, calls_of, lead, working
 
+from mail.core.engine.watch import Submitted
 from mail.core.task.callbacks import MAX_JUDGED, CallResult, CallState
 from mail.core.task.costs import Usage
 from mail.core.task.events import EventKind
@@ -30,6 +32,16 @@ def chief(view: View) -> Sequence[Call]:
 def studio_of(studio: Studio, *guards: Guard, **settings: Any) -> Rig:
     actions = {"render": studio.action(**settings)}
     return Rig(build_swarm({"chief": chief}, actions=actions, guards=guards))
+
+
+@asynccontextmanager
+async def asleep(*guards: Guard, **settings: Any) -> AsyncIterator[tuple[Rig, Studio, Submitted]]:
+    """A task of a studio whose call waits."""
+    studio = Studio()
+    async with studio_of(studio, *guards, **settings) as rig:
+        submitted = await rig.submit("go")
+        await until_asleep(rig, submitted.key)
+        yield rig, studio, submitted
 
 
 def decisions(events: Sequence[Any]) -> list[GuardExtra]:
@@ -77,10 +89,7 @@ async def test_an_allowed_result_and_a_failure_are_as_ever() -> None:
         (CallResult("fine"), "render: fine"),
         (CallResult("no film", has_failed=True), "render: ERROR: no film"),
     ):
-        studio = Studio()
-        async with studio_of(studio, guard_of(note, "result")) as rig:
-            submitted = await rig.submit("go")
-            await until_asleep(rig, submitted.key)
+        async with asleep(guard_of(note, "result")) as (rig, studio, submitted):
             await rig.runtime.callbacks.finish(studio.tokens[0], result)
             outcome = await rig.outcome(submitted)
         assert outcome.answer == read
@@ -91,10 +100,7 @@ async def test_an_allowed_result_and_a_failure_are_as_ever() -> None:
 
 
 async def test_a_failure_that_is_refused_quotes_nothing() -> None:
-    studio = Studio()
-    async with studio_of(studio, guard_of(no_marker, "result")) as rig:
-        submitted = await rig.submit("go")
-        await until_asleep(rig, submitted.key)
+    async with asleep(guard_of(no_marker, "result")) as (rig, studio, submitted):
         await rig.runtime.callbacks.finish(studio.tokens[0], CallResult(MARKER, has_failed=True))
         outcome = await rig.outcome(submitted)
         assert MARKER not in await everything(rig, outcome)
@@ -102,10 +108,7 @@ async def test_a_failure_that_is_refused_quotes_nothing() -> None:
 
 
 async def test_the_same_result_again_changes_nothing_and_another_is_refused() -> None:
-    studio = Studio()
-    async with studio_of(studio, guard_of(no_marker, "result")) as rig:
-        submitted = await rig.submit("go")
-        await until_asleep(rig, submitted.key)
+    async with asleep(guard_of(no_marker, "result")) as (rig, studio, submitted):
         finish = rig.runtime.callbacks.finish
         await finish(studio.tokens[0], SECRET)
         await finish(studio.tokens[0], SECRET)
@@ -116,10 +119,7 @@ async def test_the_same_result_again_changes_nothing_and_another_is_refused() ->
 
 
 async def test_progress_is_not_shown_and_a_large_result_is_refused() -> None:
-    studio = Studio()
-    async with studio_of(studio, guard_of(no_marker, "result")) as rig:
-        submitted = await rig.submit("go")
-        await until_asleep(rig, submitted.key)
+    async with asleep(guard_of(no_marker, "result")) as (rig, studio, submitted):
         await rig.runtime.callbacks.report(studio.tokens[0], MARKER)
         assert MARKER not in repr(await rig.store.list_waits(submitted.key, limit=9))
         with pytest.raises(PayloadTooLarge):
@@ -133,11 +133,8 @@ async def test_what_a_judging_model_costs_is_charged() -> None:
         report_usage(Usage(input_tokens=7, output_tokens=1, calls=1), "house/judge")
         return Refuse("no") if MARKER in act.text else ALLOW
 
-    studio = Studio()
     guard = Guard(name="model", function=judge, on=frozenset({"result"}), checkpointed=True)
-    async with studio_of(studio, guard) as rig:
-        submitted = await rig.submit("go")
-        await until_asleep(rig, submitted.key)
+    async with asleep(guard) as (rig, studio, submitted):
         await rig.runtime.callbacks.finish(studio.tokens[0], SECRET)
         outcome = await rig.outcome(submitted)
     assert outcome.task.usage["chief"].input_tokens == 7
@@ -148,10 +145,11 @@ async def test_a_guard_that_fails_refuses() -> None:
     async def fail(_act: Act) -> Ruling:
         raise ValueError(MARKER)
 
-    studio = Studio()
-    async with studio_of(studio, Guard(name="broken", function=fail, on=frozenset({"result"}))) as rig:
-        submitted = await rig.submit("go")
-        await until_asleep(rig, submitted.key)
+    async with asleep(Guard(name="broken", function=fail, on=frozenset({"result"}))) as (
+        rig,
+        studio,
+        submitted,
+    ):
         await rig.runtime.callbacks.finish(studio.tokens[0], SECRET)
         outcome = await rig.outcome(submitted)
         assert MARKER not in await everything(rig, outcome)
@@ -166,10 +164,11 @@ async def test_a_task_that_is_cancelled_meanwhile_drops_the_result() -> None:
         await rig.runtime.cancel(rig.user, submitted.key.task_id, "enough")
         return ALLOW
 
-    studio = Studio()
-    async with studio_of(studio, Guard(name="slow", function=cancel, on=frozenset({"result"}))) as rig:
-        submitted = await rig.submit("go")
-        await until_asleep(rig, submitted.key)
+    async with asleep(Guard(name="slow", function=cancel, on=frozenset({"result"}))) as (
+        rig,
+        studio,
+        submitted,
+    ):
         await rig.runtime.callbacks.finish(studio.tokens[0], SECRET)
         outcome = await rig.outcome(submitted)
         assert outcome.task.status is TaskStatus.CANCELLED
