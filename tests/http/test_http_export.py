@@ -72,13 +72,3 @@ async def test_its_conversation_is_exported_as_markdown() -> None:
     assert "task shared" not in answer.text
     places = [answer.text.index(part) for part in parts]
     assert places == sorted(places)
-
-
-async def test_only_its_owner_exports_a_task() -> None:
-    async with make_server() as server:
-        await server.ask(body="hello", task_id="t")
-        for role in ("admin", "agent"):
-            answer = await server.client.get(
-                "/task/export", params={"task_id": "t"}, headers=server.headers(role)
-            )
-            assert answer.status_code == {"admin": 404, "agent": 403}[role]
