@@ -8,7 +8,7 @@ from pydantic_core import to_json
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from mail.core.engine.pacing import PIECE_BYTES
+from mail.core.engine.pacing import PIECE_BYTES, Paced
 from mail.errors import AnswerTooLarge
 from mail.http.bodies import JSON, chunks
 from mail.http.service import service_of
@@ -58,6 +58,14 @@ async def line_pieces(lines: AsyncIterable[Mapping[str, object]]) -> AsyncGenera
             yield bytes(text)
             text = bytearray()
     yield bytes(text)
+
+
+async def encoded(items: Iterable[object], pacer: Paced) -> AsyncGenerator[bytes]:
+    """Yield items as JSON."""
+    for item in items:
+        text = to_json(item)
+        await pacer.pause(len(text))
+        yield text
 
 
 async def each[Item](items: Iterable[Item]) -> AsyncGenerator[Item]:

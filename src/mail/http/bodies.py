@@ -22,7 +22,7 @@ from starlette.types import Message, Receive, Scope, Send
 from mail.core.decisions.cancel import MAX_REASON
 from mail.core.engine.pacing import LARGE, PIECE_BYTES
 from mail.core.protocol.error_text import did_you_mean, explain
-from mail.core.protocol.values import is_none
+from mail.core.protocol.values import is_none, value
 from mail.core.task.approvals import DecisionName
 from mail.core.task.events import EventKind
 from mail.core.task.webhooks import DEFAULT_EVENTS, NEVER_SENT, Webhook
@@ -141,6 +141,7 @@ class JSON(InChunks):
 SCHEMAS = "#/components/schemas/"
 
 
+@value
 class JSONBody[Model: BaseModel]:
     """FastAPI dependency that reads the request's body as a model.
 
@@ -149,18 +150,10 @@ class JSONBody[Model: BaseModel]:
     that strangers may send; with `has_files`, a body may be larger by a file in base64.
     """
 
-    def __init__(
-        self,
-        model: type[Model],
-        *,
-        optional: bool = False,
-        max_bytes: int | None = None,
-        has_files: bool = False,
-    ) -> None:
-        self.model = model
-        self._optional = optional
-        self._max_bytes = max_bytes
-        self._has_files = has_files
+    model: type[Model]
+    optional: bool = False
+    max_bytes: int | None = None
+    has_files: bool = False
 
     async def __call__(self, request: Request) -> Model:
         return (await self.read(request))[0]
@@ -168,11 +161,11 @@ class JSONBody[Model: BaseModel]:
     async def read(self, request: Request) -> tuple[Model, dict[str, Any]]:
         """Return the body as a model, and the object that was given."""
         service = service_of(request)
-        limit = self._max_bytes or service.max_body_bytes
-        body = await read_body(request, limit + (room_for_file(service) if self._has_files else 0))
+        limit = self.max_bytes or service.max_body_bytes
+        body = await read_body(request, limit + (room_for_file(service) if self.has_files else 0))
         if len(body) > LARGE:
             await service.runtime.pacer.pause(len(body))
-        if not body and self._optional:
+        if not body and self.optional:
             return self.model(), {}
         try:
             value = from_json(body, allow_inf_nan=False)
@@ -186,7 +179,7 @@ class JSONBody[Model: BaseModel]:
     def docs(self) -> dict[str, Any]:
         """Return the body's place in the OpenAPI document, the `requestBody` of an operation."""
         content = {"application/json": {"schema": {"$ref": f"{SCHEMAS}{self.model.__name__}"}}}
-        return {"required": not self._optional, "content": content}
+        return {"required": not self.optional, "content": content}
 
 
 def room_for_file(service: Service) -> int:

@@ -31,7 +31,7 @@ from mail.core.task.search import Excerpt
 from mail.core.task.size import paused_size
 from mail.core.task.task import Task, TaskStatus
 from mail.core.task.timers import Timer, TimerKind
-from mail.http.answers import array_pieces, each, object_pieces
+from mail.http.answers import array_pieces, each, encoded, object_pieces
 from mail.http.bodies import Answered
 from mail.http.conversations import read_items
 from mail.http.service import Service
@@ -291,7 +291,7 @@ async def snapshot_pieces(
         reader, found = Conversation(), []
         async for event in read_timeline(store, task.key, pacer, upto=task.seq):
             found += await read_items(reader, [event], pacer)
-        more["items"] = array_pieces(item_entries(pacer, fold(found)))
+        more["items"] = array_pieces(encoded(fold(found), pacer))
     events = read_timeline(store, task.key, pacer, upto=task.seq)
     return _record_pieces(task, events, read_waiting(store, snapshot), more, pacer)
 
@@ -374,14 +374,6 @@ def _record_pieces(
         "task_message_queue": array_pieces(_queued_messages(pacer, mail)),
     }
     return object_pieces(each(members.items()))
-
-
-async def item_entries(pacer: Paced, items: Iterable[Item]) -> AsyncGenerator[bytes]:
-    """Yield items as JSON."""
-    for item in items:
-        entry = to_json(item)
-        await pacer.pause(len(entry))
-        yield entry
 
 
 async def _queued_messages(pacer: Paced, mail: AsyncIterable[InboxEntry]) -> AsyncGenerator[bytes]:

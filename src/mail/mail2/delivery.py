@@ -334,16 +334,14 @@ class Deliveries:
         """Give a message to one of the agents that it still has to get to."""
         taken = await take(message, agent)
         if isinstance(taken, TaskKey):
-            held = HELD, f"{held_of(taken)}{message.message_id} {agent}"
-            noted = Write(held, Held(taken.instance, taken.task_id, counts=True).text, PutIf.PRESENT)
-            await self._note_given(message, work, agent, text, (), [noted])
+            row = HELD, f"{held_of(taken)}{message.message_id} {agent}"
+            noted = Write(row, Held(taken.instance, taken.task_id, counts=True).text, PutIf.PRESENT)
+            await self._note_given(message, work, agent, text, (), noted)
             return
         failed = Undelivered(f"{agent}@{self._host}", taken)
         if (of := dict(work.unseen).get(agent)) is not None:
             failed = Undelivered(of, UNREACHED)
-        await self._note_given(
-            message, work, agent, text, (failed,), await release(self._rows, {message.message_id: 1})
-        )
+        await self._note_given(message, work, agent, text, (failed,))
 
     async def _hand_over(self, message: Message, work: Delivery, to: str, text: str) -> None:
         """Hand a message over to one of the other hosts that it still has to get to."""
@@ -355,9 +353,7 @@ class Deliveries:
             if age.total_seconds() < REMOTE_SECONDS:
                 raise
             failed = self._remotes.all_at(message, to[1:], error.detail)
-        await self._note_given(
-            message, work, to, text, failed, await release(self._rows, {message.message_id: 1})
-        )
+        await self._note_given(message, work, to, text, failed)
 
     async def _note_given(
         self,
@@ -366,11 +362,15 @@ class Deliveries:
         to: str,
         text: str,
         failed: tuple[Undelivered, ...],
-        notes: Sequence[Write],
+        held: Write | None = None,
     ) -> None:
-        """Note that a message was given to an agent or a host, or whom it does not reach there."""
+        """Note that a message was given to an agent or a host, or whom it does not reach there.
+
+        If it isn't `held` from now on, it has one reference less.
+        """
         left = tuple(each for each in work.tasks if each != to)
         row, place = (WORK, message.message_id), (box("outbox", work.outbox), message.message_id)
+        notes = [held] if held else await release(self._rows, {message.message_id: 1})
         writes = [Write(row, replace(work, tasks=left).rest, text), *notes]
         sent = await OutboxRow.find(self._rows, place) if work.outbox else None
         if sent is not None:
@@ -383,9 +383,8 @@ class Deliveries:
             writes.append(Write(place, entry.text, before))
         elif failed:
             await self._tell_abroad(message, failed)
-        await self._rows.write(
-            writes
-        )  # if a process was faster, or the task is deleted, the rows say what is left
+        # if a process was faster, or the task is deleted, the rows say what is left
+        await self._rows.write(writes)
 
     async def _tell_abroad(self, message: Message, failed: tuple[Undelivered, ...]) -> None:
         """Send the sender of another host a notice of whom a message does not reach here, once."""

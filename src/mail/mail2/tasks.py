@@ -288,10 +288,8 @@ class Tasks:
             hook = Webhook(url=self._hook(message.sender, agent), events=ANSWERS)
             await runtime.submit(owner, submission, (hook,))
         if not known.has_begun:
-            begun = replace(known, has_begun=True).text
-            await self._rows.write(
-                [Write((TASKS, task_id), begun, known.text)]
-            )  # if it has answered, that stands
+            begun = Write((TASKS, task_id), replace(known, has_begun=True).text, known.text)
+            await self._rows.write([begun])  # if it has answered, that stands
         return key
 
     def _owner_of(self, sender: str) -> Principal:
@@ -428,19 +426,9 @@ class Tasks:
             Write((THREADS, message_id), replace(asks, root=thread.root).text),
             Write(row, replace(known, asked=message_id, calls=calls).text, text),
         ]
-        sent = datetime.fromisoformat(data["timestamp"])
+        said, sent = self._cut(said, task_id), datetime.fromisoformat(data["timestamp"])
         try:
-            await self._post(
-                message_id,
-                agent,
-                sender,
-                subject,
-                self._cut(said, task_id),
-                sent,
-                last.message_id,
-                (tag,),
-                notes,
-            )
+            await self._post(message_id, agent, sender, subject, said, sent, known.last, (tag,), notes)
         except PeerRefused as error:
             return Reply(GONE, error.detail)
         except PeerUnavailable as error:

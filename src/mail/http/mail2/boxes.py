@@ -8,11 +8,10 @@ from typing import Annotated, Any, Literal
 from fastapi import Header, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic_core import to_json
 
 from mail.core.task.rows import Order
 from mail.errors import BadRequest, Unauthenticated
-from mail.http.answers import answer, array_pieces, each, line_pieces, object_pieces
+from mail.http.answers import answer, array_pieces, each, encoded, line_pieces, object_pieces
 from mail.http.bodies import JSON
 from mail.http.mail2.access import Host, Own, find_account, make_routers
 from mail.http.service import service_of
@@ -99,14 +98,8 @@ async def _page(
     entries, total, after = await host.boxes.page(account, name, query)
     metadata = {"total": total, "returned": len(entries), **given}
     metadata |= {"next_offset": after} if filters else {}
-
-    async def shown() -> AsyncGenerator[bytes]:
-        for entry in entries:
-            text = to_json(entry)
-            await service.runtime.pacer.pause(len(text))
-            yield text
-
-    pieces = object_pieces(each({"entries": array_pieces(shown()), "metadata": metadata}.items()))
+    shown = array_pieces(encoded(entries, service.runtime.pacer))
+    pieces = object_pieces(each({"entries": shown, "metadata": metadata}.items()))
     return await answer(request, pieces, advice="read fewer entries with limit")
 
 

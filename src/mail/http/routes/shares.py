@@ -18,7 +18,7 @@ from mail.core.task.audit import Act
 from mail.core.task.task import Share, Task, TaskStatus
 from mail.errors import BadRequest, ShareNotFound, Unauthenticated
 from mail.http.access import AdminOrUser, GivenTask, OtherOwner, named_instance
-from mail.http.answers import answer, array_pieces, each, object_pieces
+from mail.http.answers import answer, array_pieces, each, encoded, object_pieces
 from mail.http.audit import audited
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.conversations import read_items
@@ -26,7 +26,7 @@ from mail.http.openapi import answers, make_router
 from mail.http.routes.tokens import NO_STORE
 from mail.http.service import address_of, service_of
 from mail.http.task_json import load_task, reading
-from mail.http.task_records import EVENT_PAGE_BYTES, item_entries
+from mail.http.task_records import EVENT_PAGE_BYTES
 
 DAYS = 7
 """Days for which a link can be used, by default; and at most, if a browser's session makes it."""
@@ -175,7 +175,7 @@ async def get_shared(
         "start_time": task.started,
         "updated": task.updated,
         "expires": format_time(share.expires),
-        "items": array_pieces(item_entries(pacer, items)),
+        "items": array_pieces(encoded(items, pacer)),
         "next": last if events and last < task.seq else None,
         "seq": last,
     }

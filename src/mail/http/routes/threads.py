@@ -19,7 +19,6 @@ from typing import Annotated, NamedTuple
 from fastapi import Path, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic_core import to_json
 
 from mail.agentmail import ACK_WITHIN, AgentMailMessage, BeadState, Summary, Thread, Tracker, Turn
 from mail.agentmail.beads import BeadStatus
@@ -34,7 +33,7 @@ from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import BadRequest, ThreadNotFound
 from mail.http.access import AdminOrUser, NextCursor
 from mail.http.account import BODY_FACTOR, LIST_BYTES
-from mail.http.answers import answer, array_pieces, each, object_pieces
+from mail.http.answers import answer, array_pieces, each, encoded, object_pieces
 from mail.http.openapi import PAGE_HEADERS, answers, make_router
 from mail.http.service import service_of
 from mail.http.task_json import in_portions, load_task, page_headers
@@ -51,14 +50,15 @@ THREADS = 20
 MAX_ACK_WITHIN = 366 * 24 * 3600
 DEFAULT_ACK_WITHIN = ACK_WITHIN.total_seconds()
 
-LATER = ConfigDict(defer_build=True)
-"""Builds a model when it is used, as most processes never do."""
+
+class _Later(BaseModel):
+    """A model that is built when it is used, as most processes never do."""
+
+    model_config = ConfigDict(defer_build=True)
 
 
-class ThreadTask(BaseModel):
+class ThreadTask(_Later):
     """A task with messages in a thread."""
-
-    model_config = LATER
 
     task_id: str
     status: TaskStatus
@@ -72,17 +72,13 @@ class ThreadSummary(Summary):
     Of a bead in several tasks it shows the status in one: the newest in which a question is open, else the newest.
     """
 
-    model_config = LATER
-
     task_ids: tuple[str, ...]
     tasks: tuple[ThreadTask, ...]
     overdue: tuple[str, ...] = Field(description="Ids of the pending messages that have waited for too long.")
 
 
-class ThreadTurn(BaseModel):
+class ThreadTurn(_Later):
     """A message in a conversation, one level below the message with the id `answers`."""
-
-    model_config = LATER
 
     message: AgentMailMessage
     level: int
@@ -90,10 +86,8 @@ class ThreadTurn(BaseModel):
     task_id: str
 
 
-class Threads(BaseModel):
+class Threads(_Later):
     """Threads, and what is open in all the tasks that were read."""
-
-    model_config = LATER
 
     threads: list[ThreadSummary]
     who_works_on_what: dict[str, tuple[str, ...]] = Field(
@@ -106,10 +100,8 @@ class Threads(BaseModel):
     )
 
 
-class ThreadRecord(BaseModel):
+class ThreadRecord(_Later):
     """A thread with its messages, each below the message that it answers."""
-
-    model_config = LATER
 
     thread_id: str
     summary: ThreadSummary
@@ -122,7 +114,7 @@ AckWithin = Annotated[
     float, Query(ge=0, le=MAX_ACK_WITHIN, description="Seconds after which a message that waits is overdue.")
 ]
 OnlyTask = Annotated[TaskId | None, Query(description="Only messages of this task.")]
-_TASK_ID = TypeAdapter[str](TaskId, config=LATER)
+_TASK_ID = TypeAdapter[str](TaskId, config=_Later.model_config)
 
 
 @router.get(
@@ -199,7 +191,7 @@ class PageStart(NamedTuple):
     skip: int = 0
 
 
-_START = TypeAdapter(PageStart, config=LATER)
+_START = TypeAdapter(PageStart, config=_Later.model_config)
 
 _PREFIX = "t."
 """The prefix of cursors that lead into a page of tasks; the others are the store's."""
@@ -333,15 +325,9 @@ async def _mail_of(runtime: Runtime, task: Task, pacer: Paced) -> list[MAILMessa
 async def _pieces(request: Request, found: "Threads | ThreadRecord") -> AsyncGenerator[bytes]:
     """Yield an answer in pieces of JSON, its lists item by item."""
     pacer = service_of(request).holding(request)
-
-    async def items(values: list[object]) -> AsyncGenerator[bytes]:
-        for item in values:
-            text = to_json(item)
-            await pacer.pause(len(text))
-            yield text
-
     members = (
-        (name, array_pieces(items(value)) if isinstance(value, list) else value) for name, value in found
+        (name, array_pieces(encoded(value, pacer)) if isinstance(value, list) else value)
+        for name, value in found
     )
     async for piece in object_pieces(each(members)):
         yield piece
