@@ -11,7 +11,7 @@ from mail.adapters.postgres.notifier import Notifier
 from mail.adapters.postgres.pool import Postgres
 from mail.adapters.postgres.queue import PostgresQueue
 from mail.adapters.postgres.rows import PostgresRows
-from mail.adapters.postgres.schema import TABLES, prepare
+from mail.adapters.postgres.schema import DIALECT, TABLES, prepare
 from mail.adapters.postgres.search import rebuild
 from mail.adapters.postgres.store import PostgresStore
 from mail.adapters.shared.backend import Backend, Database, Recover, WorkQueue
@@ -26,14 +26,14 @@ class PostgresDocuments(SQLDocuments):
     """`mail.core.task.ports.Documents` on a `Postgres` whose tables are there."""
 
     def __init__(self, postgres: Postgres) -> None:
-        super().__init__(postgres.fetch, schema="mail.", parameter="%({})s", merge="{} || {}", json="jsonb")
+        super().__init__(postgres.fetch, DIALECT)
 
 
 class PostgresFiles(SQLFiles):
     """`mail.core.task.ports.Files` on a `Postgres` whose tables are there."""
 
     def __init__(self, postgres: Postgres, clock: Clock = SYSTEM_CLOCK) -> None:
-        super().__init__(postgres.fetch, postgres.fetch, clock, schema="mail.", parameter="%({})s")
+        super().__init__(postgres.fetch, postgres.fetch, clock, DIALECT)
 
 
 class PostgreSQL(Database):

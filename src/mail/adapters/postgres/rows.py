@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 from mail.adapters.postgres.notifier import Notifier, rows_topic
 from mail.adapters.postgres.pool import Connection, Postgres
+from mail.adapters.postgres.schema import DIALECT
 from mail.adapters.shared.rows import SQLRows
 from mail.core.task.rows import Wait, Write, places_of_new
 
@@ -17,7 +18,7 @@ class PostgresRows(SQLRows):
     """`mail.core.task.rows.Rows` on a `Postgres` whose tables are there."""
 
     def __init__(self, postgres: Postgres, notifier: Notifier) -> None:
-        super().__init__(postgres.fetch, schema="mail.", parameter="%({})s", each="json_array_elements")
+        super().__init__(postgres.fetch, DIALECT)
         self._postgres = postgres
         self._notifier = notifier
 

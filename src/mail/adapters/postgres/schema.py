@@ -11,11 +11,14 @@ import psycopg
 
 from mail.adapters.postgres.pool import one_line
 from mail.adapters.postgres.urls import read
+from mail.adapters.shared.statements import Dialect
 from mail.core.protocol.error_text import hide_credentials
 from mail.core.task.task import TaskKey
 from mail.errors import ConfigurationError
 
 SCHEMA_VERSION = 1
+
+DIALECT = Dialect("mail.", parameter="%({})s", merge="{} || {}", json="jsonb", each="json_array_elements")
 
 LOCK = 0x6D61696C
 """The advisory lock under which tables are created, so that servers that start together do so one by one."""

@@ -1,62 +1,42 @@
 """Documents in SQL: one table for all kinds, and the same statements for every database."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, LiteralString
+from collections.abc import Mapping
+from typing import LiteralString
 
 from pydantic_core import from_json, to_json
 
+from mail.adapters.shared.statements import Dialect, Execute, Statements
 from mail.core.task.documents import Document, Kind, PutIf
 
-Execute = Callable[[LiteralString, dict[str, object]], Awaitable[list[tuple[Any, ...]]]]
-
-_COLUMNS: LiteralString = "SELECT owner, name, CAST(fields AS TEXT), expires FROM {table} WHERE kind = {kind}"
+_COLUMNS: LiteralString = (
+    "SELECT owner, name, CAST(fields AS TEXT), expires FROM {schema}documents WHERE kind = {kind}"
+)
 _OWNED: LiteralString = " AND owner = {owner}"
 _HERE: LiteralString = _OWNED + " AND name = {name}"
 _GET: LiteralString = _COLUMNS + _HERE
 _LAST: LiteralString = " ORDER BY name DESC LIMIT {limit}"
 _PUT: LiteralString = """
-    INSERT INTO {table} (kind, owner, name, fields, expires)
+    INSERT INTO {schema}documents (kind, owner, name, fields, expires)
     SELECT {kind}, {owner}, {name}, {json}, {expires} WHERE $has_room
     ON CONFLICT (kind, owner, name) DO $action RETURNING 1
 """
 _REPLACE: LiteralString = "UPDATE SET fields = {merged}, expires = excluded.expires"
 _HAS_ROOM: LiteralString = """
-    (SELECT count(*) FROM {table} WHERE kind = {kind} AND owner = {owner} AND name <> {name}) < {limit}
+    (SELECT count(*) FROM {schema}documents WHERE kind = {kind} AND owner = {owner} AND name <> {name}) < {limit}
 """
-_UPDATE: LiteralString = "UPDATE {table} SET fields = {changed} WHERE kind = {kind}" + _HERE  # noqa: S608
-_DELETE: LiteralString = "DELETE FROM {table} WHERE kind = {kind}"
+_UPDATE: LiteralString = "UPDATE {schema}documents SET fields = {changed} WHERE kind = {kind}" + _HERE  # noqa: S608
+_DELETE: LiteralString = "DELETE FROM {schema}documents WHERE kind = {kind}"
 _EXPIRED: LiteralString = _DELETE + " AND expires <= {now}"
 
 
 class SQLDocuments:
-    """`mail.core.task.ports.Documents` in SQL. The first of two parts of a key is the `owner` of the document.
+    """`mail.core.task.ports.Documents` in SQL. The first of two parts of a key is the `owner` of the document."""
 
-    Args:
-        execute: runs a statement and returns its rows.
-        schema: what comes before the name of a table.
-        parameter: a parameter, with `{}` for its name.
-        merge: an object of JSON with the fields of a second one in it, with `{}` for each.
-        json: the type of the column with the fields.
-    """
-
-    def __init__(
-        self,
-        execute: Execute,
-        *,
-        schema: LiteralString,
-        parameter: LiteralString,
-        merge: LiteralString,
-        json: LiteralString,
-    ) -> None:
-        given: LiteralString = f"CAST({parameter.format('fields')} AS {json})"
-        self._execute = execute
-        self._parameter = parameter
-        self._names: dict[str, LiteralString] = {
-            "table": f"{schema}documents",
-            "json": given,
-            "merged": merge.format("documents.fields", "excluded.fields"),
-            "changed": merge.format("fields", given),
-        }
+    def __init__(self, execute: Execute, dialect: Dialect) -> None:
+        given: LiteralString = f"CAST({dialect.parameter.format('fields')} AS {dialect.json})"
+        merged = dialect.merge.format("documents.fields", "excluded.fields")
+        changed = dialect.merge.format("fields", given)
+        self._run = Statements(execute, dialect, json=given, merged=merged, changed=changed).run
 
     async def get(self, kind: Kind, *key: str) -> Document | None:
         found = await self._select(_GET, **_place(kind, key))
@@ -114,10 +94,6 @@ class SQLDocuments:
             Document((owner, name) if owner else (name,) if name else (), from_json(fields), expires)
             for owner, name, fields, expires in await self._run(statement, **values)
         ]
-
-    async def _run(self, statement: LiteralString, **values: object) -> list[tuple[Any, ...]]:
-        parameters: dict[str, LiteralString] = {name: self._parameter.format(name) for name in values}
-        return await self._execute(statement.format(**self._names, **parameters), values)
 
 
 def _place(kind: Kind, key: tuple[str, ...]) -> dict[str, object]:

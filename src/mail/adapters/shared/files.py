@@ -2,7 +2,7 @@
 
 from typing import Any, LiteralString
 
-from mail.adapters.shared.documents import Execute
+from mail.adapters.shared.statements import Dialect, Execute, Statements
 from mail.core.protocol.clock import Clock
 from mail.core.task.files import UNUSED_SECONDS, FileRef
 from mail.core.task.task import TaskKey
@@ -36,33 +36,18 @@ _DELETE = """
 
 
 class SQLFiles:
-    """`mail.core.task.ports.Files` in SQL.
+    """`mail.core.task.ports.Files` in SQL; `execute_large` runs a statement with the bytes of a file."""
 
-    Args:
-        execute, schema, parameter: as for `SQLDocuments`.
-        execute_large: runs a statement with the bytes of a file.
-    """
-
-    def __init__(
-        self,
-        execute: Execute,
-        execute_large: Execute,
-        clock: Clock,
-        *,
-        schema: LiteralString,
-        parameter: LiteralString,
-    ) -> None:
+    def __init__(self, execute: Execute, execute_large: Execute, clock: Clock, dialect: Dialect) -> None:
         self._clock = clock
-        self._execute = execute
-        self._execute_large = execute_large
-        self._schema = schema
-        self._parameter = parameter
+        self._run = Statements(execute, dialect).run
+        self._run_large = Statements(execute_large, dialect).run
 
     async def put_file(self, instance: str, file: FileRef, data: bytes, *, secret: str, now: float) -> None:
         await self._run("DELETE FROM {schema}files WHERE until <= {now}", now=now)
         names = {"name": file.name, "type": file.type, "size": file.size, "secret": secret}
         of_caller = {"instance": instance, "id": file.id, "until": now + UNUSED_SECONDS}
-        await self._execute_large(*self._written(_PUT, data=data, **of_caller, **names))
+        await self._run_large(_PUT, data=data, **of_caller, **names)
 
     async def unused_bytes(self, instance: str, *, now: float) -> int:
         count = (
@@ -80,7 +65,7 @@ class SQLFiles:
         return rows[0][0] if rows else None
 
     async def read_file(self, instance: str, file_id: str) -> bytes | None:
-        rows = await self._read("data", instance, file_id, self._execute_large)
+        rows = await self._read("data", instance, file_id, large=True)
         return bytes(rows[0][0]) if rows else None
 
     async def keep_file(self, key: TaskKey, file: FileRef) -> bool:
@@ -112,17 +97,9 @@ class SQLFiles:
         return self._clock.now().timestamp()
 
     async def _read(
-        self, columns: LiteralString, instance: str, file_id: str, execute: Execute | None = None
+        self, columns: LiteralString, instance: str, file_id: str, *, large: bool = False
     ) -> list[tuple[Any, ...]]:
         """Read columns of a file, unless it has expired."""
         find: LiteralString = f"SELECT {columns} FROM {{schema}}files WHERE {_FOUND}"  # noqa: S608
-        written = self._written(find, instance=instance, id=file_id, now=self._now())
-        return await (execute or self._execute)(*written)
-
-    async def _run(self, statement: LiteralString, **values: object) -> list[tuple[Any, ...]]:
-        return await self._execute(*self._written(statement, **values))
-
-    def _written(self, statement: LiteralString, **values: object) -> tuple[LiteralString, dict[str, object]]:
-        """Return a statement as the database reads it, and its values."""
-        parameters: dict[str, LiteralString] = {name: self._parameter.format(name) for name in values}
-        return statement.format(schema=self._schema, **parameters), values
+        run = self._run_large if large else self._run
+        return await run(find, instance=instance, id=file_id, now=self._now())

@@ -1,11 +1,12 @@
 """Rows of text in SQL: the same statements for every database."""
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Any, LiteralString
+from typing import LiteralString
 
 from pydantic_core import to_json
 
+from mail.adapters.shared.statements import Dialect, Execute, Statements
 from mail.core.task.documents import PutIf
 from mail.core.task.rows import Order, Page, RowKey, Write, changes_of_totals, total_row
 
@@ -13,56 +14,42 @@ LAST = "\U0010ffff"
 """A character that comes after all those of a name."""
 
 _READ: LiteralString = """
-    SELECT place, name, text FROM {table}
+    SELECT place, name, text FROM {schema}rows
     WHERE (place, name) IN (SELECT value ->> 0, value ->> 1 FROM {each}({keys}))
 """
 _FIND: LiteralString = """
-    SELECT name, text FROM {table} WHERE place = {place} AND name > {after} AND name < {before}
+    SELECT name, text FROM {schema}rows WHERE place = {place} AND name > {after} AND name < {before}
     ORDER BY name LIMIT {limit}
 """
 _ADD: LiteralString = """
-    INSERT INTO {table} (place, name, text) VALUES ({place}, {name}, {text}) ON CONFLICT (place, name)
+    INSERT INTO {schema}rows (place, name, text) VALUES ({place}, {name}, {text}) ON CONFLICT (place, name)
     DO UPDATE SET text = CAST(CAST(rows.text AS INTEGER) + CAST(excluded.text AS INTEGER) AS TEXT)
 """
 _PAGE: LiteralString = """
-    SELECT name, text, (SELECT text FROM {table} WHERE place = {counted} AND name = {total})
-    FROM {table} WHERE place = {place} AND $order >= {since}
+    SELECT name, text, (SELECT text FROM {schema}rows WHERE place = {counted} AND name = {total})
+    FROM {schema}rows WHERE place = {place} AND $order >= {since}
     ORDER BY $order $direction, name $direction LIMIT {limit} OFFSET {offset}
 """
 _INSERT: LiteralString = """
-    INSERT INTO {table} (place, name, text, entered, sent) VALUES ({place}, {name}, {text}, {entered}, {sent})
+    INSERT INTO {schema}rows (place, name, text, entered, sent) VALUES ({place}, {name}, {text}, {entered}, {sent})
     ON CONFLICT (place, name) DO
 """
 _HERE: LiteralString = "WHERE place = {place} AND name = {name}"
-_UPDATE: LiteralString = "UPDATE {table} SET text = {text} " + _HERE  # noqa: S608 - constants
-_DELETE: LiteralString = "DELETE FROM {table} " + _HERE  # noqa: S608 - constants
+_UPDATE: LiteralString = "UPDATE {schema}rows SET text = {text} " + _HERE  # noqa: S608 - constants
+_DELETE: LiteralString = "DELETE FROM {schema}rows " + _HERE  # noqa: S608 - constants
 
 Batch = tuple[LiteralString, list[dict[str, object]], bool]
 """A statement, the values with which to run it, and whether each of them has to change a row."""
 
 
 class SQLRows:
-    """The reading half of `mail.core.task.rows.Rows` in SQL, and the statements of the other half.
-
-    Args:
-        execute: runs a statement that reads, and returns its rows.
-        schema, parameter: as for `SQLDocuments`.
-        each: the function that returns the elements of a JSON array as rows.
-    """
+    """The reading half of `mail.core.task.rows.Rows` in SQL, and the statements of the other half."""
 
     write_limit = 100
 
-    def __init__(
-        self,
-        execute: Callable[[LiteralString, dict[str, object]], Awaitable[list[tuple[Any, ...]]]],
-        *,
-        schema: LiteralString,
-        parameter: LiteralString,
-        each: LiteralString,
-    ) -> None:
-        self._execute = execute
-        self._parameter = parameter
-        self._names: dict[str, LiteralString] = {"table": f"{schema}rows", "each": each}
+    def __init__(self, execute: Execute, dialect: Dialect) -> None:
+        statements = Statements(execute, dialect)
+        self._run, self._written = statements.run, statements.written
 
     async def read(self, *keys: RowKey) -> dict[RowKey, str]:
         found = await self._run(_READ, keys=to_json(keys).decode()) if keys else []
@@ -107,14 +94,6 @@ class SQLRows:
         for (statement, is_conditional), group in groupby(in_order, key=lambda each: (each[0], each[2])):
             values = [values for _, values, _ in group]
             yield self._written(statement, values[0]), values, is_conditional
-
-    async def _run(self, statement: LiteralString, **values: object) -> list[tuple[Any, ...]]:
-        return await self._execute(self._written(statement, values), values)
-
-    def _written(self, statement: LiteralString, values: dict[str, object]) -> LiteralString:
-        """Return a statement as the database reads it."""
-        parameters: dict[str, LiteralString] = {name: self._parameter.format(name) for name in values}
-        return statement.format(**self._names, **parameters)
 
 
 def _total(place: str, change: int) -> tuple[LiteralString, dict[str, object], bool]:

@@ -8,7 +8,7 @@ from typing import Any
 from mail.adapters.shared.backend import Backend, Database, WorkQueue
 from mail.adapters.shared.documents import SQLDocuments
 from mail.adapters.sqlite.backups import back_up, restore
-from mail.adapters.sqlite.database import TABLES, SQLiteDatabase
+from mail.adapters.sqlite.database import DIALECT, TABLES, SQLiteDatabase
 from mail.adapters.sqlite.default_file import AUTO, find_default_file, open_default_file, record_swarm
 from mail.adapters.sqlite.files import SQLiteFiles
 from mail.adapters.sqlite.search import rebuild
@@ -25,9 +25,7 @@ class SQLiteDocuments(SQLDocuments):
 
     def __init__(self, database: SQLiteDatabase) -> None:
         self._database = database
-        super().__init__(
-            self._execute_or_wait, schema="", parameter=":{}", merge="json_patch({}, {})", json="TEXT"
-        )
+        super().__init__(self._execute_or_wait, DIALECT)
 
     async def _execute_or_wait(self, statement: str, values: dict[str, object]) -> list[tuple[Any, ...]]:
         if statement.startswith("SELECT"):  # another process's lock is for writing only

@@ -11,12 +11,15 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from mail.adapters.shared.statements import Dialect
 from mail.core.task.documents import IN_MEMORY
 from mail.errors import ConfigurationError, StoreUnavailable
 
 logger = logging.getLogger(__name__)
 
 SCHEMA_VERSION = 1
+
+DIALECT = Dialect("", parameter=":{}", merge="json_patch({}, {})", json="TEXT", each="json_each")
 
 # A commit is one row, with the task's state after it: so a turn costs one statement, and a task can be read as it was
 # after any commit. Only an imported task, with the histories of several agents, has a row for each, with the first

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any
 
 from mail.adapters.shared.files import SQLFiles
-from mail.adapters.sqlite.database import SQLiteDatabase
+from mail.adapters.sqlite.database import DIALECT, SQLiteDatabase
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.task.documents import IN_MEMORY
 
@@ -14,7 +14,7 @@ class SQLiteFiles(SQLFiles):
 
     def __init__(self, database: SQLiteDatabase, clock: Clock = SYSTEM_CLOCK) -> None:
         self._database = database
-        super().__init__(self._run_on_loop, self._run_in_thread, clock, schema="", parameter=":{}")
+        super().__init__(self._run_on_loop, self._run_in_thread, clock, DIALECT)
 
     async def _run_on_loop(self, statement: str, values: dict[str, object]) -> list[tuple[Any, ...]]:
         return await self._database.write(partial(self._database.execute, statement, values))

@@ -6,7 +6,7 @@ from typing import Any, LiteralString
 
 from mail.adapters.shared.rows import SQLRows
 from mail.adapters.shared.waiters import Watches
-from mail.adapters.sqlite.database import SQLiteDatabase
+from mail.adapters.sqlite.database import DIALECT, SQLiteDatabase
 from mail.core.task.rows import Write, places_of_new
 
 
@@ -14,7 +14,7 @@ class SQLiteRows(SQLRows):
     """`mail.core.task.rows.Rows` on a `SQLiteDatabase`, for the event loops of several threads."""
 
     def __init__(self, database: SQLiteDatabase) -> None:
-        super().__init__(self._select, schema="", parameter=":{}", each="json_each")
+        super().__init__(self._select, DIALECT)
         self._database = database
         self._lock = threading.Lock()  # threads share the connection, and with it a transaction
         self._watches = Watches()
