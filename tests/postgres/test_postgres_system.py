@@ -14,7 +14,7 @@ from mail import bootstrap
 from mail.adapters.postgres.liveness import Liveness
 from mail.adapters.postgres.queue import PostgresQueue
 from mail.adapters.postgres.schema import TABLES
-from mail.bootstrap.backends import create_tables, open_documents
+from mail.bootstrap.backends import database_of, open_documents
 from mail.bootstrap.system import LocalSystem
 from mail.config import ServerConfig
 from mail.core.decisions.submit import Submission
@@ -82,7 +82,7 @@ async def test_a_failing_sweep_is_told_and_tried_again(
 
 async def test_tables_and_records_for_commands(url: str) -> None:
     storage = ServerConfig().with_overrides(database=url).storage
-    assert await create_tables(storage) == TABLES
+    assert await database_of(storage).create_tables() == TABLES
     async with open_documents(storage) as records:
         assert await records.tokens() == []
 

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import parse_qsl, unquote
 
@@ -52,7 +51,7 @@ def open_backend(
     storage: StorageConfig, swarm: str, clock: Clock, *, use: Literal["server", "program"] = "server"
 ) -> Backend[WorkQueue]:
     """Open the configured database for the tasks of a swarm. Raises ConfigurationError."""
-    database = _database(storage)
+    database = database_of(storage)
     if use in database.not_for:
         raise ConfigurationError(f"{storage.shown}: {database.not_for[use]}")
     local = LocalQueue()
@@ -72,30 +71,17 @@ def find_database(storage: StorageConfig, swarm: str | None) -> StorageConfig:
     return StorageConfig(**{**storage.model_dump(), "database": find_default_file(swarm)})
 
 
-async def create_tables(storage: StorageConfig) -> tuple[str, ...]:
-    """Create the tables that the configured database lacks; return the names of all. Raises ConfigurationError."""
-    return await _database(storage).create_tables()
-
-
-async def rebuild_index(storage: StorageConfig) -> int:
-    """Make the index for searches again; return the number of tasks in it. Raises ConfigurationError."""
-    return await _database(storage).rebuild_index()
-
-
-def back_up(storage: StorageConfig, file: Path) -> None:
-    """Copy the configured database into a new file, also while a server runs on it. Raises ConfigurationError."""
-    _database(storage).back_up(file)
-
-
-def restore(storage: StorageConfig, file: Path) -> Path | None:
-    """Replace the configured database by a backup; see `Database.restore`. Raises ConfigurationError."""
-    return _database(storage).restore(file)
+def database_of(storage: StorageConfig) -> Database:
+    """Return the configured database. Raises ConfigurationError, also in its methods."""
+    with explain_missing_package(storage):
+        kind = BACKENDS[storage.engine]()
+    return kind(storage.database, synchronous=storage.synchronous)
 
 
 @asynccontextmanager
 async def open_documents(storage: StorageConfig) -> AsyncIterator[ServerDocuments]:
     """Open the documents in the configured database, also while a server runs on it. Raises ConfigurationError."""
-    async with _database(storage).open_documents() as documents:
+    async with database_of(storage).open_documents() as documents:
         yield ServerDocuments(documents)
 
 
@@ -106,7 +92,7 @@ async def open_accounts(storage: StorageConfig) -> AsyncIterator["Accounts"]:
     from mail.mail2.records import Stamps
 
     async with open_documents(storage) as documents:
-        rows = await _database(storage).open_rows({})
+        rows = await database_of(storage).open_rows({})
         try:
             yield Accounts(rows, documents, SYSTEM_CLOCK, Stamps(SYSTEM_CLOCK), "")
         finally:
@@ -142,12 +128,6 @@ def _options(scheme: str, query: str, known: tuple[str, ...]) -> dict[str, str]:
         if name not in known:
             raise ConfigurationError(f"{scheme}…: there is no option {name!r}; there are: {', '.join(known)}")
     return given
-
-
-def _database(storage: StorageConfig) -> Database:
-    with explain_missing_package(storage):
-        kind = BACKENDS[storage.engine]()
-    return kind(storage.database, synchronous=storage.synchronous)
 
 
 @contextmanager

@@ -369,7 +369,7 @@ async def rollback(run: Run) -> None:
 
 
 async def restore(run: Run) -> None:
-    from mail.bootstrap.backends import create_tables
+    from mail.bootstrap.backends import database_of
     from mail.client.messaging import MessageOptions
 
     table, restored = (await run.outputs())["TableName"], f"{run.stack}-restored"
@@ -394,7 +394,7 @@ async def restore(run: Run) -> None:
             await until(is_made, "the backup is not there", minutes=10)
             found = await client.call("restore_table_from_backup", TargetTableName=restored, **arn)
             await until(is_restored, "the table is not restored", minutes=60)
-            await create_tables(load_storage(None, f"dynamodb://{restored}", None))
+            await database_of(load_storage(None, f"dynamodb://{restored}", None)).create_tables()
         finally:
             await client.call("delete_backup", **arn)
         await asked

@@ -20,10 +20,10 @@ from mail.errors import ConfigurationError
 @as_json
 def db_init(output: Output, **storage: Any) -> None:
     """Create the missing tables of the configured database. Safe to repeat."""
-    from mail.bootstrap.backends import create_tables
+    from mail.bootstrap.backends import database_of
 
     target = load_storage(**storage)
-    tables = run(create_tables(target))
+    tables = run(database_of(target).create_tables())
 
     def show() -> None:
         width = max(map(len, tables))
@@ -104,10 +104,10 @@ def db_import(source: str | None, dry_run: bool, output: Output, **storage: Any)
 @as_json
 def db_reindex(output: Output, **storage: Any) -> None:
     """Make the index again that tasks are searched by, also while a server runs. Searches find less meanwhile."""
-    from mail.bootstrap.backends import rebuild_index
+    from mail.bootstrap.backends import database_of
 
     target = load_storage(**storage)
-    count = run(rebuild_index(target))
+    count = run(database_of(target).rebuild_index())
     answer = {"database": target.shown, "tasks": count}
     output.result(answer, lambda: output.text(f"indexed {counted(count, 'task')} of {target.shown}"))
 
@@ -122,11 +122,11 @@ def backup(file: Path | None, output: Output, **storage: Any) -> None:
     FILE must not exist. By default its name has the date and the time. It has everything: tasks, tokens, webhooks and
     other swarms.
     """
-    from mail.bootstrap.backends import back_up
+    from mail.bootstrap.backends import database_of
 
     source = load_storage(**storage)
     target = file or Path(f"mail-backup-{time.strftime('%Y%m%d-%H%M%S')}.db")
-    back_up(source, target)
+    database_of(source).back_up(target)
     size = target.stat().st_size
     answer = {"database": source.shown, "backup": str(target), "bytes": size}
     output.result(answer, lambda: output.text(f"copied {source.shown} to {target}, {size / 1024**2:.1f} MiB"))
@@ -142,10 +142,10 @@ def restore(file: Path, output: Output, **storage: Any) -> None:
     The present file is kept under another name. Tasks that were running when the backup was made resume with the next
     start.
     """
-    from mail.bootstrap.backends import restore as restore_backup
+    from mail.bootstrap.backends import database_of
 
     target = load_storage(**storage)
-    replaced = restore_backup(target, file)
+    replaced = database_of(target).restore(file)
 
     def show() -> None:
         kept = f"; the file of before is {replaced}" if replaced else ""
