@@ -476,7 +476,9 @@ class TestLatest:
 
     async def ended(self, store: DynamoDBStore, make: Maker, clock: Clock) -> Task:
         """A task of two generations; in the second, the history of its agent is cut."""
-        task = (await store.commit(make.begin(KEY, Mail("alpha", body=LONG), Mail("beta", body=LONG)))).task
+        task = (
+            await committed(store, make.begin(KEY, Mail("alpha", body=LONG), Mail("beta", body=LONG)))
+        ).task
         for n in (1, 2):
             turn = await turn_now(store, make)
             change = make.change(turn.task, turn=turn, history=[{"n": n}], transition=Transition.COMPLETE)
