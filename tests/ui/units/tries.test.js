@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Tries, addUp } from "./ui/admin/tries.js";
+import { Tries } from "./ui/admin/tries.js";
+import { sumOf } from "./ui/components/usage.js";
 
 globalThis.sessionStorage = { getItem: () => "token" };
 
@@ -32,7 +33,7 @@ test("a few tasks run at a time; one that fails says why, and no other is begun 
   assert.deepEqual(begun, ["t0", "t1", "t2", "t3", "t4", "t5"]);
   assert.equal(tries.isRunning, false);
   assert.deepEqual(tries.rows.map(({ problem }) => problem?.message), [undefined, "no", undefined, undefined, undefined, undefined]);
-  assert.deepEqual(addUp(tries.compared.map(({ after }) => after)), { turns: 10, calls: 15, cost: 2.5, unpriced_calls: 5, seconds: 7.5 });
+  assert.deepEqual(sumOf(tries.compared.map(({ after }) => after)), { turns: 10, calls: 15, cost: 2.5, unpriced_calls: 5, seconds: 7.5 });
 });
 
 test("a server that can't be reached for a moment is asked again", async (t) => {

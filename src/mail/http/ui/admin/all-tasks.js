@@ -5,9 +5,11 @@ import { Ago } from "../components/duration.js";
 import { SelectField, TextField } from "../components/field.js";
 import { Empty } from "../components/notice.js";
 import { formatCost } from "../components/usage.js";
+import { useData } from "../components/use-data.js";
+import { count, plural } from "../components/words.js";
 import { html, useState } from "../html.js";
 import { OpenedDialog } from "./opened.js";
-import { More, Page, RowButton, Small, Table, useActs, useData } from "./page.js";
+import { More, Page, RowButton, Small, Table, useActs } from "./page.js";
 import { allTasks, cancelTask } from "./requests.js";
 import { TurnsDialog } from "./turns.js";
 
@@ -96,7 +98,7 @@ export function AllTasks({ caller }) {
                 </span>
               `,
               html`<${Ago} time=${task.start_time} />`,
-              task.seq.toLocaleString("en"),
+              count(task.seq),
               formatCost(task.usage.total) || "–",
               html`
                 <${RowButton} label=${`Turns of ${task.title || task.task_id}`} onClick=${() => setOpen(task)}>
@@ -149,9 +151,4 @@ function Title({ task, isMine }) {
 }
 
 const Dead = ({ count }) =>
-  count > 0 &&
-  html`
-    <a class="small-text nowrap" href="#admin=dead-letters">
-      ${count === 1 ? "1 dead letter" : `${count} dead letters`}
-    </a>
-  `;
+  count > 0 && html`<a class="small-text nowrap" href="#admin=dead-letters">${plural(count, "dead letter")}</a>`;

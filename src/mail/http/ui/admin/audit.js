@@ -3,9 +3,10 @@
 import { Chip } from "../components/chip.js";
 import { Field } from "../components/field.js";
 import { Empty } from "../components/notice.js";
+import { useData } from "../components/use-data.js";
 import { html, useState } from "../html.js";
 import { callerOf } from "./all-tasks.js";
-import { Command, More, Page, Small, Table, useData } from "./page.js";
+import { Command, More, Page, Small, Table } from "./page.js";
 import { audit } from "./requests.js";
 
 const PAGE = 100;

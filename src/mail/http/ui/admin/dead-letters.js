@@ -2,9 +2,11 @@
 
 import { Ago } from "../components/duration.js";
 import { Empty } from "../components/notice.js";
+import { useData } from "../components/use-data.js";
+import { plural } from "../components/words.js";
 import { html, useState } from "../html.js";
 import { callerOf } from "./all-tasks.js";
-import { More, Page, RowButton, Small, Table, useActs, useData } from "./page.js";
+import { More, Page, RowButton, Small, Table, useActs } from "./page.js";
 import { deadLetters, settleLetters } from "./requests.js";
 
 const PAGE = 100;
@@ -16,7 +18,6 @@ const COLUMNS = [
   ["When", "nowrap optional"],
   ["", "actions"],
 ];
-const messages = (count) => (count === 1 ? "1 message" : `${count} messages`);
 
 /** Return where a mailbox belongs: an agent, `@` and a swarm, or `!` and a webhook. */
 const mailboxName = (mailbox) =>
@@ -58,7 +59,7 @@ export function DeadLetters() {
     return perform(
       () => settleLetters(action, chosen),
       ({ count, failed }) => [
-        `${messages(count)} ${count === 1 ? "is" : "are"} ${done}.`,
+        `${plural(count, "message")} ${count === 1 ? "is" : "are"} ${done}.`,
         {
           tone: failed.length ? "warn" : "good",
           more: failed.map((each) => html`<p>${callerOf(each.caller)}, ${each.task_id}: ${each.reason}</p>`),
@@ -95,7 +96,7 @@ export function DeadLetters() {
             `,
             html`
               ${letter.reason}
-              <${Small}>${letter.attempts === 1 ? "1 attempt" : `${letter.attempts} attempts`}</${Small}>
+              <${Small}>${plural(letter.attempts, "attempt")}</${Small}>
             `,
             html`
               ${callerOf(letter.caller)}

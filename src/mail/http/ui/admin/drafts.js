@@ -7,13 +7,15 @@ import { Ago, formatSeconds } from "../components/duration.js";
 import { SearchField, SelectField, TextField } from "../components/field.js";
 import { Code } from "../components/json.js";
 import { Empty, Notice } from "../components/notice.js";
-import { formatCost } from "../components/usage.js";
+import { formatCost, sumOf } from "../components/usage.js";
+import { plural } from "../components/words.js";
+import { useData } from "../components/use-data.js";
 import { html, useState } from "../html.js";
 import { DateFilter } from "../tasks/dates.js";
 import { ACTIONS } from "../trace/fork.js";
-import { Page, Small, Table, useData } from "./page.js";
+import { Page, Small, Table } from "./page.js";
 import { draft as readDraft, drafts } from "./requests.js";
-import { Tries, addUp, lastTasks } from "./tries.js";
+import { Tries, lastTasks } from "./tries.js";
 
 const ABOUT =
   "Runs tasks of yours again on a draft of the swarm, as they were after their last message, and compares the " +
@@ -148,7 +150,7 @@ function Choice({ drafts: all, tries }) {
         class="button primary"
         disabled=${!chosen.length || isRunning}
         onClick=${() => void tries.run(name, chosen, actions)}>
-        Run ${chosen.length === 1 ? "1 task" : `${chosen.length} tasks`}
+        Run ${plural(chosen.length, "task")}
       </button>
       ${isRunning && html`<button type="button" class="button" onClick=${() => tries.stop()}>Begin no more</button>`}
     </p>
@@ -160,7 +162,7 @@ function Results({ tries }) {
   const { rows, compared, draft } = useStore(tries);
   if (!rows.length) return null;
   const ended = rows.filter(({ comparison, problem }) => comparison || problem).length;
-  const [before, after] = ["before", "after"].map((side) => addUp(compared.map((each) => each[side])));
+  const [before, after] = ["before", "after"].map((side) => sumOf(compared.map((each) => each[side])));
   return html`
     <h3>On ${draft}</h3>
     <p class="quiet small-text" role="status">${ended} of ${rows.length} are done.</p>

@@ -2,11 +2,13 @@
 
 import { token } from "../api/api.js";
 import { WorkButton } from "../components/button.js";
-import { Confirm } from "../components/dialog.js";
+import { ConfirmButton } from "../components/dialog.js";
 import { Notice } from "../components/notice.js";
+import { useData } from "../components/use-data.js";
+import { plural } from "../components/words.js";
 import { html, useEffect, useRef, useState } from "../html.js";
 import { locate } from "./json-path.js";
-import { Command, Page, perform, useData, useNotice } from "./page.js";
+import { Command, Page, perform, useNotice } from "./page.js";
 import { checkSwarm, dumpSwarm, loadSwarm } from "./requests.js";
 
 /** The factory of an agent that is built in Python (`BUILT_IN_PYTHON`). */
@@ -31,7 +33,6 @@ export function LoadedSwarm() {
 function Editor({ swarm, reload }) {
   const [text, setText] = useState(format(swarm));
   const [checked, setChecked] = useState(null);
-  const [isAsking, setAsking] = useState(false);
   const [notice, say] = useNotice();
   const editor = useRef();
   useEffect(() => setText(format(swarm)), [swarm]);
@@ -49,7 +50,6 @@ function Editor({ swarm, reload }) {
       },
     );
   const load = async () => {
-    setAsking(false);
     setChecked(null);
     const isLoaded = await perform(
       say,
@@ -109,9 +109,19 @@ function Editor({ swarm, reload }) {
       ${
         !token.isSession &&
         html`
-          <button type="button" class="button primary" disabled=${!isChanged} onClick=${() => setAsking(true)}>
-            Load…
-          </button>
+          <${ConfirmButton}
+            label="Load…"
+            class="button primary"
+            disabled=${!isChanged}
+            title="Load this swarm?"
+            action="Load"
+            onConfirm=${load}>
+            <p>
+              It replaces the swarm that runs, in every process of this server. Running tasks continue with it from
+              their next turn, unless its on_update is "finish".
+            </p>
+            <p>It stays until another one is loaded or the configured swarm changes.</p>
+          </${ConfirmButton}>
         `
       }
       <button
@@ -135,22 +145,6 @@ function Editor({ swarm, reload }) {
     <div id="swarm-found" ref=${found} aria-live="polite">
       ${checked && html`<${Checked} checked=${checked} text=${text} show=${show} />`}
     </div>
-    ${
-      isAsking &&
-      html`
-        <${Confirm}
-          title="Load this swarm?"
-          action="Load"
-          onClose=${() => setAsking(false)}
-          onConfirm=${() => void load()}>
-          <p>
-            It replaces the swarm that runs, in every process of this server. Running tasks continue with it from their
-            next turn, unless its on_update is "finish".
-          </p>
-          <p>It stays until another one is loaded or the configured swarm changes.</p>
-        </${Confirm}>
-      `
-    }
   `;
 }
 
@@ -161,9 +155,7 @@ function Checked({ checked, text, show }) {
       <${Notice} tone="good" title="This swarm can be loaded.">Agents: ${checked.agents.join(", ")}</${Notice}>
     `;
   return html`
-    <${Notice}
-      tone="bad"
-      title=${checked.problems.length === 1 ? "One problem" : `${checked.problems.length} problems`}>
+    <${Notice} tone="bad" title=${plural(checked.problems.length, "problem")}>
       <ul class="problems">
         ${checked.problems.map(
           ({ path, problem }) => html`

@@ -5,8 +5,8 @@ import { TextField } from "../components/field.js";
 import { Guard, Loading, Notice } from "../components/notice.js";
 import { ITEMS } from "../conversation/conversation.js";
 import { Items } from "../conversation/items.js";
+import { useData } from "../components/use-data.js";
 import { html, useState } from "../html.js";
-import { useData } from "./page.js";
 import { openedItems } from "./requests.js";
 
 const ignore = () => {};

@@ -1,39 +1,10 @@
-// What the pages for administrators share: data that is loaded, their frame, tables and messages.
+// What the pages for administrators share: their frame, tables and messages.
 
 import { token } from "../api/api.js";
-import { pauseAfter, repeat } from "../app/poll.js";
 import { CopyButton } from "../components/button.js";
 import { Confirm } from "../components/dialog.js";
 import { Loading, Notice } from "../components/notice.js";
-import { html, useCallback, useEffect, useRef, useState } from "../html.js";
-
-/**
- * Return `{data, problem, reload}` of `load()`, which is called again when `about` changes and, with `every`, each so
- * many seconds while the page is visible, less often after failures. Data stays while it is loaded again.
- */
-export function useData(load, { about = [], every = 0 } = {}) {
-  const [state, setState] = useState({ data: null, problem: null });
-  const latest = useRef(0);
-  const reload = useCallback(async () => {
-    const mine = ++latest.current;
-    try {
-      const data = await load();
-      if (mine === latest.current) setState({ data, problem: null });
-      return true;
-    } catch (problem) {
-      if (mine === latest.current) setState(({ data }) => ({ data, problem }));
-      return false;
-    }
-  }, about);
-  useEffect(() => {
-    const stop = every ? repeat(reload, (failures) => pauseAfter(failures, every * 1000)) : void reload();
-    return () => {
-      latest.current += 1;
-      stop?.();
-    };
-  }, [reload, every]);
-  return { ...state, reload };
-}
+import { html, useState } from "../html.js";
 
 /** The frame of a page. `data` is that of `useData`; `children` is a function that shows it. */
 export function Page({ title, about, data, children }) {

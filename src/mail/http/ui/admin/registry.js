@@ -4,8 +4,9 @@ import { Chip } from "../components/chip.js";
 import { Ago, formatSeconds } from "../components/duration.js";
 import { TextField } from "../components/field.js";
 import { Empty } from "../components/notice.js";
+import { useData } from "../components/use-data.js";
 import { html, useState } from "../html.js";
-import { Adding, Page, RowButton, Small, Table, perform, useActs, useData, useNotice } from "./page.js";
+import { Adding, Page, RowButton, Small, Table, perform, useActs, useNotice } from "./page.js";
 import { registerSwarm, removeSwarm, swarms } from "./requests.js";
 
 const COLUMNS = [

@@ -3,8 +3,9 @@
 import { Chip } from "../components/chip.js";
 import { Ago } from "../components/duration.js";
 import { Empty } from "../components/notice.js";
+import { useData } from "../components/use-data.js";
 import { html } from "../html.js";
-import { Adding, Page, RowButton, Small, Table, useActs, useData } from "./page.js";
+import { Adding, Page, RowButton, Small, Table, useActs } from "./page.js";
 import { callerOf } from "./all-tasks.js";
 import { changeSchedule, deleteSchedule, runSchedule, schedules } from "./requests.js";
 

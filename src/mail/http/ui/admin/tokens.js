@@ -2,8 +2,9 @@
 
 import { Chip } from "../components/chip.js";
 import { Ago } from "../components/duration.js";
+import { useData } from "../components/use-data.js";
 import { html } from "../html.js";
-import { Adding, Page, RowButton, Small, Table, useActs, useData } from "./page.js";
+import { Adding, Page, RowButton, Small, Table, useActs } from "./page.js";
 import { revokeToken, tokens } from "./requests.js";
 
 const ABOUT =

@@ -26,15 +26,6 @@ export async function lastTasks({ q, changed, count }) {
   return found.slice(0, count);
 }
 
-const NOTHING = { turns: 0, calls: 0, cost: 0, unpriced_calls: 0, seconds: 0 };
-
-/** Add up what runs came to. */
-export const addUp = (outcomes) =>
-  outcomes.reduce(
-    (sum, each) => Object.fromEntries(Object.keys(NOTHING).map((name) => [name, sum[name] + each[name]])),
-    NOTHING,
-  );
-
 export class Tries extends Store {
   draft = "";
   rows = []; // {task, fork, comparison, problem}: what is not there yet is undefined

@@ -6,8 +6,10 @@ import { Dialog } from "../components/dialog.js";
 import { formatTook } from "../components/duration.js";
 import { Empty, Loading, Notice } from "../components/notice.js";
 import { formatCost } from "../components/usage.js";
+import { useData } from "../components/use-data.js";
+import { count } from "../components/words.js";
 import { html } from "../html.js";
-import { Small, Table, useData } from "./page.js";
+import { Small, Table } from "./page.js";
 import { turns } from "./requests.js";
 
 const COLUMNS = [
@@ -21,7 +23,6 @@ const COLUMNS = [
 ];
 const TONES = { ok: "good", failed: "bad", discarded: "plain" };
 
-const count = (number) => number.toLocaleString("en");
 const time = (text) => html`
   <time datetime=${text}>
     ${new Date(text).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" })}

@@ -5,8 +5,9 @@ import { SelectField } from "../components/field.js";
 import { saveAs } from "../components/files.js";
 import { Empty, Notice } from "../components/notice.js";
 import { formatCost, formatHitRate } from "../components/usage.js";
+import { useData } from "../components/use-data.js";
 import { html, useState } from "../html.js";
-import { Page, Table, useData } from "./page.js";
+import { Page, Table } from "./page.js";
 import { usage } from "./requests.js";
 import { addUp, asRows, csvOf, dayOf, fillDays } from "./spending.js";
 

@@ -4,8 +4,10 @@ import { Chip } from "../components/chip.js";
 import { Ago } from "../components/duration.js";
 import { SelectField, TextField } from "../components/field.js";
 import { Empty } from "../components/notice.js";
+import { useData } from "../components/use-data.js";
+import { plural } from "../components/words.js";
 import { html, useState } from "../html.js";
-import { Adding, Page, RowButton, Small, Table, perform, useActs, useData, useNotice } from "./page.js";
+import { Adding, Page, RowButton, Small, Table, perform, useActs, useNotice } from "./page.js";
 import { callerOf } from "./all-tasks.js";
 import { allWebhooks, deleteWebhook, disableWebhook, registerWebhook, webhooks } from "./requests.js";
 
@@ -55,7 +57,7 @@ export function Webhooks({ caller }) {
     ask(
       { title: "Disable this webhook?", action: "Disable", children },
       () => disableWebhook({ id, caller: callerOf(owner) }),
-      ({ tasks }) => `The webhook is disabled, in ${tasks === 1 ? "1 task" : `${tasks} tasks`} as well.`,
+      ({ tasks }) => `The webhook is disabled, in ${plural(tasks, "task")} as well.`,
     );
   };
   const onRegistered = () => {
@@ -134,7 +136,7 @@ function State({ webhook: { tasks, waiting, failing, next_try: next } }) {
       </${Small}>
     `;
   if (waiting) return html`<${Chip} tone="busy" dot>sending</${Chip}>`;
-  return html`${tasks === 1 ? "1 task" : `${tasks} tasks`}`;
+  return plural(tasks, "task");
 }
 
 function NewWebhook({ onRegistered }) {

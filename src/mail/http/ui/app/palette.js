@@ -6,6 +6,7 @@ import { Dialog } from "../components/dialog.js";
 import { Excerpt } from "../components/excerpt.js";
 import { Icon } from "../components/icons.js";
 import { visible } from "../components/visible.js";
+import { matcher } from "../components/words.js";
 import { html, useEffect, useId, useRef, useState } from "../html.js";
 
 /** Milliseconds after the last key before tasks are searched for. */
@@ -17,61 +18,33 @@ const MOST = 8;
 const isMac = /Mac|iPhone|iPad/.test(globalThis.navigator?.platform ?? "");
 const CONTROL = isMac ? "⌘" : "Ctrl";
 
-const SHORTCUTS = [
-  [
-    "Everywhere",
-    [
-      [[CONTROL, "K"], "Find a task, an agent or a command"],
-      [["?"], "Show these shortcuts"],
-      [["Esc"], "Close what is open"],
-    ],
-  ],
-  [
-    "List of tasks",
-    [
-      [["↑", "↓"], "The task above or below"],
-      [["Home", "End"], "The first or last task"],
-    ],
-  ],
-  [
-    "Message",
-    [
-      [["Enter"], "Send"],
-      [["Shift", "Enter"], "A new line"],
-    ],
-  ],
-  [
-    "Trace",
-    [
-      [["↑", "↓"], "The entry above or below"],
-      [["←", "→"], "Fold or unfold an entry of the tree"],
-      [["Enter"], "Show an entry"],
-    ],
-  ],
-  [
-    "Graph",
-    [
-      [["↑", "↓", "←", "→"], "The next agent in that direction"],
-      [["+", "-", "0"], "Zoom in, out, or back"],
-      [["Enter"], "Show an agent"],
-    ],
-  ],
-];
+/** What keys do, by where; several keys of a line are pressed together, or do the same in other directions. */
+const SHORTCUTS = {
+  Everywhere: {
+    [`${CONTROL} K`]: "Find a task, an agent or a command",
+    "?": "Show these shortcuts",
+    Esc: "Close what is open",
+  },
+  "List of tasks": { "↑ ↓": "The task above or below", "Home End": "The first or last task" },
+  Message: { Enter: "Send", "Shift Enter": "A new line" },
+  Trace: { "↑ ↓": "The entry above or below", "← →": "Fold or unfold an entry of the tree", Enter: "Show an entry" },
+  Graph: { "↑ ↓ ← →": "The next agent in that direction", "+ - 0": "Zoom in, out, or back", Enter: "Show an agent" },
+};
 
 function Shortcuts({ onClose }) {
   return html`
     <${Dialog} title="Keyboard shortcuts" onClose=${onClose}>
       <div class="dialog-body shortcuts">
-        ${SHORTCUTS.map(
-          ([where, keys]) => html`
+        ${Object.entries(SHORTCUTS).map(
+          ([where, lines]) => html`
             <section key=${where}>
               <h3>${where}</h3>
               <dl>
-                ${keys.map(
-                  ([names, what]) => html`
+                ${Object.entries(lines).map(
+                  ([keys, what]) => html`
                     <div key=${what}>
                       <dt>
-                        ${names.map((name) => html`<kbd key=${name}>${name}</kbd>`)}
+                        ${keys.split(" ").map((key) => html`<kbd key=${key}>${key}</kbd>`)}
                       </dt>
                       <dd>${what}</dd>
                     </div>
@@ -85,12 +58,6 @@ function Shortcuts({ onClose }) {
     </${Dialog}>
   `;
 }
-
-const words = (text) => text.toLowerCase().split(/\s+/).filter(Boolean);
-
-/** Return the entries whose names have all words of a text. */
-export const withWords = (entries, text) =>
-  entries.filter(({ name }) => words(text).every((word) => name.toLowerCase().includes(word)));
 
 /** What is found besides tasks: `{kind, name, run}`. */
 function placesOf({ swarm, caller, navigate, onSignOut, onShortcuts }) {
@@ -134,7 +101,7 @@ function Palette({ onClose, ...shared }) {
   const [tasks, isRead] = useTasks(text);
   const id = useId();
   const list = useRef();
-  const places = withWords(placesOf(shared), text);
+  const places = placesOf(shared).filter(({ name }) => matcher(text)(name));
   const found = (isRead ? tasks : []).map((task) => ({
     kind: "task",
     name: visible(task.title || task.task_id),

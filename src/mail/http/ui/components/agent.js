@@ -36,3 +36,10 @@ export function AgentName({ name, isAgent = true }) {
     </span>
   `;
 }
+
+/** Who writes to whom. */
+export const Way = ({ from, isByAgent = true, to }) => html`
+  <${AgentName} name=${from} isAgent=${isByAgent} />
+  <span class="arrow" role="img" aria-label="to">→</span>
+  ${to.map((name) => html`<${AgentName} key=${name} name=${name} />`)}
+`;

@@ -1,6 +1,6 @@
 // A modal dialog: the browser's own, which keeps the focus inside and closes with Escape.
 
-import { html, useId, useLayoutEffect, useRef } from "../html.js";
+import { html, useId, useLayoutEffect, useRef, useState } from "../html.js";
 import { IconButton } from "./button.js";
 import { useWork } from "./use-work.js";
 
@@ -68,5 +68,18 @@ export function Confirm({ title, action, children, onConfirm, onClose }) {
         <button type="button" class="button danger" onClick=${onConfirm}>${action}</button>
       </div>
     </${Dialog}>
+  `;
+}
+
+/** A button that asks before it acts: `children` stand in the question, the other properties are those of `Confirm`. */
+export function ConfirmButton({ label, class: name = "button", disabled = false, onConfirm, ...question }) {
+  const [isAsking, setAsking] = useState(false);
+  const confirm = () => {
+    setAsking(false);
+    void onConfirm();
+  };
+  return html`
+    <button type="button" class=${name} disabled=${disabled} onClick=${() => setAsking(true)}>${label}</button>
+    ${isAsking && html`<${Confirm} ...${question} onClose=${() => setAsking(false)} onConfirm=${confirm} />`}
   `;
 }

@@ -1,8 +1,15 @@
 // What models were paid, in words; a price that is unknown is never shown as 0.
 
 import { html } from "../html.js";
+import { count } from "./words.js";
 
-const count = (number) => number.toLocaleString("en");
+/** Add up the numbers of usages, of which some may be missing. */
+export function sumOf(usages) {
+  const sum = {};
+  for (const usage of usages)
+    for (const [name, n] of Object.entries(usage ?? {})) if (typeof n === "number") sum[name] = (sum[name] ?? 0) + n;
+  return sum;
+}
 
 /** Return the cost: `$0.0123`, `at least $0.0123`, `Price unknown`, or "" where nothing was called. */
 export function formatCost({ calls = 0, cost = 0, unpriced_calls: unpriced = 0 }) {

@@ -1,7 +1,7 @@
 // The task as a conversation.
 
 import * as api from "../api/api.js";
-import { AgentName } from "../components/agent.js";
+import { AgentName, Way } from "../components/agent.js";
 import { CopyButton, IconButton } from "../components/button.js";
 import { Clock } from "../components/duration.js";
 import { Files } from "../components/files.js";
@@ -28,11 +28,9 @@ const PAGE = 60;
 const PLAIN_SUBJECTS = new Set(["", "New Message"]);
 
 /** `onEdit(seq)` asks what to send in place of the message of an event. */
-function Message({ item, isMine, onEdit = null }) {
+function Message({ item, isMine = false, label = `Message from ${isMine ? "you" : item.who}`, onEdit = null }) {
   return html`
-    <article
-      class=${`bubble mine ${item.isSending ? "is-sending" : ""}`}
-      aria-label=${`Message from ${isMine ? "you" : item.who}`}>
+    <article class=${`bubble mine ${item.isSending ? "is-sending" : ""}`} aria-label=${label}>
       <p class="bubble-head">
         ${isMine ? "You" : item.who}${item.type === "interrupt" ? " · interrupt" : ""}${
           item.time && html`<${Clock} time=${item.time} />`
@@ -83,9 +81,7 @@ function Answer({ text, time, files, isWriting, onAgain = null }) {
 const Growing = ({ from, to, text }) => html`
   <article class="answer is-writing" aria-label=${`${from} writes to ${to}`}>
     <p class="bubble-head">
-      <${AgentName} name=${from} />
-      <span class="arrow" role="img" aria-label="to">→</span>
-      <${AgentName} name=${to} />
+      <${Way} from=${from} to=${[to]} />
     </p>
     <${Markdown} text=${text} />
   </article>
@@ -165,15 +161,9 @@ export const ITEMS = {
       item.reply &&
       item.reply.text !== null &&
       html`
-        <article
-          class="bubble mine"
-          aria-label=${item.reply.by ? `Answer of ${item.reply.by}` : caller ? "Your answer" : "Answer"}>
-          <p class="bubble-head">
-            ${item.reply.by || (caller ? "You" : "Answer")}
-            <${Clock} time=${item.reply.time} />
-          </p>
-          <div class="bubble-text">${item.reply.text}</div>
-        </article>
+        <${Message}
+          item=${{ ...item.reply, who: item.reply.by || (caller ? "You" : "Answer") }}
+          label=${item.reply.by ? `Answer of ${item.reply.by}` : caller ? "Your answer" : "Answer"} />
       `
     }
   `,

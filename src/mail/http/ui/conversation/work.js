@@ -1,14 +1,14 @@
 // What agents do between a question and its answer: one line that unfolds to their mail, and who works now.
 
-import { AgentName } from "../components/agent.js";
+import { AgentName, Way } from "../components/agent.js";
 import { Clock, Elapsed, formatSeconds } from "../components/duration.js";
 import { Files } from "../components/files.js";
 import { Icon } from "../components/icons.js";
 import { Markdown } from "../components/markdown.js";
+import { plural } from "../components/words.js";
 import { html, useMemo, useState } from "../html.js";
 import { errorsOf, summary } from "./items.js";
 
-const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 const shorten = (text, length) => (text.length > length ? `${text.slice(0, length).trimEnd()}…` : text);
 
 /** Return arguments as `name: value, name: value`. */
@@ -26,9 +26,7 @@ function Mail({ step: mail }) {
   return html`
     <li class="step">
       <p class="step-head">
-        <${AgentName} name=${mail.sender} />
-        <span class="arrow" role="img" aria-label="to">→</span>
-        ${mail.recipients.map((name) => html`<${AgentName} key=${name} name=${name} />`)}
+        <${Way} from=${mail.sender} to=${mail.recipients} />
         <${Clock} time=${mail.time} />
       </p>
       ${mail.subject && mail.subject !== mail.text && html`<p class="step-subject">${mail.subject}</p>`}

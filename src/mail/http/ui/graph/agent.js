@@ -4,10 +4,13 @@ import * as api from "../api/api.js";
 import { AgentName } from "../components/agent.js";
 import { Chip } from "../components/chip.js";
 import { Clock, Elapsed, formatTook } from "../components/duration.js";
+import { Facts } from "../components/facts.js";
 import { Code } from "../components/json.js";
 import { Markdown } from "../components/markdown.js";
 import { Notice } from "../components/notice.js";
 import { formatUsage } from "../components/usage.js";
+import { useData } from "../components/use-data.js";
+import { plural } from "../components/words.js";
 import { html, useEffect, useRef, useState } from "../html.js";
 import { CALLER, edgeKey, graphOf, localName, neighbours } from "./model.js";
 
@@ -18,15 +21,6 @@ const PAGE = 10;
 const DEFAULT_SUBJECT = "New Message";
 
 const words = (kind) => kind.replaceAll("_", " ");
-
-function Fact({ name, children }) {
-  return html`
-    <div class="fact">
-      <dt>${name}</dt>
-      <dd>${children}</dd>
-    </div>
-  `;
-}
 
 function Links({ links, agent, activity, onAgent }) {
   return html`
@@ -62,7 +56,7 @@ function Roles({ agent, swarm }) {
       : agent.enable_entrypoint && ["accent", "takes messages from people"],
     agent.can_complete_tasks && ["good", "completes tasks"],
     agent.enable_interswarm && ["plain", "writes to other swarms"],
-    agent.copies > 0 && ["plain", `${agent.copies} ${agent.copies === 1 ? "copy" : "copies"}`],
+    agent.copies > 0 && ["plain", plural(agent.copies, "copy", "copies")],
   ].filter(Boolean);
   return (
     roles.length > 0 &&
@@ -132,18 +126,14 @@ function ServerTools({ servers, tools }) {
  * page was opened, and admins get its system prompt.
  */
 export function useAgent(known, isAdmin) {
-  const [state, setState] = useState({ agent: known, problem: null });
-  useEffect(() => {
-    if (!known || !(isAdmin || known.mcp_servers?.length)) return undefined;
-    const stop = new AbortController();
+  const read = async () => {
+    if (!known || !(isAdmin || known.mcp_servers?.length)) return null;
     const options = isAdmin ? { bearer: api.token.ofAdmin() } : {};
-    api.read("swarm", isAdmin ? { prompts: true } : {}, { ...options, signal: stop.signal }).then(
-      ({ agents }) => setState({ agent: agents.find(({ name }) => name === known.name) ?? known, problem: null }),
-      (problem) => stop.signal.aborted || setState({ agent: known, problem }),
-    );
-    return () => stop.abort();
-  }, [known?.name, isAdmin]);
-  return state.agent?.name === known?.name ? state : { agent: known, problem: null };
+    const { agents } = await api.read("swarm", isAdmin ? { prompts: true } : {}, options);
+    return agents.find(({ name }) => name === known.name);
+  };
+  const { data, problem } = useData(read, { about: [known?.name, isAdmin] });
+  return { agent: data?.name === known?.name ? data : known, problem };
 }
 
 /** The first sentence of a prompt, for an agent without a description. */
@@ -170,17 +160,15 @@ function Prompt({ prompt, problem }) {
   `;
 }
 
+const mailTitle = (way) => (entry) => html`
+  ${way}${" "}
+  <strong>${entry.other}</strong>
+  ${" "}· ${words(entry.type)}
+`;
+
 const TITLES = {
-  sent: (entry) => html`
-    To${" "}
-    <strong>${entry.other}</strong>
-    ${" "}· ${words(entry.type)}
-  `,
-  received: (entry) => html`
-    From${" "}
-    <strong>${entry.other}</strong>
-    ${" "}· ${words(entry.type)}
-  `,
+  sent: mailTitle("To"),
+  received: mailTitle("From"),
   call: (entry) => html`
     Called${" "}
     <code>${entry.name}</code>
@@ -312,30 +300,25 @@ function InTask({ id, session, activity, onEntry }) {
         `
       }
       <p class="quiet">${counts.join(" · ")}</p>
-      ${
-        usage?.calls > 0 &&
-        html`<p>${usage.calls} model call${usage.calls === 1 ? "" : "s"} · ${formatUsage(usage)}</p>`
-      }
+      ${usage?.calls > 0 && html`<p>${plural(usage.calls, "model call")} · ${formatUsage(usage)}</p>`}
       <${History} entries=${entries} onEntry=${onEntry} />
     </section>
   `;
 }
 
-function Relations({ id, swarm, activity, onAgent }) {
+/** With whom an agent exchanges mail, as `Facts`. */
+function relationsOf({ id, swarm, activity, onAgent }) {
   const links = neighbours(graphOf(swarm), id);
   const parts = [
     ["Exchanges mail with", links.filter((link) => link.writes && link.reads)],
     ["Writes to", links.filter((link) => link.writes && !link.reads)],
     ["Only answers", links.filter((link) => link.reads && !link.writes)],
   ].filter(([, some]) => some.length);
-  if (!parts.length) return html`<${Fact} name="Writes to"><span class="quiet">No other agent</span></${Fact}>`;
-  return parts.map(
-    ([name, some]) => html`
-      <${Fact} key=${name} name=${name}>
-        <${Links} links=${some} agent=${id} activity=${activity} onAgent=${onAgent} />
-      </${Fact}>
-    `,
-  );
+  if (!parts.length) return [["Writes to", html`<span class="quiet">No other agent</span>`]];
+  return parts.map(([name, some]) => [
+    name,
+    html`<${Links} links=${some} agent=${id} activity=${activity} onAgent=${onAgent} />`,
+  ]);
 }
 
 /**
@@ -357,6 +340,7 @@ export function AgentPanel({ agent: id, swarm, session, activity, caller, onAgen
   );
   const task =
     session && activity && html`<${InTask} id=${name} session=${session} activity=${activity} onEntry=${onEntry} />`;
+  const relations = relationsOf({ id: name, swarm, activity, onAgent });
   if (name === CALLER)
     return html`
       <div class="agent-panel" ref=${panel}>
@@ -378,31 +362,25 @@ export function AgentPanel({ agent: id, swarm, session, activity, caller, onAgen
         (agent?.description || agent?.system_prompt) &&
         html`<p class="agent-about">${agent.description || firstSentence(agent.system_prompt)}</p>`
       }
-      <dl class="facts-list">
-        ${name.includes("@") && html`<${Fact} name="Swarm">${name.slice(name.indexOf("@") + 1)}</${Fact}>`}
-        ${
-          agent &&
-          html`
-            <${Fact} name="Model">
-              ${
-                agent.model
-                  ? html`<code>${agent.model}</code>`
-                  : html`<span class="quiet">None, or a function of its own</span>`
-              }
-            </${Fact}>
-          `
-        }
-        ${!task && html`<${Relations} id=${name} swarm=${swarm} activity=${activity} onAgent=${onAgent} />`}
-      </dl>
+      <${Facts}
+        rows=${[
+          ["Swarm", name.includes("@") && name.slice(name.indexOf("@") + 1)],
+          [
+            "Model",
+            agent &&
+              (agent.model
+                ? html`<code>${agent.model}</code>`
+                : html`<span class="quiet">None, or a function of its own</span>`),
+          ],
+          ...(task ? [] : relations),
+        ]} />
       ${task}
       ${
         task &&
         html`
           <section class="agent-section">
             <h3>Mail</h3>
-            <dl class="facts-list">
-              <${Relations} id=${name} swarm=${swarm} activity=${activity} onAgent=${onAgent} />
-            </dl>
+            <${Facts} rows=${relations} />
           </section>
         `
       }

@@ -4,6 +4,8 @@ import { serverNow } from "../api/api.js";
 import { agentOf, hueOf } from "../components/agent.js";
 import { IconButton } from "../components/button.js";
 import { formatElapsed, useClock } from "../components/duration.js";
+import { useSize } from "../components/use-size.js";
+import { plural } from "../components/words.js";
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../html.js";
 import { NODE, SMALL, layout } from "./layout.js";
 import { graphOf, mailNote, modelOf, neighbours, noteOf, shortName, toolNote } from "./model.js";
@@ -23,22 +25,6 @@ function measure(text) {
   context ??= document.createElement("canvas").getContext("2d");
   context.font = FONT;
   return context.measureText(text).width;
-}
-
-/** The size of an element, as it changes. */
-function useSize(ref) {
-  const [size, setSize] = useState(null);
-  useLayoutEffect(() => {
-    const read = () => {
-      const { clientWidth: width, clientHeight: height } = ref.current;
-      setSize((old) => (old?.width === width && old?.height === height ? old : { width, height }));
-    };
-    read();
-    const observer = new ResizeObserver(read);
-    observer.observe(ref.current);
-    return () => observer.disconnect();
-  }, []);
-  return size;
 }
 
 /**
@@ -161,8 +147,6 @@ function Working({ text, since, width }) {
   `;
 }
 
-const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
-
 /** What a screen reader says of an agent after its name and note. */
 function describe(node, graph) {
   const links = neighbours(graph, node.id);
@@ -277,8 +261,7 @@ function Count({ edge, traffic, tone }) {
  * In a task, `activity` is what its agents have done (see activity.js), and `caller` the name of the task's caller.
  */
 export function SwarmGraph({ swarm, session, activity, caller, selected, onAgent = () => {} }) {
-  const pane = useRef();
-  const size = useSize(pane);
+  const [pane, size] = useSize();
   const mail = activity?.mail ?? [];
   const graph = useMemo(() => {
     const made = graphOf(swarm, mail, caller);

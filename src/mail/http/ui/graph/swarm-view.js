@@ -7,7 +7,9 @@ import { Ago, formatSeconds } from "../components/duration.js";
 import { SearchField } from "../components/field.js";
 import { Inspector } from "../components/inspector.js";
 import { Loading, Notice } from "../components/notice.js";
-import { html, useEffect, useState } from "../html.js";
+import { useData } from "../components/use-data.js";
+import { plural } from "../components/words.js";
+import { html, useState } from "../html.js";
 import { AgentPanel } from "./agent.js";
 import { SwarmGraph } from "./graph.js";
 import { noteOf, toolsOf } from "./model.js";
@@ -15,14 +17,11 @@ import { noteOf, toolsOf } from "./model.js";
 /** Agents from which on the list has a search. */
 const MANY = 12;
 
-/** Milliseconds after which the other swarms' health is read again. */
-const REFRESH = 30_000;
+/** Seconds after which the other swarms' health is read again. */
+const REFRESH = 30;
 
 const summaryOf = (agent, swarm) =>
-  [
-    noteOf({ kind: "agent", agent }, swarm.entrypoint),
-    toolsOf(agent).length && `${toolsOf(agent).length} tool${toolsOf(agent).length === 1 ? "" : "s"}`,
-  ]
+  [noteOf({ kind: "agent", agent }, swarm.entrypoint), toolsOf(agent).length && plural(toolsOf(agent).length, "tool")]
     .filter(Boolean)
     .join(" · ");
 
@@ -64,31 +63,9 @@ function AgentList({ swarm, selected, onAgent }) {
   `;
 }
 
-/** The public swarms that the server knows, read again now and then. */
-function useOthers(name) {
-  const [state, setState] = useState({ swarms: null, problem: null });
-  useEffect(() => {
-    let isOver = false;
-    const read = async () => {
-      try {
-        const swarms = (await api.otherSwarms()).filter((swarm) => swarm.swarm_name !== name);
-        if (!isOver) setState({ swarms, problem: null });
-      } catch (problem) {
-        if (!isOver) setState((old) => ({ ...old, problem }));
-      }
-    };
-    void read();
-    const timer = setInterval(() => document.visibilityState === "visible" && read(), REFRESH);
-    return () => {
-      isOver = true;
-      clearInterval(timer);
-    };
-  }, [name]);
-  return state;
-}
-
 function Others({ swarm }) {
-  const { swarms, problem } = useOthers(swarm.name);
+  const { data, problem } = useData(api.otherSwarms, { every: REFRESH });
+  const swarms = data?.filter(({ swarm_name: name }) => name !== swarm.name);
   return html`
     <section class="swarm-section">
       <h2>Other swarms</h2>

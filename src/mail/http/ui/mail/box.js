@@ -4,11 +4,11 @@ import { pauseAfter, repeat } from "../app/poll.js";
 import { formatRoute } from "../app/router.js";
 import { Store, useStore } from "../app/store.js";
 import { Chip } from "../components/chip.js";
-import { Confirm } from "../components/dialog.js";
+import { ConfirmButton } from "../components/dialog.js";
 import { Ago } from "../components/duration.js";
 import { Empty, Loading, Notice } from "../components/notice.js";
-import { html, useEffect, useMemo, useRef, useState } from "../html.js";
-import { onArrows } from "../tasks/task-pane.js";
+import { html, useEffect, useMemo } from "../html.js";
+import { useStop } from "../tasks/task-pane.js";
 import * as mail from "./api.js";
 
 /** Milliseconds between two looks. */
@@ -149,23 +149,20 @@ function Filters({ box, tags }) {
 }
 
 function ClearTrash({ box, navigate }) {
-  const [isAsked, setAsked] = useState(false);
   const clear = async () => {
-    setAsked(false);
     await mail.clearTrash().catch((problem) => Object.assign(box, { problem }).changed());
     navigate({ view: "mail", box: "trash" });
     await box.refresh();
   };
   return html`
-    <button type="button" class="button small older" onClick=${() => setAsked(true)}>Empty the trash</button>
-    ${
-      isAsked &&
-      html`
-        <${Confirm} title="Empty the trash?" action="Delete all" onClose=${() => setAsked(false)} onConfirm=${clear}>
-          <p>All messages of the trash are deleted. This can't be undone.</p>
-        </${Confirm}>
-      `
-    }
+    <${ConfirmButton}
+      label="Empty the trash"
+      class="button small older"
+      title="Empty the trash?"
+      action="Delete all"
+      onConfirm=${clear}>
+      <p>All messages of the trash are deleted. This can't be undone.</p>
+    </${ConfirmButton}>
   `;
 }
 
@@ -173,20 +170,13 @@ function ClearTrash({ box, navigate }) {
 export function Entries({ box, open, navigate }) {
   useStore(box);
   const { entries, next, isLoading, problem, filters } = box;
-  const items = useRef();
-  const [focused, setFocused] = useState(null);
-  const stop =
-    [focused, open].find((id) => entries.some((one) => idOf(one) === id)) ?? (entries[0] && idOf(entries[0]));
+  const { stop, list } = useStop(entries.map(idOf), open);
   const tags = [...new Set([...TAGS, ...entries.flatMap((one) => one.tags), filters.tag].filter(Boolean))];
   const isFiltered = Boolean(filters.unread || filters.tag);
   return html`
     <${Filters} box=${box} tags=${tags} />
     ${problem && !problem.isUnreachable && html`<${Notice} tone="bad">${problem.message}</${Notice}>`}
-    <ul
-      class="task-items"
-      ref=${items}
-      onKeyDown=${onArrows(items)}
-      onFocusIn=${(event) => setFocused(event.target.dataset.entry ?? null)}>
+    <ul class="task-items" ...${list}>
       ${entries.map(
         (entry) => html`
           <${Entry}

@@ -6,25 +6,16 @@ import { Chip } from "../components/chip.js";
 import { TextField } from "../components/field.js";
 import { Empty, Loading, Notice } from "../components/notice.js";
 import { useWork } from "../components/use-work.js";
-import { html, useEffect, useState } from "../html.js";
+import { useData } from "../components/use-data.js";
+import { plural } from "../components/words.js";
+import { html, useState } from "../html.js";
 import * as mail from "./api.js";
 
-/** Return `{lists, problem, reload}`. */
-export function useLists(isShown) {
-  const [state, setState] = useState({ lists: null, problem: null });
-  const reload = () =>
-    mail.lists().then(
-      (lists) => setState({ lists, problem: null }),
-      (problem) => setState((before) => ({ ...before, problem })),
-    );
-  useEffect(() => {
-    if (isShown) void reload();
-  }, [isShown]);
-  return { ...state, reload };
-}
+/** Return the lists as `useData` does; none unless they are shown. */
+export const useLists = (isShown) => useData(async () => (isShown ? mail.lists() : null), { about: [isShown] });
 
 export function ListItems({ found, open, own }) {
-  const { lists, problem } = found;
+  const { data: lists, problem } = found;
   if (problem) return html`<${Notice} tone="bad">${problem.message}</${Notice}>`;
   if (!lists) return html`<${Loading} />`;
   if (!lists.length) return html`<${Empty} title="No lists yet"><p>An admin makes them.</p></${Empty}>`;
@@ -32,7 +23,6 @@ export function ListItems({ found, open, own }) {
     <ul class="task-items">
       ${lists.map((list) => {
         const address = mail.addressOf(list);
-        const count = list.members.length;
         return html`
           <li key=${address}>
             <a
@@ -42,7 +32,7 @@ export function ListItems({ found, open, own }) {
               <span class="title">${list.name}@${list.swarm}</span>
               <span class="facts">
                 ${list.members.includes(own) && html`<${Chip} tone="good">joined</${Chip}>`}
-                <span class="mail-who">${count} ${count === 1 ? "member" : "members"}</span>
+                <span class="mail-who">${plural(list.members.length, "member")}</span>
               </span>
             </a>
           </li>

@@ -3,6 +3,7 @@
 import { formatRoute } from "../app/router.js";
 import { Icon } from "../components/icons.js";
 import { Empty, Loading, Notice } from "../components/notice.js";
+import { useData } from "../components/use-data.js";
 import { html, useEffect, useRef, useState } from "../html.js";
 import * as mail from "./api.js";
 import { Entries, useBox } from "./box.js";
@@ -41,17 +42,10 @@ function Parts({ shown }) {
 
 /** A draft that is written on. */
 function Draft({ id, own, ...others }) {
-  const [state, setState] = useState({});
-  useEffect(() => {
-    mail.open("drafts", id).then(
-      ({ draft }) => setState({ draft }),
-      (problem) => setState({ problem }),
-    );
-  }, [id]);
-  const { draft, problem } = state;
+  const { data, problem } = useData(() => mail.open("drafts", id), { about: [id] });
   if (problem) return html`<div class="task-note"><${Notice} tone="bad">${problem.message}</${Notice}></div>`;
-  if (!draft) return html`<${Loading} />`;
-  const { subject, body, reply_to } = draft;
+  if (!data) return html`<${Loading} />`;
+  const { subject, body, reply_to } = data.draft;
   return html`<${Compose} own=${own} place=${id} start=${{ id, subject, body, reply_to }} ...${others} />`;
 }
 
@@ -73,8 +67,8 @@ function Opened({ route, box, lists, own, navigate, say }) {
   }
   if (!entry) return html`<${Empty} title=${name === "lists" ? "No list is open" : "No message is open"} />`;
   if (name === "lists") {
-    const list = lists.lists?.find((each) => mail.addressOf(each) === entry);
-    if (!list) return lists.lists ? html`<${Empty} title="This list does not exist" />` : html`<${Loading} />`;
+    const list = lists.data?.find((each) => mail.addressOf(each) === entry);
+    if (!list) return lists.data ? html`<${Empty} title="This list does not exist" />` : html`<${Loading} />`;
     return html`<${List} key=${entry} list=${list} own=${own} onChange=${lists.reload} />`;
   }
   if (name === "drafts") return html`<${Draft} key=${entry} id=${entry} ...${writing} />`;

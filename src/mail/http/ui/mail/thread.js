@@ -2,11 +2,12 @@
 
 import { formatRoute } from "../app/router.js";
 import { Chip } from "../components/chip.js";
-import { Confirm } from "../components/dialog.js";
+import { ConfirmButton } from "../components/dialog.js";
 import { Ago } from "../components/duration.js";
 import { Markdown } from "../components/markdown.js";
 import { Loading, Notice } from "../components/notice.js";
 import { useWork } from "../components/use-work.js";
+import { useData } from "../components/use-data.js";
 import { html, useEffect, useState } from "../html.js";
 import * as mail from "./api.js";
 import { Compose } from "./compose.js";
@@ -19,29 +20,20 @@ const ASKS = new Set(["question", "approval"]);
 
 const isAgent = (address) => !address.includes(":");
 
-/** Return `{problem, found, reload}`: the entries of the thread of an opened one, oldest first, each with its `box`. */
-function useThread(box, id) {
-  const [state, setState] = useState({});
-  const load = async () => {
-    try {
-      const opened = await mail.open(box, id);
-      const boxes = box === "trash" ? ["trash"] : ["inbox", "outbox"];
-      const pages = await Promise.all(
-        boxes.map(async (name) => {
-          const { entries } = await mail.page(name, { thread: opened.thread, limit: MOST });
-          return entries.map((entry) => ({ ...entry, box: name }));
-        }),
-      );
-      // What one has sent to oneself is in both boxes, and shown once.
-      const found = new Map(pages.reverse().flatMap((entries) => entries.map((entry) => [entry.message_id, entry])));
-      found.set(id, { box, is_read: true, ...opened.message, opened });
-      setState({ found: [...found.values()].sort((one, other) => (one.sent_at < other.sent_at ? -1 : 1)) });
-    } catch (problem) {
-      setState({ problem });
-    }
-  };
-  useEffect(() => void load(), [box, id]);
-  return { ...state, reload: load };
+/** Return the entries of the thread of an opened one, oldest first, each with its `box`. */
+async function readThread(box, id) {
+  const opened = await mail.open(box, id);
+  const boxes = box === "trash" ? ["trash"] : ["inbox", "outbox"];
+  const pages = await Promise.all(
+    boxes.map(async (name) => {
+      const { entries } = await mail.page(name, { thread: opened.thread, limit: MOST });
+      return entries.map((entry) => ({ ...entry, box: name }));
+    }),
+  );
+  // What one has sent to oneself is in both boxes, and shown once.
+  const found = new Map(pages.reverse().flatMap((entries) => entries.map((entry) => [entry.message_id, entry])));
+  found.set(id, { box, is_read: true, ...opened.message, opened });
+  return [...found.values()].sort((one, other) => (one.sent_at < other.sent_at ? -1 : 1));
 }
 
 function Facts({ message, tags }) {
@@ -90,37 +82,33 @@ function Delivery({ opened }) {
 }
 
 function Actions({ box, message, onGone }) {
-  const [isAsked, setAsked] = useState(false);
   const { perform, said } = useWork();
   const gone = (work) => perform(async () => onGone(await work()));
   if (box === "outbox") return null;
   const id = message.message_id;
+  const button = (name, work) => html`
+    <button type="button" class="button small" onClick=${() => gone(work)}>${name}</button>
+  `;
+  const remove = () => mail.remove(box, id);
   return html`
     ${said}
     <div class="row">
       ${
-        box === "trash" &&
-        html`<button type="button" class="button small" onClick=${() => gone(() => mail.restore(id))}>Restore</button>`
+        box === "trash"
+          ? html`
+              ${button("Restore", () => mail.restore(id))}
+              <${ConfirmButton}
+                label="Delete"
+                class="button small"
+                title="Delete this message?"
+                action="Delete for good"
+                onConfirm=${() => gone(remove)}>
+                <p>This can't be undone.</p>
+              </${ConfirmButton}>
+            `
+          : button("Delete", remove)
       }
-      <button
-        type="button"
-        class="button small"
-        onClick=${() => (box === "trash" ? setAsked(true) : gone(() => mail.remove(box, id)))}>
-        Delete
-      </button>
     </div>
-    ${
-      isAsked &&
-      html`
-        <${Confirm}
-          title="Delete this message?"
-          action="Delete for good"
-          onClose=${() => setAsked(false)}
-          onConfirm=${() => (setAsked(false), gone(() => mail.remove(box, id)))}>
-          <p>This can't be undone.</p>
-        </${Confirm}>
-      `
-    }
   `;
 }
 
@@ -206,7 +194,7 @@ function Reply({ message, own, onSent, onSaved }) {
 
 /** `box` is the `Box` beside it; `id` is of one of its messages. */
 export function Thread({ box, id, own, navigate, onSaid }) {
-  const { problem, found, reload } = useThread(box.name, id);
+  const { problem, data: found, reload } = useData(() => readThread(box.name, id), { about: [box.name, id] });
   if (problem) return html`<div class="task-note"><${Notice} tone="bad">${problem.message}</${Notice}></div>`;
   if (!found) return html`<${Loading} />`;
   const last = found.at(-1);

@@ -3,7 +3,8 @@
 import * as api from "../api/api.js";
 import { CopyButton, IconButton, WorkButton } from "../components/button.js";
 import { Chip, StatusChip } from "../components/chip.js";
-import { Confirm, Dialog } from "../components/dialog.js";
+import { ConfirmButton, Dialog } from "../components/dialog.js";
+import { Facts } from "../components/facts.js";
 import { saveAs } from "../components/files.js";
 import { Icon } from "../components/icons.js";
 import { useWork } from "../components/use-work.js";
@@ -13,43 +14,27 @@ import { ShareDialog } from "./share.js";
 
 const CANCELLABLE = new Set(["running", "paused"]);
 
-function Facts({ record }) {
+function Details({ record }) {
   const { usage } = record;
-  const facts = [
-    [
-      "Task",
-      html`
-        <span class="mono">${record.task_id}</span>
-        <${CopyButton} text=${record.task_id} label="Copy the id" />
-      `,
-    ],
+  const id = html`
+    <span class="mono">${record.task_id}</span>
+    <${CopyButton} text=${record.task_id} label="Copy the id" />
+  `;
+  const limits = Object.entries(record.budget ?? {}).filter(([, limit]) => limit !== null);
+  const rows = [
+    ["Task", id],
     ["Started", new Date(record.start_time).toLocaleString()],
     ["Owner", record.task_owner],
     ["Entrypoint", record.entrypoint],
     ["Steps", `${record.steps} of ${record.max_steps}${record.generation > 1 ? " since it was resumed" : ""}`],
-    record.generation > 1 && ["Generation", record.generation],
-    record.remote_swarms.length > 0 && ["Other swarms", record.remote_swarms.join(", ")],
-    record.budget && [
-      "Budget",
-      Object.entries(record.budget)
-        .filter(([, limit]) => limit !== null)
-        .map(([name, limit]) => `${limit} ${name}`)
-        .join(", "),
-    ],
-    record.task_message_queue?.length > 0 && ["Unread mail", record.task_message_queue.length],
-    record.dead_letters.length > 0 && ["Dead letters", record.dead_letters.length],
+    ["Generation", record.generation > 1 && record.generation],
+    ["Other swarms", record.remote_swarms.join(", ")],
+    ["Budget", limits.map(([name, limit]) => `${limit} ${name}`).join(", ")],
+    ["Unread mail", record.task_message_queue?.length || ""],
+    ["Dead letters", record.dead_letters.length || ""],
   ];
   return html`
-    <dl class="facts-list">
-      ${facts.filter(Boolean).map(
-        ([name, value]) => html`
-          <div key=${name}>
-            <dt>${name}</dt>
-            <dd>${value}</dd>
-          </div>
-        `,
-      )}
-    </dl>
+    <${Facts} rows=${rows} />
     ${
       usage.total.calls > 0 &&
       html`
@@ -77,30 +62,21 @@ function SaveMarkdown({ taskId }) {
 
 /** The button that deletes a task that has stopped, after a question. */
 function Delete({ session, onDeleted }) {
-  const [isAsking, setAsking] = useState(false);
   const { perform, said } = useWork();
   const remove = async () => {
-    setAsking(false);
     await session.delete();
     onDeleted();
   };
   return html`
     ${said}
-    <button type="button" class="button small danger" onClick=${() => setAsking(true)}>Delete the task</button>
-    ${
-      isAsking &&
-      html`
-        <${Confirm}
-          title="Delete this task?"
-          action="Delete"
-          onClose=${() => setAsking(false)}
-          onConfirm=${() => void perform(remove)}>
-          <p>
-            Its messages, events, histories and answers are deleted. This can't be undone; its forks keep their copies.
-          </p>
-        </${Confirm}>
-      `
-    }
+    <${ConfirmButton}
+      label="Delete the task"
+      class="button small danger"
+      title="Delete this task?"
+      action="Delete"
+      onConfirm=${() => perform(remove)}>
+      <p>Its messages, events, histories and answers are deleted. This can't be undone; its forks keep their copies.</p>
+    </${ConfirmButton}>
   `;
 }
 
@@ -173,7 +149,7 @@ export function TaskHead({ session, list, navigate }) {
         html`
           <${Dialog} title="Details of the task" onClose=${() => setDetails(false)}>
             <div class="dialog-body">
-              <${Facts} record=${record} />
+              <${Details} record=${record} />
               <${SaveMarkdown} taskId=${record.task_id} />
               ${
                 record.status !== "running" &&

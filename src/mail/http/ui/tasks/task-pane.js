@@ -57,8 +57,19 @@ function TaskItem({ record, filter, isOpen, isStop }) {
   `;
 }
 
-/** Arrow keys move through the links of a list, `items`. */
-export const onArrows = (items) => (event) => {
+/**
+ * Return `{stop, list}` for a list of links: `stop` is the id of the one that the Tab key leads to, of the open one or
+ * the one that had the focus last; `list` are the attributes with which arrow keys move through it.
+ */
+export function useStop(ids, open) {
+  const items = useRef();
+  const [focused, setFocused] = useState(null);
+  const stop = [focused, open].find((id) => ids.includes(id)) ?? ids[0];
+  const onFocusIn = ({ target: { dataset } }) => setFocused(dataset.task ?? dataset.entry ?? null);
+  return { stop, list: { ref: items, onKeyDown: onArrows(items), onFocusIn } };
+}
+
+const onArrows = (items) => (event) => {
   const links = [...items.current.querySelectorAll("a")];
   const at = links.indexOf(document.activeElement);
   const next = { ArrowDown: links[at + 1], ArrowUp: links[at - 1], Home: links[0], End: links.at(-1) }[event.key];
@@ -81,9 +92,8 @@ export function TaskPane({ list, route: { task: open, filter = {} }, caller, nav
   }, [filter.q]);
   const shown = list.records;
   const limits = LIMITS[list.searched];
-  const [focused, setFocused] = useState(null);
-  const stop = [focused, open].find((id) => shown.some(({ task_id }) => task_id === id)) ?? shown[0]?.task_id;
-  const items = useRef();
+  const ids = shown.map(({ task_id: id }) => id);
+  const { stop, list: attributes } = useStop(ids, open);
   const field = useRef();
   const clear = () => {
     setSearch("");
@@ -120,11 +130,7 @@ export function TaskPane({ list, route: { task: open, filter = {} }, caller, nav
         limits &&
         html`<p class="quiet small-text search-limits">${limits}</p>`
       }
-      <ul
-        class="task-items"
-        ref=${items}
-        onKeyDown=${onArrows(items)}
-        onFocusIn=${(event) => setFocused(event.target.dataset.task ?? null)}>
+      <ul class="task-items" ...${attributes}>
         ${shown.map(
           (record) => html`
             <${TaskItem}

@@ -5,31 +5,22 @@ import { AgentName } from "../components/agent.js";
 import { formatTook } from "../components/duration.js";
 import { Loading, Notice } from "../components/notice.js";
 import { formatUsage } from "../components/usage.js";
-import { html, useEffect, useMemo, useState } from "../html.js";
+import { useData } from "../components/use-data.js";
+import { plural } from "../components/words.js";
+import { html, useMemo, useState } from "../html.js";
 import { formatRoute } from "../app/router.js";
 import { compare } from "./compare.js";
-import { Said, VirtualList } from "./list.js";
+import { Said, Seq, VirtualList } from "./list.js";
 
 const ROW = 58;
 
-async function readAll(id, signal) {
+async function readAll(id) {
   const found = [];
   for (;;) {
-    const { record, events, isComplete } = await api.task(id, { after: found.at(-1)?.seq ?? 0, signal });
+    const { record, events, isComplete } = await api.task(id, { after: found.at(-1)?.seq ?? 0 });
     found.push(...events);
     if (isComplete) return { record, events: found };
   }
-}
-
-function useEvents(id) {
-  const [state, setState] = useState({});
-  useEffect(() => {
-    const stop = new AbortController();
-    setState({});
-    readAll(id, stop.signal).then(setState, (problem) => stop.signal.aborted || setState({ problem }));
-    return () => stop.abort();
-  }, [id]);
-  return state;
 }
 
 function Side({ entry }) {
@@ -44,11 +35,7 @@ function Side({ entry }) {
   return html`
     <span class=${`side ${tone}`}>
       <span class="side-head">
-        <span class="span-number">
-          <${Said}>Entry </${Said}>
-          ${seq}
-          <${Said}> </${Said}>
-        </span>
+        <${Seq} seq=${seq} then=" " />
         ${who && html`<${AgentName} name=${who} isAgent=${isByAgent} />`}
         <span class="quiet">${whom ? `→ ${whom}` : name}</span>
       </span>
@@ -58,7 +45,8 @@ function Side({ entry }) {
 }
 
 export function CompareView({ session, origin, onOpen }) {
-  const { record, events, problem } = useEvents(origin.task_id);
+  const { data, problem } = useData(() => readAll(origin.task_id), { about: [origin.task_id] });
+  const { record, events } = data ?? {};
   const found = useMemo(() => events && compare(events, session.events, origin.at), [events, session.events.length]);
   const [current, setCurrent] = useState(null);
   if (problem) return html`<${Notice} tone="bad" title="The original can't be read.">${problem.message}</${Notice}>`;
@@ -83,10 +71,10 @@ export function CompareView({ session, origin, onOpen }) {
       `,
     };
   };
-  const before = `${shared} ${shared === 1 ? "entry" : "entries"} before the fork; after it`;
+  const before = `${plural(shared, "entry", "entries")} before the fork; after it`;
   const words = [
     origin.at === 0 ? "The first message was edited;" : before,
-    `${same} ${same === 1 ? "entry is" : "entries are"} the same.`,
+    `${plural(same, "entry is", "entries are")} the same.`,
     parts === null
       ? "They don't differ."
       : `They part at ${at("left", "the original")} and ${at("right", "this task")}.`,

@@ -3,7 +3,7 @@
 import { AgentName } from "../components/agent.js";
 import { formatSeconds } from "../components/duration.js";
 import { html } from "../html.js";
-import { Said, VirtualList } from "./list.js";
+import { Said, Seq, VirtualList } from "./list.js";
 
 const ROW = 30;
 
@@ -19,11 +19,7 @@ export function EntriesView({ entries, zero, at, isRunning, current, onMove, onO
       key: seq,
       class: `entry ${tone} ${isLater ? "later" : ""}`,
       content: html`
-        <span class="span-number">
-          <${Said}>Entry </${Said}>
-          ${seq}
-          <${Said}>, </${Said}>
-        </span>
+        <${Seq} seq=${seq} />
         <span class="entry-time">
           +${formatSeconds((entry.at - zero) / 1000)}
           <${Said}>, </${Said}>

@@ -1,5 +1,6 @@
 // Which spans and entries are shown: by agent, kind and text.
 
+import { matcher } from "../components/words.js";
 import { textOf } from "./entries.js";
 
 export const KINDS = {
@@ -15,16 +16,9 @@ export const NO_FILTER = { agent: "", kind: "", text: "" };
 
 export const isFiltered = ({ agent, kind, text }) => Boolean(agent || kind || text.trim());
 
-const words = (text) => text.toLowerCase().split(/\s+/).filter(Boolean);
-
-const has = (text, wanted) => {
-  const found = text.toLowerCase();
-  return wanted.every((word) => found.includes(word));
-};
-
 /** Return the spans that match; a turn stays with the model call or action in it that matches. */
 export function filterSpans(spans, { agent, kind, text }) {
-  const wanted = words(text);
+  const has = matcher(text);
   const matches = (span) =>
     (!agent || span.agent === agent) &&
     (!kind ||
@@ -33,8 +27,7 @@ export function filterSpans(spans, { agent, kind, text }) {
         : kind === "message"
           ? span.kind === "message" || span.kind === "end"
           : span.kind === kind || (kind === "model" && span.model))) &&
-    (!wanted.length ||
-      has([span.agent ?? "", span.name, span.model ?? "", ...span.events.map(textOf)].join("\n"), wanted));
+    (!text.trim() || has([span.agent ?? "", span.name, span.model ?? "", ...span.events.map(textOf)].join("\n")));
   if (!isFiltered({ agent, kind, text })) return spans;
   const found = spans.filter(matches);
   const parents = new Set(found.map(({ parent }) => parent));
@@ -54,12 +47,12 @@ const ENTRY_KINDS = {
 
 /** Return the entries (see entries.js) that match. */
 export function filterEntries(entries, { agent, kind, text }) {
-  const wanted = words(text);
+  const has = matcher(text);
   if (!isFiltered({ agent, kind, text })) return entries;
   return entries.filter(
     (entry) =>
       (!agent || entry.who === agent || entry.whom === agent) &&
       (!kind || ENTRY_KINDS[kind](entry)) &&
-      has(`${entry.who} ${entry.whom} ${entry.kind} ${entry.search}`, wanted),
+      has(`${entry.who} ${entry.whom} ${entry.kind} ${entry.search}`),
   );
 }

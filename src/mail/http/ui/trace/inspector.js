@@ -3,9 +3,10 @@
 import * as api from "../api/api.js";
 import { writtenText } from "../api/messages.js";
 import { formatRoute } from "../app/router.js";
-import { AgentName } from "../components/agent.js";
+import { AgentName, Way } from "../components/agent.js";
 import { Chip } from "../components/chip.js";
 import { Clock, Elapsed, formatSeconds, formatTook } from "../components/duration.js";
+import { Facts } from "../components/facts.js";
 import { Icon } from "../components/icons.js";
 import { Inspector } from "../components/inspector.js";
 import { Code, Json } from "../components/json.js";
@@ -14,6 +15,8 @@ import { Loading, Notice } from "../components/notice.js";
 import { pretty } from "../components/pretty.js";
 import { TabPanel, Tabs } from "../components/tabs.js";
 import { formatCost } from "../components/usage.js";
+import { useData } from "../components/use-data.js";
+import { count } from "../components/words.js";
 import { html, useEffect, useMemo, useState } from "../html.js";
 import { DraftDialog } from "./draft.js";
 import { readHistory, readTool } from "./history.js";
@@ -36,33 +39,12 @@ const ENTRIES = 30;
 /** Entries that the server returns at most. */
 const MAX_ENTRIES = 1_000;
 
-const count = (number) => number.toLocaleString("en");
-
-function Facts({ rows }) {
-  return html`
-    <dl class="facts-list">
-      ${rows
-        .filter(([, value]) => value !== null && value !== "" && value !== undefined)
-        .map(
-          ([name, value]) => html`
-            <div key=${name}>
-              <dt>${name}</dt>
-              <dd>${value}</dd>
-            </div>
-          `,
-        )}
-    </dl>
-  `;
-}
-
 /** A message as an agent has read it; its XML is behind a button. */
 function Letter({ part: { from, isByAgent, to, subject, text, time, xml } }) {
   return html`
     <div class="part letter">
       <p class="step-head">
-        <${AgentName} name=${from} isAgent=${isByAgent} />
-        <span class="arrow" role="img" aria-label="to">→</span>
-        ${to.map((name) => html`<${AgentName} key=${name} name=${name} />`)}
+        <${Way} from=${from} isByAgent=${isByAgent} to=${to} />
         <${Clock} time=${time} />
       </p>
       ${subject && html`<p class="step-subject">${subject}</p>`}
@@ -236,20 +218,11 @@ function Setup({ setup, agent, caller, onTry }) {
 }
 
 function useTurn(session, span) {
-  const [turn, setTurn] = useState(null);
-  const [problem, setProblem] = useState(null);
   const [limit, setLimit] = useState(ENTRIES);
   useEffect(() => setLimit(ENTRIES), [session.id, span.first]);
-  useEffect(() => {
-    const stop = new AbortController();
-    setProblem(null);
-    if (turn?.first !== span.first) setTurn(null);
-    api.read("task/turn", { task_id: session.id, seq: span.first, limit }, { signal: stop.signal }).then(
-      (found) => stop.signal.aborted || setTurn(found),
-      (error) => stop.signal.aborted || setProblem(error),
-    );
-    return () => stop.abort();
-  }, [session.id, span.first, limit]);
+  const about = [session.id, span.first, limit];
+  const read = () => api.read("task/turn", { task_id: session.id, seq: span.first, limit });
+  const { data: turn, problem } = useData(read, { about });
   return {
     turn: turn?.first === span.first ? turn : null,
     problem,

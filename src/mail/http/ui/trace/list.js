@@ -35,6 +35,28 @@ function useVirtualizer(scroller, count, rowHeight) {
 /** Words for those who don't see the row: they stand between what is visible. */
 export const Said = ({ children }) => html`<span class="hidden-label">${children}</span>`;
 
+/** A cell of a row: `said` stands before its `text`, for those who don't see the row; an empty one says nothing. */
+export const Cell = ({ class: name, said = ", ", text, children }) => html`
+  <span class=${name}>
+    ${
+      text &&
+      html`
+        <${Said}>${said}</${Said}>
+        ${text}
+      `
+    }${children}
+  </span>
+`;
+
+/** The number of an entry; `then` is said after it. */
+export const Seq = ({ seq, then = ", " }) => html`
+  <span class="span-number">
+    <${Said}>${seq === null ? "Now" : "Entry "}</${Said}>
+    ${seq ?? ""}
+    <${Said}>${then}</${Said}>
+  </span>
+`;
+
 /**
  * A list of `count` rows of `rowHeight` pixels, as a listbox or a tree.
  *

@@ -6,11 +6,10 @@ import { StatusChip } from "../components/chip.js";
 import { formatSeconds } from "../components/duration.js";
 import { Icon } from "../components/icons.js";
 import { Notice } from "../components/notice.js";
+import { plural } from "../components/words.js";
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
 import { rerun } from "./fork.js";
 import { indexOf, lastGood, snapshotsOf } from "./snapshots.js";
-
-const plural = (n, one, many) => `${n} ${n === 1 ? one : many}`;
 
 /** What the task was at the chosen moment, in words. */
 function stateOf(past) {

@@ -2,21 +2,14 @@
 
 import { hueOf } from "../components/agent.js";
 import { Icon } from "../components/icons.js";
-import { formatUsage } from "../components/usage.js";
+import { formatUsage, sumOf } from "../components/usage.js";
 import { html, useMemo, useState } from "../html.js";
-import { Said, VirtualList } from "./list.js";
+import { Cell, Said, Seq, VirtualList } from "./list.js";
 import { flatten, readTree } from "./tree.js";
 import { durationOf } from "./waterfall.js";
 
 const ROW = 34;
 const VERBS = { request: "asks", response: "answers", interrupt: "interrupts", broadcast: "writes to" };
-
-/** Add up what the turns of a node have cost. */
-function usageOf(turns) {
-  const sum = {};
-  for (const { usage } of turns) for (const [name, n] of Object.entries(usage ?? {})) sum[name] = (sum[name] ?? 0) + n;
-  return sum;
-}
 
 function durations(turns, now) {
   const timed = turns.filter(({ isTimed }) => isTimed);
@@ -64,7 +57,7 @@ export function TreeView({ items, spans, matches, now, current, onMove, onOpen }
   const row = (n) => {
     const node = nodes[n];
     const isOpen = !closed.has(node.id);
-    const usage = formatUsage(usageOf(node.turns));
+    const usage = formatUsage(sumOf(node.turns.map((turn) => turn.usage)));
     const took = durations(node.turns, now);
     const verb = VERBS[node.kind] ?? "writes to";
     return {
@@ -76,11 +69,7 @@ export function TreeView({ items, spans, matches, now, current, onMove, onOpen }
         ...(node.children.length ? { "aria-expanded": String(isOpen) } : {}),
       },
       content: html`
-        <span class="span-number">
-          <${Said}>Entry </${Said}>
-          ${node.seq}
-          <${Said}>: </${Said}>
-        </span>
+        <${Seq} seq=${node.seq} then=": " />
         <span class="node-what" style=${{ paddingLeft: `${Math.min(node.level, 12) * 18}px` }}>
           <button
             type="button"
@@ -106,24 +95,10 @@ export function TreeView({ items, spans, matches, now, current, onMove, onOpen }
           </span>
           <span class="node-text">${node.text}</span>
         </span>
-        <span class="span-cost">
-          ${
-            usage &&
-            html`
-              <${Said}>, </${Said}>
-              ${usage}
-            `
-          }
-        </span>
-        <span class="span-took">
-          ${
-            took &&
-            html`
-              <${Said}>, </${Said}>
-              ${took}
-            `
-          }${node.status !== "ok" && html`<${Said}>, ${node.status}</${Said}>`}
-        </span>
+        <${Cell} class="span-cost" text=${usage} />
+        <${Cell} class="span-took" text=${took}>
+          ${node.status !== "ok" && html`<${Said}>, ${node.status}</${Said}>`}
+        </${Cell}>
       `,
     };
   };

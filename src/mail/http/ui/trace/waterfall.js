@@ -3,9 +3,11 @@
 import { AgentName, hueOf } from "../components/agent.js";
 import { formatSeconds, formatTook } from "../components/duration.js";
 import { Icon } from "../components/icons.js";
-import { formatCost } from "../components/usage.js";
-import { html, useEffect, useMemo, useRef, useState } from "../html.js";
-import { Said, VirtualList } from "./list.js";
+import { formatCost, sumOf } from "../components/usage.js";
+import { useSize } from "../components/use-size.js";
+import { plural } from "../components/words.js";
+import { html, useMemo, useState } from "../html.js";
+import { Cell, Said, Seq, VirtualList } from "./list.js";
 import { makeScale, ticksOf } from "./scale.js";
 
 const ROW = 30;
@@ -76,26 +78,6 @@ function Bar({ span, scale, now }) {
   `;
 }
 
-/** The width of an element in pixels, and the reference to give it. */
-function useWidth() {
-  const element = useRef();
-  const [width, setWidth] = useState(0);
-  useEffect(() => {
-    const observer = new ResizeObserver(([{ contentRect }]) => setWidth(contentRect.width));
-    observer.observe(element.current);
-    return () => observer.disconnect();
-  }, []);
-  return [element, width];
-}
-
-/** The sum of what turns have cost; null if they have called no model. */
-function costOf(turns) {
-  const usages = turns.map(({ usage }) => usage).filter((usage) => usage?.calls);
-  const sum = (name) => usages.reduce((total, usage) => total + (usage[name] ?? 0), 0);
-  const names = ["calls", "input_tokens", "output_tokens", "cost", "unpriced_calls"];
-  return usages.length ? Object.fromEntries(names.map((name) => [name, sum(name)])) : null;
-}
-
 /** One line for each agent, with all its turns and what they have taken; a click selects the turn there. */
 function Lanes({ agents, spans, scale, now, onSelect }) {
   const lanes = useMemo(() => {
@@ -140,18 +122,16 @@ function Lanes({ agents, spans, scale, now, onSelect }) {
 }
 
 function LaneFacts({ lane: { agent, turns }, now }) {
-  const usage = costOf(turns);
+  const usage = sumOf(turns.map((turn) => turn.usage));
   const seconds = turns.reduce((sum, { begin, end }) => sum + ((end ?? now) - begin) / 1000, 0);
   return html`
     <span></span>
     <span class="span-name">
       <${AgentName} name=${agent} />
-      <span class="quiet">${turns.length === 1 ? "1 turn" : `${turns.length} turns`}</span>
+      <span class="quiet">${plural(turns.length, "turn")}</span>
     </span>
     <span class="span-cost">${tokensOf(usage)}</span>
-    <span class="span-price">
-      ${usage && formatCost(usage).replace("Price unknown", "unknown").replace("at least ", "≥ ")}
-    </span>
+    <span class="span-price">${formatCost(usage).replace("Price unknown", "unknown").replace("at least ", "≥ ")}</span>
     <span class="span-took">${formatTook(seconds)}</span>
   `;
 }
@@ -179,10 +159,10 @@ export function Waterfall({
   const [range, setRange] = useState([0, 0]);
   const seen = isZoomed ? spans.slice(range[0], range[1] + 1) : spans;
   const scale = makeScale(seen.length ? seen : all, now);
-  const [track, width] = useWidth();
-  const [pane, paneWidth] = useWidth();
-  const isNarrow = paneWidth > 0 && paneWidth <= NARROW;
-  const ticks = ticksOf(scale, zero, Math.max(1, Math.floor(width / TICK)));
+  const [track, trackSize] = useSize();
+  const [pane, paneSize] = useSize();
+  const isNarrow = paneSize?.width > 0 && paneSize.width <= NARROW;
+  const ticks = ticksOf(scale, zero, Math.max(1, Math.floor((trackSize?.width ?? 0) / TICK)));
   const index = spans.findIndex(({ id }) => id === current);
   const playhead =
     at !== null &&
@@ -198,11 +178,7 @@ export function Waterfall({
       key: span.id,
       class: `span-row ${span.kind} ${span.status} ${at !== null && span.first > at ? "later" : ""}`,
       content: html`
-        <span class="span-number">
-          <${Said}>${span.first === null ? "Now" : "Entry "}</${Said}>
-          ${span.first ?? ""}
-          <${Said}>, ${WORDS[span.kind]}: </${Said}>
-        </span>
+        <${Seq} seq=${span.first} then=${`, ${WORDS[span.kind]}: `} />
         <span class=${`span-name ${span.parent ? "inner" : ""}`}>
           <${Icon} name=${span.status === "failed" ? "alert" : ICONS[span.kind]} size=${14} />
           ${
@@ -223,33 +199,11 @@ export function Waterfall({
             `
           }
         </span>
-        <span class="span-cost">
-          ${
-            tokens &&
-            html`
-              <${Said}>, tokens </${Said}>
-              ${tokens}
-            `
-          }
-        </span>
-        <span class="span-price">
-          ${
-            cost &&
-            html`
-              <${Said}>, cost </${Said}>
-              ${cost === "Price unknown" ? "unknown" : cost}
-            `
-          }
-        </span>
-        <span class="span-took">
-          ${
-            took &&
-            html`
-              <${Said}>, </${Said}>
-              ${took}
-            `
-          }${span.status !== "ok" && html`<${Said}>, ${span.status}</${Said}>`}
-        </span>
+        <${Cell} class="span-cost" said=", tokens " text=${tokens} />
+        <${Cell} class="span-price" said=", cost " text=${cost === "Price unknown" ? "unknown" : cost} />
+        <${Cell} class="span-took" text=${took}>
+          ${span.status !== "ok" && html`<${Said}>, ${span.status}</${Said}>`}
+        </${Cell}>
         <span class="span-track">
           <${Bar} span=${span} scale=${scale} now=${now} />
           ${playhead}
