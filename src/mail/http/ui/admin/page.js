@@ -3,6 +3,7 @@
 import { token } from "../api/api.js";
 import { CopyButton } from "../components/button.js";
 import { Confirm } from "../components/dialog.js";
+import { TextField } from "../components/field.js";
 import { Loading, Notice } from "../components/notice.js";
 import { html, useState } from "../html.js";
 
@@ -153,6 +154,47 @@ export function Adding({ title, command, children }) {
       <summary>${title}</summary>
       ${children && !token.isSession ? children : html`<${Command} text=${command} />`}
     </details>
+  `;
+}
+
+/**
+ * A form that registers something: `fields` are pairs of a name and the properties of its `TextField`, and `children`
+ * come after these. `register(typed)` gets what was typed, and `onDone` what it returns.
+ */
+export function AddForm({ id, fields, register, onDone, children }) {
+  const [given, setGiven] = useState({});
+  const [notice, say] = useNotice();
+  const onSubmit = (event) => {
+    event.preventDefault();
+    const typed = fields.map(([name]) => [name, given[name]?.trim()]).filter(([, text]) => text);
+    void perform(
+      say,
+      () => register(Object.fromEntries(typed)),
+      (done) => {
+        setGiven({});
+        onDone(done);
+        return "";
+      },
+    );
+  };
+  return html`
+    <form class="admin-form" onSubmit=${onSubmit}>
+      ${fields.map(
+        ([name, others]) => html`
+          <${TextField}
+            key=${name}
+            id=${`${id}-${name}`}
+            spellcheck="false"
+            autocomplete="off"
+            value=${given[name] ?? ""}
+            onType=${(text) => setGiven((before) => ({ ...before, [name]: text }))}
+            ...${others} />
+        `,
+      )}
+      ${children}
+      <button type="submit" class="button primary">Register</button>
+      ${notice}
+    </form>
   `;
 }
 

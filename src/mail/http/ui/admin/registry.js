@@ -2,11 +2,10 @@
 
 import { Chip } from "../components/chip.js";
 import { Ago, formatSeconds } from "../components/duration.js";
-import { TextField } from "../components/field.js";
 import { Empty } from "../components/notice.js";
 import { useData } from "../components/use-data.js";
 import { html, useState } from "../html.js";
-import { Adding, Page, RowButton, Small, Table, perform, useActs, useNotice } from "./page.js";
+import { AddForm, Adding, Page, RowButton, Small, Table, useActs } from "./page.js";
 import { registerSwarm, removeSwarm, swarms } from "./requests.js";
 
 const COLUMNS = [
@@ -108,57 +107,32 @@ function Health({ swarm }) {
   return swarm.last_seen ? html`<${Chip} tone="bad" dot>down</${Chip}>` : html`<${Chip} dot>not reached yet</${Chip}>`;
 }
 
-const NOTHING = { name: "", base_url: "", auth_token: "", caller_id: "", volatile: false };
+const FIELDS = [
+  ["name", { label: "Name", required: true, placeholder: "beta" }],
+  ["base_url", { label: "URL", required: true, type: "url", placeholder: "https://beta.example" }],
+  ["auth_token", { label: "Token", placeholder: "${SWARM_AUTH_TOKEN_BETA}", "aria-describedby": "swarm-token-help" }],
+  ["caller_id", { label: "Its id here", placeholder: "Its name" }],
+];
 
 function NewSwarm({ onRegistered }) {
-  const [given, setGiven] = useState(NOTHING);
-  const [notice, say] = useNotice();
-  const field = (name, label, others = {}) => html`
-    <${TextField}
-      label=${label}
-      id=${`swarm-${name}`}
-      spellcheck=${false}
-      autocomplete="off"
-      value=${given[name]}
-      onType=${(value) => setGiven({ ...given, [name]: value })}
-      ...${others} />
-  `;
-  const register = () => {
-    const { volatile, ...texts } = given;
-    const filled = Object.fromEntries(
-      Object.entries(texts).flatMap(([name, value]) => (value.trim() ? [[name, value.trim()]] : [])),
-    );
-    return perform(
-      say,
-      () => registerSwarm({ ...filled, ...(volatile ? { volatile } : {}) }),
-      (done) => {
-        setGiven(NOTHING);
-        onRegistered(done);
-        return "";
-      },
-    );
+  const [volatile, setVolatile] = useState(false);
+  const onDone = (done) => {
+    setVolatile(false);
+    onRegistered(done);
   };
   return html`
-    <form class="admin-form" onSubmit=${(event) => (event.preventDefault(), void register())}>
-      ${field("name", "Name", { required: true, placeholder: "beta" })}
-      ${field("base_url", "URL", { required: true, type: "url", placeholder: "https://beta.example" })}
-      ${field("auth_token", "Token", {
-        placeholder: "${SWARM_AUTH_TOKEN_BETA}",
-        "aria-describedby": "swarm-token-help",
-      })}
-      ${field("caller_id", "Its id here", { placeholder: "Its name" })}
+    <${AddForm}
+      id="swarm"
+      fields=${FIELDS}
+      register=${(typed) => registerSwarm({ ...typed, ...(volatile ? { volatile } : {}) })}
+      onDone=${onDone}>
       <label class="row check">
-        <input
-          type="checkbox"
-          checked=${given.volatile}
-          onChange=${(event) => setGiven({ ...given, volatile: event.currentTarget.checked })} />
+        <input type="checkbox" checked=${volatile} onChange=${(event) => setVolatile(event.currentTarget.checked)} />
         Volatile: remove it after a day
       </label>
-      <button type="submit" class="button primary">Register</button>
       <p class="quiet small-text full" id="swarm-token-help">
         The token is a reference to a variable of this server. Only a volatile swarm may have the token itself.
       </p>
-      ${notice}
-    </form>
+    </${AddForm}>
   `;
 }

@@ -1,7 +1,7 @@
 // API tokens: list and revoke them, and the command that creates one.
 
 import { Chip } from "../components/chip.js";
-import { Ago } from "../components/duration.js";
+import { Ago, formatDate } from "../components/duration.js";
 import { useData } from "../components/use-data.js";
 import { html } from "../html.js";
 import { Adding, Page, RowButton, Small, Table, useActs } from "./page.js";
@@ -58,13 +58,7 @@ export function Tokens() {
               <${Small}>${token.number}</${Small}>
             `,
             html`<${Ago} time=${token.created} />`,
-            token.expires
-              ? html`
-                  <time datetime=${token.expires}>
-                    ${new Date(token.expires).toLocaleString([], { dateStyle: "medium", timeStyle: "short" })}
-                  </time>
-                `
-              : "never",
+            token.expires ? html`<time datetime=${token.expires}>${formatDate(token.expires)}</time>` : "never",
             html`
               <${RowButton}
                 label=${`Revoke the token of ${token.role}:${token.id}, number ${token.number}`}

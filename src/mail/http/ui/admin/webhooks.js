@@ -2,12 +2,12 @@
 
 import { Chip } from "../components/chip.js";
 import { Ago } from "../components/duration.js";
-import { SelectField, TextField } from "../components/field.js";
+import { SelectField } from "../components/field.js";
 import { Empty } from "../components/notice.js";
 import { useData } from "../components/use-data.js";
 import { plural } from "../components/words.js";
 import { html, useState } from "../html.js";
-import { Adding, Page, RowButton, Small, Table, perform, useActs, useNotice } from "./page.js";
+import { AddForm, Adding, Page, RowButton, Small, Table, useActs } from "./page.js";
 import { callerOf } from "./all-tasks.js";
 import { allWebhooks, deleteWebhook, disableWebhook, registerWebhook, webhooks } from "./requests.js";
 
@@ -139,50 +139,18 @@ function State({ webhook: { tasks, waiting, failing, next_try: next } }) {
   return plural(tasks, "task");
 }
 
+const FIELDS = [
+  ["url", { label: "URL", type: "url", required: true, placeholder: "https://hooks.example/mail" }],
+  ["secret_ref", { label: "Secret", placeholder: "${WEBHOOK_SECRET_NAME}" }],
+];
+
 function NewWebhook({ onRegistered }) {
-  const [url, setUrl] = useState("");
-  const [secret, setSecret] = useState("");
-  const [isAll, setAll] = useState(false);
-  const [notice, say] = useNotice();
-  const register = () =>
-    perform(
-      say,
-      () =>
-        registerWebhook({ url: url.trim(), secret_ref: secret.trim() || null, ...(isAll ? { events: ["*"] } : {}) }),
-      () => {
-        setUrl("");
-        setSecret("");
-        onRegistered();
-        return "";
-      },
-    );
+  const [events, setEvents] = useState("ends");
+  const register = ({ url, secret_ref = null }) =>
+    registerWebhook({ url, secret_ref, ...(events === "all" ? { events: ["*"] } : {}) });
   return html`
-    <form class="admin-form" onSubmit=${(event) => (event.preventDefault(), void register())}>
-      <${TextField}
-        label="URL"
-        id="webhook-url"
-        type="url"
-        required
-        placeholder="https://hooks.example/mail"
-        spellcheck="false"
-        value=${url}
-        onType=${setUrl} />
-      <${TextField}
-        label="Secret"
-        id="webhook-secret"
-        placeholder=${"${WEBHOOK_SECRET_NAME}"}
-        spellcheck="false"
-        autocomplete="off"
-        value=${secret}
-        onType=${setSecret} />
-      <${SelectField}
-        label="Events"
-        id="webhook-events"
-        value=${isAll ? "all" : "ends"}
-        onChoose=${(chosen) => setAll(chosen === "all")}
-        options=${EVENTS} />
-      <button type="submit" class="button primary">Register</button>
-      ${notice}
-    </form>
+    <${AddForm} id="webhook" fields=${FIELDS} register=${register} onDone=${onRegistered}>
+      <${SelectField} label="Events" id="webhook-events" value=${events} onChoose=${setEvents} options=${EVENTS} />
+    </${AddForm}>
   `;
 }

@@ -77,3 +77,6 @@ export function Clock({ time }) {
     </time>
   `;
 }
+
+/** Return the day and the time of an ISO time, in words. */
+export const formatDate = (time) => new Date(time).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });

@@ -2,6 +2,7 @@
 
 import * as api from "../api/api.js";
 import { Chip, StatusChip } from "../components/chip.js";
+import { formatDate } from "../components/duration.js";
 import { Empty, Guard, Loading, Notice } from "../components/notice.js";
 import { TabPanel, Tabs } from "../components/tabs.js";
 import { visible } from "../components/visible.js";
@@ -116,7 +117,6 @@ export function Shared({ code }) {
       </main>
     `;
   const { status, task_owner: owner, expires } = record;
-  const until = new Date(expires).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
   const views = {
     conversation: () => html`<${Talk} items=${items} onTrace=${() => setTab("trace")} />`,
     trace: () => html`<${Trace} items=${items} record=${record} />`,
@@ -129,7 +129,7 @@ export function Shared({ code }) {
           <${StatusChip} status=${status} />
           <${Chip} title="You can read this task, and change nothing.">read-only</${Chip}>
         </div>
-        <p class="shared-by quiet small-text">Shared by ${owner.replace(/@[^@]*$/, "")} until ${until}</p>
+        <p class="shared-by quiet small-text">Shared by ${owner.replace(/@[^@]*$/, "")} until ${formatDate(expires)}</p>
         ${said}
         <${Tabs} label="Views of the task" panel="task-panel" selected=${tab} tabs=${TABS} onSelect=${setTab} />
         <${TabPanel} id="task-panel" selected=${tab}>

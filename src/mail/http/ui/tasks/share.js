@@ -3,6 +3,7 @@
 import * as api from "../api/api.js";
 import { CopyButton, WorkButton } from "../components/button.js";
 import { Dialog } from "../components/dialog.js";
+import { formatDate } from "../components/duration.js";
 import { SelectField } from "../components/field.js";
 import { Loading } from "../components/notice.js";
 import { useWork } from "../components/use-work.js";
@@ -16,8 +17,6 @@ const TIMES = [
 
 /** Days for which a browser's session can share a task. */
 const MOST_OF_SESSION = 7;
-
-const timeOf = (time) => new Date(time).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
 
 export function ShareDialog({ taskId, onClose }) {
   const [shares, setShares] = useState(null);
@@ -81,7 +80,7 @@ export function ShareDialog({ taskId, onClose }) {
                 ({ number, created, expires }) => html`
                   <li key=${number} class="row">
                     <span class="mono">${number}</span>
-                    <span class="quiet small-text">${timeOf(created)} to ${timeOf(expires)}</span>
+                    <span class="quiet small-text">${formatDate(created)} to ${formatDate(expires)}</span>
                     <span class="space"></span>
                     <${WorkButton}
                       class="button small danger"
