@@ -158,6 +158,7 @@ def test_axe_finds_nothing(
         "All tasks",
         "Usage and cost",
         "Dead letters",
+        "Drafts",
         "Other swarms",
         "Schedules",
         "Webhooks",

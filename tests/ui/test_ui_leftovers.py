@@ -69,6 +69,7 @@ def test_the_list_of_tasks_and_the_tabs_by_keyboard(page: "Page", studio: Studio
     sign_in(page, studio)
     expect(page.locator(".task-item").first).to_contain_text("list-c")
     page.get_by_label("Status").focus()
+    press(page, "Tab", "select Changed")
     press(page, "Tab", "a hello list-c")
     press(page, "ArrowDown ArrowDown", "a hello list-a")
     press(page, "ArrowUp", "a hello list-b")

@@ -91,7 +91,7 @@ def test_the_browser_says_what_is_new_while_the_page_is_hidden(page: "Page", ban
     bank.post("pay 800", task_id="larger")
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     page.clock.run_for(61_000)
-    page.wait_for_function("window.noted.length")
+    page.wait_for_function("() => window.noted.length")  # a text would be evaluated, against the policy
     assert page.evaluate("window.noted") == ["MAIL: pay needs your approval"]
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page, Request
 
 FOR_ADMINS = re.compile(
-    r"/(approvals|audit|tokens|swarms|swarms/dump|usage|dead-letters|schedules|"
+    r"/(approvals|audit|tokens|swarms|swarms/dump|usage|dead-letters|schedules|drafts|"
     r"tasks\?.*all=true|webhooks\?.*all=true|swarm\?prompts=true)\b"
 )
 
