@@ -136,7 +136,7 @@ def test_tasks_are_found_by_their_dates_and_the_address_says_which(
     tasks.click()
     expect(answers(page)).to_contain_text("when")
     assert page.url.endswith("&q=when&changed=today")
-    changed.select_option("From … to …")
+    changed.select_option("Between …")
     page.get_by_label("To", exact=True).fill("2026-01-31")
     expect(page.get_by_text("No tasks match")).to_be_visible()
     page.get_by_label("From", exact=True).fill("2026-01-01")

@@ -2,8 +2,7 @@
 
 import { Dialog } from "../components/dialog.js";
 import { TextField } from "../components/field.js";
-import { Guard, Loading, Notice } from "../components/notice.js";
-import { ITEMS } from "../conversation/conversation.js";
+import { Told } from "../conversation/conversation.js";
 import { Items } from "../conversation/items.js";
 import { useData } from "../components/use-data.js";
 import { html, useState } from "../html.js";
@@ -12,18 +11,11 @@ import { openedItems } from "./requests.js";
 const ignore = () => {};
 
 function Conversation({ task, caller, reason }) {
-  const { data, problem } = useData(() => openedItems({ task_id: task.task_id, caller, reason }));
-  if (problem) return html`<${Notice} tone="bad">${problem.message}</${Notice}>`;
-  if (!data) return html`<${Loading} />`;
+  const { data, instead } = useData(() => openedItems({ task_id: task.task_id, caller, reason }));
+  if (instead) return instead;
   return html`
     <div class="chat" role="region" aria-label="Conversation" tabindex="0">
-      ${new Items().with(data).shown.map(
-        (item) => html`
-          <${Guard} key=${item.id}>
-            <${ITEMS[item.kind]} item=${item} caller=${{}} navigate=${ignore} onTrace=${ignore} />
-          </${Guard}>
-        `,
-      )}
+      <${Told} items=${new Items().with(data).shown} caller=${{}} navigate=${ignore} onTrace=${ignore} />
     </div>
   `;
 }

@@ -4,7 +4,7 @@ import { AgentName } from "../components/agent.js";
 import { Chip } from "../components/chip.js";
 import { Dialog } from "../components/dialog.js";
 import { formatTook } from "../components/duration.js";
-import { Empty, Loading, Notice } from "../components/notice.js";
+import { Empty } from "../components/notice.js";
 import { formatCost } from "../components/usage.js";
 import { useData } from "../components/use-data.js";
 import { count } from "../components/words.js";
@@ -34,7 +34,7 @@ const modelsOf = ({ timing }) => [...new Set((timing?.model_calls ?? []).map(({ 
 
 /** `caller` is the owner of `task`, a summary. */
 export function TurnsDialog({ task, caller, onClose }) {
-  const { data, problem } = useData(() => turns({ task_id: task.task_id, caller }), { about: [task.task_id, caller] });
+  const { data, instead } = useData(() => turns({ task_id: task.task_id, caller }), { about: [task.task_id, caller] });
   return html`
     <${Dialog} title=${`Turns of ${task.title || task.task_id}`} isWide onClose=${onClose}>
       <div class="admin-turns">
@@ -42,10 +42,8 @@ export function TurnsDialog({ task, caller, onClose }) {
           ${caller}, ${task.task_id}. Admins see who works and what it costs, not what is written. The audit keeps each
           look.
         </p>
-        ${problem && html`<${Notice} tone="bad">${problem.message}</${Notice}>`}
-        ${!data && !problem && html`<${Loading} />`}
         ${
-          data &&
+          instead ??
           html`
             <${Table}
               label="Turns"

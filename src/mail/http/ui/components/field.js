@@ -47,3 +47,20 @@ export const SearchField = ({ label, placeholder = "Search", value, onType, fiel
       onInput=${(event) => onType(event.currentTarget.value)} />
   </div>
 `;
+
+/** One of several choices: `children` explain it. */
+export const Radio = ({ name, id, label, isChosen, onChoose, children }) => html`
+  <div class="choice">
+    <input
+      type="radio"
+      name=${name}
+      id=${id}
+      checked=${isChosen}
+      onChange=${onChoose}
+      aria-describedby=${children && `${id}-note`} />
+    <div>
+      <label for=${id}>${label}</label>
+      ${children && html`<p id=${`${id}-note`} class="quiet small-text">${children}</p>`}
+    </div>
+  </div>
+`;

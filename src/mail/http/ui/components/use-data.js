@@ -1,11 +1,13 @@
 // Data that is loaded while something is shown.
 
 import { pauseAfter, repeat } from "../app/poll.js";
-import { useCallback, useEffect, useRef, useState } from "../html.js";
+import { html, useCallback, useEffect, useRef, useState } from "../html.js";
+import { Loading, Notice } from "./notice.js";
 
 /**
  * Return `{data, problem, reload}` of `load()`, which is called again when `about` changes and, with `every`, each so
- * many seconds while the page is visible, less often after failures. Data stays while it is loaded again.
+ * many seconds while the page is visible, less often after failures. Data stays while it is loaded again; `instead` is
+ * what to show until there is some, or null.
  */
 export function useData(load, { about = [], every = 0 } = {}) {
   const [state, setState] = useState({ data: null, problem: null });
@@ -28,5 +30,7 @@ export function useData(load, { about = [], every = 0 } = {}) {
       stop?.();
     };
   }, [reload, every]);
-  return { ...state, reload };
+  const { data, problem } = state;
+  const instead = problem ? html`<${Notice} tone="bad">${problem.message}</${Notice}>` : html`<${Loading} />`;
+  return { ...state, reload, instead: data === null ? instead : null };
 }

@@ -125,7 +125,7 @@ const Aside = ({ icon, children }) => html`
 `;
 
 /** What each kind of item looks like. */
-export const ITEMS = {
+const ITEMS = {
   message: ({ item, caller, onEdit }) => html`
     <${Message} item=${item} isMine=${item.who === caller?.id} onEdit=${onEdit} />
   `,
@@ -168,6 +168,16 @@ export const ITEMS = {
     }
   `,
 };
+
+/** Items as they are drawn; `others` are the properties of each, and `of(item)` returns more of them. */
+export const Told = ({ items, of, ...others }) =>
+  items.map(
+    (item) => html`
+      <${Guard} key=${item.id} version=${item.version}>
+        <${ITEMS[item.kind]} item=${item} version=${item.version} ...${others} ...${of?.(item)} />
+      </${Guard}>
+    `,
+  );
 
 /** Whether a call waits for a decision: on one to approve, or by the reviewers who answer it. */
 const isHeld = ({ needs_approval, reviewers }) => needs_approval || Boolean(reviewers);
@@ -242,23 +252,12 @@ function Talk({ session, swarm, caller, navigate }) {
     }
   };
   const last = items.findLast(({ kind }) => !["work", "opened", "note"].includes(kind));
-  const render = (item) => {
-    if (asked.has(item)) return null;
-    const onRetry = item === last && session.record.status === "failed" && !session.past ? () => session.retry() : null;
-    return html`
-      <${Guard} key=${item.id} version=${item.version}>
-        <${ITEMS[item.kind]}
-          item=${item}
-          version=${item.version}
-          caller=${caller}
-          navigate=${navigate}
-          onTrace=${onTrace}
-          onEdit=${session.past ? null : setEditing}
-          onAgain=${item === last && !session.past ? () => again(item) : null}
-          onRetry=${onRetry} />
-      </${Guard}>
-    `;
-  };
+  const ofLast = (item) =>
+    item === last &&
+    !session.past && {
+      onAgain: () => again(item),
+      onRetry: session.record.status === "failed" ? () => session.retry() : null,
+    };
   const send = async (message, options) => {
     const after = session.last;
     await session.send(message, options);
@@ -285,7 +284,13 @@ function Talk({ session, swarm, caller, navigate }) {
               </button>
             `
           }
-          ${items.slice(-shown).map(render)}
+          <${Told}
+            items=${items.slice(-shown).filter((item) => !asked.has(item))}
+            of=${ofLast}
+            caller=${caller}
+            navigate=${navigate}
+            onTrace=${onTrace}
+            onEdit=${session.past ? null : setEditing} />
           ${sent && html`<${Message} item=${sent} isMine />`}
           <${Working} session=${session} />
           <${Waits} session=${session} />

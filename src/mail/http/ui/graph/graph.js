@@ -356,6 +356,20 @@ export function SwarmGraph({ swarm, session, activity, caller, selected, onAgent
   const inOrder = drawing
     ? [...drawing.nodes].sort((a, b) => (drawing.isAcross ? a.x - b.x || a.y - b.y : a.y - b.y || a.x - b.x))
     : [];
+  const sign = (width, height, ...children) => html`
+    <svg width=${width} height=${height} aria-hidden="true">${children}</svg>
+  `;
+  const arrow = html`<path class="legend-arrow" d="M29,5 l-8,-4 v8 z" />`;
+  const legend = [
+    [drawing?.edges.length, sign(30, 10, html`<path class="legend-line" d="M1,5 H22" />`, arrow), "may write to"],
+    [
+      drawing?.groups.length,
+      sign(22, 14, html`<rect class="legend-swarm" x="1" y="1" width="20" height="12" rx="4" />`),
+      "another swarm",
+    ],
+    [activity?.edges.size, html`<span class="legend-count" aria-hidden="true">3⇄2</span>`, "messages each way"],
+    [last.size, sign(24, 10, html`<path class="legend-last" d="M1,5 H23" />`), "latest message"],
+  ];
   return html`
     <div class="graph">
       <div
@@ -433,47 +447,16 @@ export function SwarmGraph({ swarm, session, activity, caller, selected, onAgent
       </div>
       <div class="graph-foot">
         <p class="graph-legend">
-          ${
-            drawing?.edges.length > 0 &&
-            html`
-              <span>
-                <svg width="30" height="10" aria-hidden="true">
-                  <path class="legend-line" d="M1,5 H22" />
-                  <path class="legend-arrow" d="M29,5 l-8,-4 v8 z" />
-                </svg>
-                may write to
-              </span>
-            `
-          }
-          ${
-            drawing?.groups.length > 0 &&
-            html`
-              <span>
-                <svg width="22" height="14" aria-hidden="true">
-                  <rect class="legend-swarm" x="1" y="1" width="20" height="12" rx="4" />
-                </svg>
-                another swarm
-              </span>
-            `
-          }
-          ${
-            activity?.edges.size > 0 &&
-            html`
-              <span>
-                <span class="legend-count" aria-hidden="true">3⇄2</span>
-                messages each way
-              </span>
-            `
-          }
-          ${
-            last.size > 0 &&
-            html`
-              <span>
-                <svg width="24" height="10" aria-hidden="true"><path class="legend-last" d="M1,5 H23" /></svg>
-                latest message
-              </span>
-            `
-          }
+          ${legend
+            .filter(([isThere]) => isThere)
+            .map(
+              ([, sign, words]) => html`
+                <span key=${words}>
+                  ${sign}
+                  ${words}
+                </span>
+              `,
+            )}
         </p>
         <div class="graph-tools" role="toolbar" aria-label="Zoom">
           <${IconButton}

@@ -4,7 +4,7 @@ import { formatRoute } from "../app/router.js";
 import { WorkButton } from "../components/button.js";
 import { Chip } from "../components/chip.js";
 import { TextField } from "../components/field.js";
-import { Empty, Loading, Notice } from "../components/notice.js";
+import { Empty } from "../components/notice.js";
 import { useWork } from "../components/use-work.js";
 import { useData } from "../components/use-data.js";
 import { plural } from "../components/words.js";
@@ -15,9 +15,8 @@ import * as mail from "./api.js";
 export const useLists = (isShown) => useData(async () => (isShown ? mail.lists() : null), { about: [isShown] });
 
 export function ListItems({ found, open, own }) {
-  const { data: lists, problem } = found;
-  if (problem) return html`<${Notice} tone="bad">${problem.message}</${Notice}>`;
-  if (!lists) return html`<${Loading} />`;
+  const { data: lists, instead } = found;
+  if (instead) return instead;
   if (!lists.length) return html`<${Empty} title="No lists yet"><p>An admin makes them.</p></${Empty}>`;
   return html`
     <ul class="task-items">

@@ -42,9 +42,8 @@ function Parts({ shown }) {
 
 /** A draft that is written on. */
 function Draft({ id, own, ...others }) {
-  const { data, problem } = useData(() => mail.open("drafts", id), { about: [id] });
-  if (problem) return html`<div class="task-note"><${Notice} tone="bad">${problem.message}</${Notice}></div>`;
-  if (!data) return html`<${Loading} />`;
+  const { data, instead } = useData(() => mail.open("drafts", id), { about: [id] });
+  if (instead) return html`<div class="task-note">${instead}</div>`;
   const { subject, body, reply_to } = data.draft;
   return html`<${Compose} own=${own} place=${id} start=${{ id, subject, body, reply_to }} ...${others} />`;
 }

@@ -6,7 +6,7 @@ import { formatDate } from "../components/duration.js";
 import { Empty, Guard, Loading, Notice } from "../components/notice.js";
 import { TabPanel, Tabs } from "../components/tabs.js";
 import { visible } from "../components/visible.js";
-import { ITEMS } from "../conversation/conversation.js";
+import { Told } from "../conversation/conversation.js";
 import { Items } from "../conversation/items.js";
 import { html, useEffect, useMemo, useState } from "../html.js";
 import { readSpans } from "../trace/spans.js";
@@ -58,13 +58,7 @@ function Talk({ items, onTrace }) {
     <div class="conversation">
       <div class="chat-scroll" tabindex="0" role="region" aria-label="Conversation">
         <div class="chat">
-          ${items.shown.map(
-            (item) => html`
-              <${Guard} key=${item.id} version=${item.version}>
-                <${ITEMS[item.kind]} item=${item} version=${item.version} onTrace=${onTrace} />
-              </${Guard}>
-            `,
-          )}
+          <${Told} items=${items.shown} onTrace=${onTrace} />
         </div>
       </div>
     </div>

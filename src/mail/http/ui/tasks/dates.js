@@ -32,7 +32,7 @@ export function DateFilter({ value = "", onChoose }) {
     <select aria-label="Changed" value=${isOwn ? TO : value} onChange=${(event) => onChoose(event.currentTarget.value)}>
       <option value="">Any time</option>
       ${Object.entries(PRESETS).map(([id, [name]]) => html`<option key=${id} value=${id}>${name}</option>`)}
-      <option value=${TO}>From … to …</option>
+      <option value=${TO}>Between …</option>
     </select>
     ${
       isOwn &&

@@ -3,7 +3,6 @@
 import * as api from "../api/api.js";
 import { AgentName } from "../components/agent.js";
 import { formatTook } from "../components/duration.js";
-import { Loading, Notice } from "../components/notice.js";
 import { formatUsage } from "../components/usage.js";
 import { useData } from "../components/use-data.js";
 import { plural } from "../components/words.js";
@@ -45,12 +44,11 @@ function Side({ entry }) {
 }
 
 export function CompareView({ session, origin, onOpen }) {
-  const { data, problem } = useData(() => readAll(origin.task_id), { about: [origin.task_id] });
+  const { data, instead } = useData(() => readAll(origin.task_id), { about: [origin.task_id] });
   const { record, events } = data ?? {};
   const found = useMemo(() => events && compare(events, session.events, origin.at), [events, session.events.length]);
   const [current, setCurrent] = useState(null);
-  if (problem) return html`<${Notice} tone="bad" title="The original can't be read.">${problem.message}</${Notice}>`;
-  if (!found) return html`<${Loading} />`;
+  if (instead) return instead;
   const { rows, shared, parts, same } = found;
   const later = parts === null ? [] : rows.slice(parts);
   const at = (side, task) => {

@@ -2,7 +2,7 @@
 
 import * as api from "../api/api.js";
 import { FormDialog } from "../components/dialog.js";
-import { TextField } from "../components/field.js";
+import { Radio, TextField } from "../components/field.js";
 import { Notice } from "../components/notice.js";
 import { html, useEffect, useState } from "../html.js";
 import { indexOf, messageOf, snapshotsOf } from "./snapshots.js";
@@ -91,15 +91,12 @@ export function DraftDialog({ session, caller, agent, first, onFork, onClose }) 
     return api.fork(session.id, places[place], { actions: "ask", run: true, draft: name });
   };
   const choice = (value, label) => html`
-    <div class="choice">
-      <input
-        type="radio"
-        name="draft-place"
-        id=${`draft-${value}`}
-        checked=${place === value}
-        onChange=${() => setPlace(value)} />
-      <label for=${`draft-${value}`}>${label}</label>
-    </div>
+    <${Radio}
+      name="draft-place"
+      id=${`draft-${value}`}
+      label=${label}
+      isChosen=${place === value}
+      onChoose=${() => setPlace(value)} />
   `;
   return html`
     <${FormDialog}

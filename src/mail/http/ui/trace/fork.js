@@ -2,7 +2,7 @@
 
 import * as api from "../api/api.js";
 import { FormDialog } from "../components/dialog.js";
-import { SelectField, TextField } from "../components/field.js";
+import { Radio, SelectField, TextField } from "../components/field.js";
 import { html, useMemo, useRef, useState } from "../html.js";
 import { indexOf, messageOf, snapshotsOf } from "./snapshots.js";
 
@@ -65,19 +65,9 @@ export function ForkDialog({ session, seq, onFork, onClose }) {
     return id;
   };
   const choice = (value, label, note) => html`
-    <div class="choice">
-      <input
-        type="radio"
-        name="how"
-        id=${`fork-${value}`}
-        checked=${how === value}
-        onChange=${choose(value)}
-        aria-describedby=${`fork-${value}-note`} />
-      <div>
-        <label for=${`fork-${value}`}>${label}</label>
-        <p id=${`fork-${value}-note`} class="quiet small-text">${note}</p>
-      </div>
-    </div>
+    <${Radio} name="how" id=${`fork-${value}`} label=${label} isChosen=${how === value} onChoose=${choose(value)}>
+      ${note}
+    </${Radio}>
   `;
   const needsBody = how === "edit" || how === "message";
   const isNew = how === "edit" && plan.before === null;
