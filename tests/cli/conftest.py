@@ -1,11 +1,14 @@
 """What the tests of the commands share: a server that runs, and one whose agent waits."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from support.processes.http_server import HTTPServer
 from support.processes.projects import entry, supervisor, write_project
 from support.processes.server import ServerProcess
+
+from mail.testing.agents import build_swarm, complete
 
 WAITING_AGENT = '''
 """An agent whose model writes half of an answer, and waits until there is a file named `go`."""
@@ -40,6 +43,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server with the example swarm, for tests that find their own tasks."""
     with ServerProcess(tmp_path_factory.mktemp("server"), env={"MAIL_BREAK_GLASS": "true"}) as running:
         yield running
+
+
+@pytest.fixture
+async def chief() -> AsyncIterator[HTTPServer]:
+    """A server in this process, whose agent says what it reads."""
+    async with HTTPServer(build_swarm({"chief": lambda view: [complete(view.mail.body)]})) as server:
+        yield server
 
 
 @pytest.fixture
