@@ -20,10 +20,12 @@ class Stage:
     def __init__(self) -> None:
         self.model, self.action = asyncio.Event(), asyncio.Event()
         self.turns = 0
+        self.wanted = list[bool]()
 
     def swarm(self) -> SwarmCore:
         async def supervise(view):
             with model_call("house/model") as reply:
+                self.wanted.append(reply.wants_deltas)
                 reply.retry("HTTP 500", 2.5)
                 reply.delta("text", "Let me ")
                 reply.delta("text", "look.")
@@ -147,6 +149,18 @@ async def test_deltas_come_on_request_only(stage: Stage, server: HTTPServer) -> 
     async with server.frames("POST", "/message", json=LIVE | {"task_id": "u", "deltas": True}) as frames:
         deltas = [frame.data["extra_data"]["delta"] async for frame in frames if frame.event == "text_delta"]
     assert "".join(deltas[:2]) == "Let me look."
+
+
+@pytest.mark.parametrize("asked", [{"deltas": True}, {"live": True}, {}])
+async def test_who_is_about_to_open_a_stream_gets_the_first_call_in_pieces(
+    stage: Stage, server: HTTPServer, asked: dict[str, bool]
+) -> None:
+    stage.action.set()
+    stage.model.set()
+    await server.post(task_id="t", headers={"Prefer": "respond-async"}, **asked)
+    async with server.frames("GET", "/task/stream", params={"task_id": "t"}) as frames:
+        await until(frames, "task_complete")
+    assert stage.wanted[0] is ("deltas" in asked)
 
 
 async def test_without_live_a_stream_is_as_it_was(stage: Stage, server: HTTPServer) -> None:

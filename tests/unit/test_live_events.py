@@ -1,11 +1,13 @@
 """Live events in one process: what a turn that is taken over shows, and what nobody needs."""
 
+import asyncio
 from contextlib import aclosing
 from typing import Any
 
 import pytest
 
 from mail.core.decisions.submit import Submission
+from mail.core.engine.live import LiveHub
 from mail.core.task.activity import model_call
 from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.swarm import ActionCore
@@ -111,6 +113,19 @@ async def test_a_hub_forgets_tasks_that_nobody_watches() -> None:
             async for _ in batches:
                 assert submitted.key in rig.runtime.turns.live.watched
         assert not rig.runtime.turns.live.watched
+
+
+async def test_a_hub_forgets_those_who_never_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mail.core.engine.live.EXPECT_SECONDS", 0.05)
+    hub = LiveHub(lambda key: ())
+    one, other = (TaskKey("user:ann@example", task) for task in "ab")
+    await hub.expect(one, deltas=True)
+    assert hub.wants_deltas(one)
+    await asyncio.sleep(0.1)
+    assert not hub.wants_deltas(one)
+    await hub.expect(other, deltas=False)
+    assert hub.watched.keys() == {other}
+    assert not hub.wants_deltas(other)
 
 
 def test_a_model_can_be_called_outside_of_a_turn() -> None:

@@ -144,7 +144,7 @@ class Admission:
 
         async def announce(change: TaskChange) -> None:
             """Announce the watch before the first turn begins."""
-            await self._live.announce(change.key, deltas=submission.deltas)
+            await self._live.expect(change.key, deltas=submission.deltas)
 
         await self.adopt(task, decide, before_wake_ups=announce if submission.live else None, files=files)
         return submitted

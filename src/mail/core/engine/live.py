@@ -11,6 +11,9 @@ from mail.core.task.ports import LiveLink
 from mail.core.task.task import TaskKey
 from mail.core.turns.activity import Activities
 
+EXPECT_SECONDS = 5.0
+"""For which a task counts as watched after a message whose sender is about to open a stream."""
+
 WATCH_SECONDS = 60.0
 """Seconds for which other processes publish a task's events after an announcement."""
 
@@ -72,10 +75,11 @@ MANY_TURNS = 100
 
 @dataclass(slots=True)
 class _Watched:
-    """Who watches a task: subscriptions here, and other processes until a time by the clock of the event loop."""
+    """Who watches a task: subscriptions here; other processes and expected callers until a time of the event loop."""
 
     here: list[LiveSubscription] = field(default_factory=list)
     elsewhere_until: float = 0.0
+    expected_until: float = 0.0
     deltas_until: float = 0.0
 
 
@@ -117,6 +121,19 @@ class LiveHub:
                     await announcing
             watched.here.remove(subscription)
             self._forget(key, watched)
+
+    async def expect(self, key: TaskKey, *, deltas: bool) -> None:
+        """Take a task for watched, here and elsewhere, as the sender of its message is about to open a stream.
+
+        A model is only asked for pieces of its reply if somebody wants them when its call begins.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._forget_unwatched()
+        watched = self.watched.setdefault(key, _Watched())
+        watched.expected_until = self._now() + EXPECT_SECONDS
+        if deltas:
+            watched.deltas_until = max(watched.deltas_until, watched.expected_until)
+        await self.announce(key, deltas=deltas)
 
     async def announce(self, key: TaskKey, *, deltas: bool) -> None:
         """Let other processes know that this one watches a task."""
@@ -168,9 +185,7 @@ class LiveHub:
         """Publish the events of a task for another process, first those that tell what runs now (`LiveReceiver`)."""
         self._loop = asyncio.get_running_loop()
         now = self._now()
-        for other, each in list(self.watched.items()):  # turns that have ended leave their task marked
-            if each.elsewhere_until <= now:
-                self._forget(other, each)
+        self._forget_unwatched()
         watched = self.watched.setdefault(key, _Watched())
         watched.elsewhere_until = max(watched.elsewhere_until, now + seconds)
         if deltas:
@@ -190,6 +205,11 @@ class LiveHub:
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
+    def _forget_unwatched(self) -> None:
+        """Forget tasks that nobody watches any more: turns that have ended leave theirs marked."""
+        for key, watched in list(self.watched.items()):
+            self._forget(key, watched)
+
     def _forget(self, key: TaskKey, watched: _Watched) -> None:
-        if not watched.here and watched.elsewhere_until <= self._now():
+        if not watched.here and max(watched.elsewhere_until, watched.expected_until) <= self._now():
             self.watched.pop(key, None)

@@ -117,12 +117,14 @@ class PostMessage(Given):
     live: bool | None = Field(
         default=None,
         exclude_if=is_none,
-        description="Whether the stream includes live events: what agents do, when they do it.",
+        description="Whether the stream includes live events: what agents do, when they do it. Without `stream`, "
+        "whether the caller is about to open one that does.",
     )
     deltas: bool | None = Field(
         default=None,
         exclude_if=is_none,
-        description="Whether the stream includes live events and the text that models write, piece by piece.",
+        description="Whether the stream includes live events and the text that models write, piece by piece; the same "
+        "without `stream`.",
     )
     items: bool | None = Field(
         default=None,
@@ -193,7 +195,7 @@ class PostMessage(Given):
             expects=terms.expects,
             idempotency_key=terms.idempotency,
             webhook=None if self.webhook is None else self.webhook.webhook(),
-            live=bool(self.stream and (self.live or self.deltas)),
+            live=bool(self.live or self.deltas),
             deltas=bool(self.deltas),
             output_schema=self.output_schema,
             files=tuple(self.files or ()),

@@ -150,8 +150,8 @@ export class RetryKey {
   }
 }
 
-/** Send a message without waiting for the answer; returns the task's id. */
-export const send = (message, options) => client.send(message, options);
+/** Send a message without waiting for the answer, of which a stream then shows each piece; returns the task's id. */
+export const send = (message, options) => client.send({ ...message, deltas: true }, options);
 
 /** Resume a paused task with what its calls wait for: results, or `approvals`. */
 export const resume = (id, kwargs) => send({ body: "", task_id: id, resume_from: "breakpoint_tool_call", kwargs });

@@ -115,7 +115,10 @@ export class MAILClient {
    */
   async ask(message, { onEvent = () => {}, key = newKey(), signal, ...options } = {}) {
     const known = message.task_id ? await this.task(message.task_id, { signal }).catch(orNull) : null;
-    return this.#finish(await this.send(message, { key, signal }), known, { onEvent, signal, ...options });
+    const body = typeof message === "string" ? { body: message } : message;
+    const wanted = options.deltas ? { ...body, deltas: true } : body; // the first call comes before the stream is open
+    const id = await this.send(wanted, { key, signal });
+    return this.#finish(id, known, { onEvent, signal, ...options });
   }
 
   async #finish(id, known, { onEvent = () => {}, ...options }) {
