@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -365,65 +366,38 @@ class TestClient:
         assert "ResourceNotFoundException" in caplog.text
 
 
+def item(name: object = "s", **texts: str) -> dict[str, Any]:
+    """An item of a partition, with further texts."""
+    return {key: {"S": text} for key, text in {"PK": "p", "SK": str(name), **texts}.items()}
+
+
+def transaction(writes: Iterable[Any]) -> dict[str, Any]:
+    return {"ClientRequestToken": "t", "TransactItems": [*writes]}
+
+
+TOO_MANY = {"t": [{"PutRequest": {"Item": item(n)}} for n in range(26)]}
+"""More than a request may write."""
+
+
 class TestLimits:
     """The check that all other tests here rely on."""
 
     @pytest.mark.parametrize(
         ("operation", "params"),
         [
-            ("PutItem", {"Item": {"PK": {"S": "p"}, "SK": {"S": "s"}, "x": {"S": "é" * 204_800}}}),
-            ("PutItem", {"Item": {"PK": {"S": "p" * 2049}, "SK": {"S": "s"}}}),
-            ("PutItem", {"Item": {"PK": {"S": "p"}, "SK": {"S": "s" * 1025}}}),
-            ("PutItem", {"Item": {"PK": {"S": "p"}, "SK": {"S": "s"}, "started": {"S": "s" * 1025}}}),
-            ("UpdateItem", {"Key": {"PK": {"S": "p"}, "SK": {"S": "s"}}, "UpdateExpression": "SET #a = :b"}),
+            ("PutItem", {"Item": item(x="é" * 204_800)}),
+            ("PutItem", {"Item": item(PK="p" * 2049)}),
+            ("PutItem", {"Item": item("s" * 1025)}),
+            ("PutItem", {"Item": item(started="s" * 1025)}),
+            ("UpdateItem", {"Key": item(), "UpdateExpression": "SET #a = :b"}),
+            ("TransactWriteItems", transaction({"Put": {"Item": item(n)}} for n in range(101))),
             (
                 "TransactWriteItems",
-                {
-                    "ClientRequestToken": "t",
-                    "TransactItems": [
-                        {"Put": {"Item": {"PK": {"S": "p"}, "SK": {"S": str(n)}}}} for n in range(101)
-                    ],
-                },
+                transaction({"Put": {"Item": item(n, x="x" * 390_000)}} for n in range(11)),
             ),
-            (
-                "TransactWriteItems",
-                {
-                    "ClientRequestToken": "t",
-                    "TransactItems": [
-                        {"Put": {"Item": {"PK": {"S": "p"}, "SK": {"S": str(n)}, "x": {"S": "x" * 390_000}}}}
-                        for n in range(11)
-                    ],
-                },
-            ),
-            (
-                "TransactWriteItems",
-                {
-                    "ClientRequestToken": "t",
-                    "TransactItems": [
-                        {"Put": {"Item": {"PK": {"S": "p"}, "SK": {"S": "s"}}}},
-                        {"Delete": {"Key": {"PK": {"S": "p"}, "SK": {"S": "s"}}}},
-                    ],
-                },
-            ),
-            (
-                "BatchWriteItem",
-                {
-                    "RequestItems": {
-                        "t": [
-                            {"PutRequest": {"Item": {"PK": {"S": "p"}, "SK": {"S": str(n)}}}}
-                            for n in range(26)
-                        ]
-                    }
-                },
-            ),
-            (
-                "BatchGetItem",
-                {
-                    "RequestItems": {
-                        "t": {"Keys": [{"PK": {"S": "p"}, "SK": {"S": str(n)}} for n in range(101)]}
-                    }
-                },
-            ),
+            ("TransactWriteItems", transaction([{"Put": {"Item": item()}}, {"Delete": {"Key": item()}}])),
+            ("BatchWriteItem", {"RequestItems": TOO_MANY}),
+            ("BatchGetItem", {"RequestItems": {"t": {"Keys": [item(n) for n in range(101)]}}}),
         ],
     )
     def test_refuses_what_dynamodb_would(self, operation: str, params: dict[str, Any]) -> None:
@@ -431,9 +405,8 @@ class TestLimits:
             dynamodb_limits.check(operation, params)
 
     async def test_is_made_in_every_test(self, client: AwsClient) -> None:
-        items = [{"PutRequest": {"Item": {"PK": {"S": "p"}, "SK": {"S": str(n)}}}} for n in range(26)]
         with pytest.raises(AssertionError):
-            await client.call("batch_write_item", RequestItems={"t": items})
+            await client.call("batch_write_item", RequestItems=TOO_MANY)
 
     async def test_our_own_measure_is_no_less(self, table: DynamoDBAdapter, make: Maker) -> None:
         await table.store.commit(

@@ -41,6 +41,48 @@ class Processes:
         return gate
 
 
+class Counting:
+    """Documents that count requests, and may be away."""
+
+    def __init__(self, documents: Documents) -> None:
+        self.gets = self.puts = 0
+        self.is_away = False
+        self._documents = documents
+        self._changed = asyncio.Condition()
+
+    async def get(self, kind: Kind, *key: str) -> Document | None:
+        self.gets += 1
+        await asyncio.sleep(0)  # others run meanwhile, whatever the store
+        if self.is_away:
+            raise StoreUnavailable
+        return await self._documents.get(kind, *key)
+
+    async def put(self, kind: Kind, document: Document, **options: Any) -> bool:
+        done = await self._documents.put(kind, document, **options)
+        async with self._changed:
+            self.puts += 1
+            self._changed.notify_all()
+        return done
+
+    async def until(self, puts: int) -> None:
+        """Wait for so many writes."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.puts >= puts)
+
+
+@pytest.fixture
+def counting(documents: Documents) -> Any:
+    """The same documents; a `Counting`."""
+    return Counting(documents)
+
+
+async def of_which_one_was_refused(counting: Any) -> Processes:
+    """Processes of which the first was refused."""
+    processes = Processes(counting, {})
+    await processes.each[0].refuse(CLAUDE, ModelLimits(requests_per_minute=6), 20.0)
+    return processes
+
+
 async def test_they_share_a_limit(documents: Documents) -> None:
     processes = Processes(documents, SIXTY)
     replies = [await processes.gate(n % 3).take("ann") for n in range(9)]
@@ -79,13 +121,11 @@ async def test_a_model_without_limits_has_none_until_it_is_refused(documents: Do
     assert first.gate(CLAUDE) is None
 
 
-async def test_what_one_has_learnt_is_known_to_those_who_read_the_breakers(documents: Documents) -> None:
+async def test_what_one_has_learnt_is_known_to_those_who_read_the_breakers(counting: Any) -> None:
     """It is in the same document, and costs no request of its own."""
-    counting = Counting(documents)
-    processes = Processes(counting, {})  # type: ignore[arg-type]
-    first, second, third = processes.each
-    await first.refuse(CLAUDE, ModelLimits(requests_per_minute=6), 20.0)
+    processes = await of_which_one_was_refused(counting)
     gets = counting.gets
+    _, second, third = processes.each
     await second.learn_breakers(CLAUDE)
     for _ in range(2):  # as an agent with one model does
         await third.learn_breakers(CLAUDE, once=True)
@@ -97,11 +137,8 @@ async def test_what_one_has_learnt_is_known_to_those_who_read_the_breakers(docum
     assert (await gate.take("ann")).wait > 0
 
 
-async def test_calls_at_once_share_the_first_request(documents: Documents) -> None:
-    counting = Counting(documents)
-    processes = Processes(counting, {})  # type: ignore[arg-type]
-    first, second, _ = processes.each
-    await first.refuse(CLAUDE, ModelLimits(requests_per_minute=6), 20.0)
+async def test_calls_at_once_share_the_first_request(counting: Any) -> None:
+    _, second, _ = (await of_which_one_was_refused(counting)).each
     gets = counting.gets
 
     async def gate() -> PermitGate | None:
@@ -112,22 +149,16 @@ async def test_calls_at_once_share_the_first_request(documents: Documents) -> No
     assert counting.gets == gets + 1
 
 
-async def test_a_request_that_fails_is_made_again(documents: Documents) -> None:
-    counting = Counting(documents)
-    processes = Processes(counting, {})  # type: ignore[arg-type]
-    first, second, _ = processes.each
-    await first.refuse(CLAUDE, ModelLimits(requests_per_minute=6), 20.0)
+async def test_a_request_that_fails_is_made_again(counting: Any) -> None:
+    _, second, _ = (await of_which_one_was_refused(counting)).each
     for is_away in (True, False):
         counting.is_away = is_away
         await second.learn_breakers(CLAUDE, once=True)
         assert (second.gate(CLAUDE) is None) == is_away
 
 
-async def test_a_call_that_is_cancelled_takes_the_request_from_no_other(documents: Documents) -> None:
-    counting = Counting(documents)
-    processes = Processes(counting, {})  # type: ignore[arg-type]
-    first, second, _ = processes.each
-    await first.refuse(CLAUDE, ModelLimits(requests_per_minute=6), 20.0)
+async def test_a_call_that_is_cancelled_takes_the_request_from_no_other(counting: Any) -> None:
+    _, second, _ = (await of_which_one_was_refused(counting)).each
     calls = [asyncio.ensure_future(second.learn_breakers(CLAUDE, once=True)) for _ in range(2)]
     await asyncio.sleep(0)
     calls[0].cancel()
@@ -135,10 +166,9 @@ async def test_a_call_that_is_cancelled_takes_the_request_from_no_other(document
     assert second.gate(CLAUDE) is not None
 
 
-async def test_a_place_becomes_free_when_a_call_of_a_server_ends(documents: Documents) -> None:
-    counting = Counting(documents)
+async def test_a_place_becomes_free_when_a_call_of_a_server_ends(counting: Any) -> None:
     limits = {CLAUDE: ModelLimits(concurrent=1)}
-    processes = Processes(counting, limits, pause=0.01)  # type: ignore[arg-type]
+    processes = Processes(counting, limits, pause=0.01)
     assert (await processes.gate(0).take("ann")).may_begin
     refused = await processes.gate(1).take("bob")
     assert not refused.may_begin
@@ -147,44 +177,12 @@ async def test_a_place_becomes_free_when_a_call_of_a_server_ends(documents: Docu
     assert (await processes.gate(1).take("bob", refused.ticket)).may_begin
 
 
-class Counting:
-    """Documents that count requests, and may be away."""
-
-    def __init__(self, documents: Documents) -> None:
-        self.gets = self.puts = 0
-        self.is_away = False
-        self._documents = documents
-        self._changed = asyncio.Condition()
-
-    async def get(self, kind: Kind, *key: str) -> Document | None:
-        self.gets += 1
-        await asyncio.sleep(0)  # others run meanwhile, whatever the store
-        if self.is_away:
-            raise StoreUnavailable
-        return await self._documents.get(kind, *key)
-
-    async def put(self, kind: Kind, document: Document, **options: Any) -> bool:
-        done = await self._documents.put(kind, document, **options)
-        async with self._changed:
-            self.puts += 1
-            self._changed.notify_all()
-        return done
-
-    async def until(self, puts: int) -> None:
-        """Wait for so many writes."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self.puts >= puts)
-
-
 @pytest.mark.parametrize(("pause", "writes"), [(0.05, 1), (0.0, 5)])
 async def test_a_server_asks_once_for_many_calls_and_a_function_once_for_each(
-    documents: Documents, pause: float, writes: int
+    counting: Any, pause: float, writes: int
 ) -> None:
-    counting = Counting(documents)
     limits = {CLAUDE: ModelLimits(requests_per_minute=60_000)}
-    permits = ModelPermits(counting, FakeClock(), limits, pause=pause)  # type: ignore[arg-type]
-    gate = permits.gate(CLAUDE)
-    assert gate is not None
+    gate = Processes(counting, limits, pause=pause).gate(0)
     if pause:
         await asyncio.gather(*(gate.take("ann") for _ in range(5)))
     else:
@@ -193,23 +191,19 @@ async def test_a_server_asks_once_for_many_calls_and_a_function_once_for_each(
     assert (counting.puts, counting.gets) == (writes, writes)
 
 
-async def test_who_comes_back_writes_nothing(documents: Documents) -> None:
-    counting = Counting(documents)
-    clock = FakeClock()
-    permits = ModelPermits(counting, clock, SIXTY, pause=0.0)  # type: ignore[arg-type]
-    gate = permits.gate(CLAUDE)
-    assert gate is not None
+async def test_who_comes_back_writes_nothing(counting: Any) -> None:
+    processes = Processes(counting, SIXTY)
+    gate = processes.gate(0)
     replies = [await gate.take("ann") for _ in range(5)]
     assert counting.puts == 5
-    clock.advance(replies[4].wait)
+    processes.clock.advance(replies[4].wait)
     assert (await gate.take("ann", replies[4].ticket)).may_begin
     assert counting.puts == 5
 
 
-async def test_functions_write_once_for_each_call_with_a_limit_of_tokens(documents: Documents) -> None:
+async def test_functions_write_once_for_each_call_with_a_limit_of_tokens(counting: Any) -> None:
     """Each reports its last call with the next one, and not when a call that has waited comes back."""
-    counting = Counting(documents)
-    processes = Processes(counting, {CLAUDE: ModelLimits(tokens_per_minute=60_000)})  # type: ignore[arg-type]
+    processes = Processes(counting, {CLAUDE: ModelLimits(tokens_per_minute=60_000)})
     gates = [processes.gate(n) for n in range(3)]
     begun, waiting = 0, list[tuple[float, int]]()
     for n in range(12):
@@ -236,13 +230,10 @@ async def test_functions_write_once_for_each_call_with_a_limit_of_tokens(documen
     assert permits.tokens > 1_000  # what they take is known all the same
 
 
-async def test_functions_write_once_for_each_call_when_calls_run_at_the_same_time(
-    documents: Documents,
-) -> None:
+async def test_functions_write_once_for_each_call_when_calls_run_at_the_same_time(counting: Any) -> None:
     """Three functions have room for two calls; each runs one call after the other."""
-    counting = Counting(documents)
     limits = {CLAUDE: ModelLimits(concurrent=2)}
-    processes = Processes(counting, limits)  # type: ignore[arg-type]
+    processes = Processes(counting, limits)
     gates = [processes.gate(n) for n in range(3)]
     left, most, running = [4] * 3, 0, set[int]()
     while any(left) or running:
@@ -270,11 +261,10 @@ async def test_a_function_that_is_frozen_after_its_call_keeps_the_place_for_a_wh
 
 
 async def test_a_call_that_lasts_longer_than_usual_keeps_its_place(
-    documents: Documents, monkeypatch: pytest.MonkeyPatch
+    counting: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mail.core.engine.permits.HELD", 0.0)
-    counting = Counting(documents)
-    processes = Processes(counting, {CLAUDE: ModelLimits(concurrent=1)})  # type: ignore[arg-type]
+    processes = Processes(counting, {CLAUDE: ModelLimits(concurrent=1)})
     assert (await processes.gate(0).take("ann")).may_begin
     await counting.until(puts=3)
     await processes.gate(0).end(100, 1.0)
@@ -282,10 +272,9 @@ async def test_a_call_that_lasts_longer_than_usual_keeps_its_place(
     assert not (await processes.gate(1).take("bob")).may_begin
 
 
-async def test_if_the_store_is_away_calls_begin(documents: Documents) -> None:
-    counting = Counting(documents)
+async def test_if_the_store_is_away_calls_begin(counting: Any) -> None:
     counting.is_away = True
-    permits = ModelPermits(counting, FakeClock(), SIXTY)  # type: ignore[arg-type]
+    permits = ModelPermits(counting, FakeClock(), SIXTY)
     gate = permits.gate(CLAUDE)
     assert gate is not None
     assert all([(await gate.take("ann")).may_begin for _ in range(2)])
@@ -333,9 +322,8 @@ async def test_one_process_tries_a_model_again(documents: Documents) -> None:
     assert sum([await each.change_breaker(CLAUDE, tried) for each in processes.each]) == 1
 
 
-async def test_a_breaker_costs_a_write_when_it_opens_and_one_when_it_closes(documents: Documents) -> None:
-    counting = Counting(documents)
-    permits = ModelPermits(counting, FakeClock(), {})  # type: ignore[arg-type]
+async def test_a_breaker_costs_a_write_when_it_opens_and_one_when_it_closes(counting: Any) -> None:
+    permits = ModelPermits(counting, FakeClock(), {})
     for _ in range(9):
         assert await known_to(permits) is None
         await permits.change_breaker(CLAUDE, closed)
@@ -350,9 +338,8 @@ async def test_a_breaker_costs_a_write_when_it_opens_and_one_when_it_closes(docu
     assert (counting.gets, counting.puts) == (3, 2)
 
 
-async def test_a_breaker_opens_in_its_process_while_the_store_is_away(documents: Documents) -> None:
-    counting = Counting(documents)
-    permits = ModelPermits(counting, FakeClock(), {})  # type: ignore[arg-type]
+async def test_a_breaker_opens_in_its_process_while_the_store_is_away(counting: Any) -> None:
+    permits = ModelPermits(counting, FakeClock(), {})
     counting.is_away = True
     await permits.change_breaker(CLAUDE, down)
     assert await known_to(permits) == Breaker(permits.now() + 30, 1, SwitchCause.OUTAGE)
