@@ -134,6 +134,10 @@ class Stage:
         """What a function returns; all invocations share one execution environment."""
         return self.running(name).invoke(event)
 
+    def ask(self, name: str, **changes: Any) -> Any:
+        """What a function answers to a `request`."""
+        return self.invoke(name, self.request(name, **changes))
+
     def running(self, name: str) -> LambdaRuntime:
         """The execution environment that `invoke` uses."""
         if name not in self._running:

@@ -152,10 +152,10 @@ def test_a_sample_event_is_answered(stage: Stage, name: str) -> None:
 
 
 def test_root_serves_what_no_other_function_does(stage: Stage) -> None:
-    paths = answer(stage.invoke("root", stage.request("root", path="/openapi.json")))["paths"]
+    paths = answer(stage.ask("root", path="/openapi.json"))["paths"]
     assert {"/message", "/task", "/health"} <= paths.keys()
-    assert stage.invoke("root", stage.request("root", path="/nowhere"))["statusCode"] == 404
-    assert stage.invoke("root", stage.request("root", path="/message"))["statusCode"] == 405
+    assert stage.ask("root", path="/nowhere")["statusCode"] == 404
+    assert stage.ask("root", path="/message")["statusCode"] == 405
 
 
 def test_whoami_knows_the_key(stage: Stage) -> None:
@@ -164,9 +164,7 @@ def test_whoami_knows_the_key(stage: Stage) -> None:
 
 def test_a_browser_signs_in_by_a_link_and_out_again(stage: Stage) -> None:
     def post(path: str, key: str = "", **body: str) -> dict[str, Any]:
-        result: dict[str, Any] = stage.invoke(
-            "whoami", stage.request("whoami", path=path, body=body, key=key)
-        )
+        result: dict[str, Any] = stage.ask("whoami", path=path, body=body, key=key)
         return result
 
     link = answer(post("/sign-in-links", stage.key("user", "alice")))
@@ -176,8 +174,8 @@ def test_a_browser_signs_in_by_a_link_and_out_again(stage: Stage) -> None:
     assert post("/sign-in-links", session["token"])["statusCode"] == 403
     assert answer(post("/sign-out", session["token"]))["revoked"] is True
     made = answer(post("/tokens", stage.key("admin", "root"), role="user", id="eve"))
-    listed = stage.request("whoami", path="/tokens", key=stage.key("admin", "root"))
-    found = {token["number"]: token["id"] for token in answer(stage.invoke("whoami", listed))["tokens"]}
+    listed = answer(stage.ask("whoami", path="/tokens", key=stage.key("admin", "root")))["tokens"]
+    found = {token["number"]: token["id"] for token in listed}
     assert found[made["number"]] == "eve"
     assert sorted(found.values()) == ["alice", "eve", "root"]
 
@@ -230,7 +228,7 @@ def test_a_message_is_answered_when_turns_are_run_meanwhile(stage: Stage) -> Non
     stage.invoke("turn", stage.event("turn"))
     body = {"body": "weather in Oslo and 2**10", "task_id": "answered", "show_events": True}
     with ThreadPoolExecutor(1) as thread:
-        waiting = thread.submit(stage.invoke, "message", stage.request("message", body=body))
+        waiting = thread.submit(stage.ask, "message", body=body)
         while not waiting.done():
             stage.work_off()
     result = waiting.result()
@@ -243,15 +241,11 @@ def test_a_message_is_answered_when_turns_are_run_meanwhile(stage: Stage) -> Non
 @pytest.mark.soak
 def test_an_answer_that_a_function_cannot_send_says_how_to_get_less(stage: Stage) -> None:
     body = {"body": "x" * 1_600_000, "task_id": "large"}
-    assert (
-        stage.invoke("message", stage.request("message", body=body, prefer="respond-async"))["statusCode"]
-        == 202
-    )
-    refused = stage.invoke("task", stage.request("task", query="task_id=large"))
+    assert stage.ask("message", body=body, prefer="respond-async")["statusCode"] == 202
+    refused = stage.ask("task", query="task_id=large")
     assert refused["statusCode"] == 413
     assert "fields=summary" in answer(refused)["detail"]
-    summary = stage.request("task", query="task_id=large&fields=summary")
-    assert answer(stage.invoke("task", summary))["stored_bytes"] > 1_600_000
+    assert answer(stage.ask("task", query="task_id=large&fields=summary"))["stored_bytes"] > 1_600_000
 
 
 def test_a_swarm_that_is_loaded_is_what_other_functions_run(stage: Stage) -> None:
@@ -272,7 +266,7 @@ def test_a_swarm_that_is_loaded_is_what_other_functions_run(stage: Stage) -> Non
 def done(stage: Stage) -> str:
     """A task that has been answered."""
     body = {"body": "what is 2**10", "task_id": "done"}
-    result = stage.invoke("message", stage.request("message", body=body, prefer="respond-async"))
+    result = stage.ask("message", body=body, prefer="respond-async")
     assert result["statusCode"] == 202
     stage.work_off()
     return "done"
@@ -288,12 +282,10 @@ def test_an_answered_task_can_be_read_as_a_stream_in_one_piece(stage: Stage, don
 
 
 def test_the_threads_of_an_answered_task(stage: Stage, done: str) -> None:
-    listed = answer(
-        stage.invoke("threads", stage.request("threads", path="/threads", query=f"task_id={done}"))
-    )
+    listed = answer(stage.ask("threads", path="/threads", query=f"task_id={done}"))
     (thread,) = listed["threads"]
     assert (thread["thread_id"], thread["task_ids"]) == (done, [done])
-    record = answer(stage.invoke("threads", stage.request("threads", path=f"/threads/{done}", query="")))
+    record = answer(stage.ask("threads", path=f"/threads/{done}", query=""))
     assert record["summary"]["messages"] == thread["messages"]
     assert "1024" in record["conversation"][-1]["message"]["body"]
 
@@ -301,7 +293,7 @@ def test_the_threads_of_an_answered_task(stage: Stage, done: str) -> None:
 @pytest.mark.soak
 def test_a_stream_of_a_task_that_goes_on_ends_before_its_function(stage: Stage) -> None:
     body = {"body": "what is 2**10", "task_id": "going on"}
-    stage.invoke("message", stage.request("message", body=body, prefer="respond-async"))
+    stage.ask("message", body=body, prefer="respond-async")
     with with_little_time(stage, "task", stage.event("task")) as running:
         result = running.invoke(stage.request("task", path="/task/stream", query="task_id=going%20on"))
     assert result["statusCode"] == 200
@@ -314,12 +306,11 @@ def test_a_stream_of_a_task_that_goes_on_ends_before_its_function(stage: Stage) 
 def test_a_file_is_uploaded_sent_and_fetched(stage: Stage) -> None:
     picture = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40
     image = {"content-type": "image/png"}
-    upload = stage.request("message", path="/files", query="name=cat.png", body=picture, **image)
-    stored = stage.invoke("message", upload)
+    stored = stage.ask("message", path="/files", query="name=cat.png", body=picture, **image)
     assert stored["statusCode"] == 201, stored
     file = answer(stored)
     body = {"body": "weather in Oslo", "files": [file["id"]], "task_id": "with-a-file"}
-    sent = stage.invoke("message", stage.request("message", body=body, prefer="respond-async"))
+    sent = stage.ask("message", body=body, prefer="respond-async")
     assert sent["statusCode"] == 202, sent
     stage.work_off()
     assert stage.load("with-a-file").status is TaskStatus.COMPLETED
@@ -327,8 +318,8 @@ def test_a_file_is_uploaded_sent_and_fetched(stage: Stage) -> None:
     fetched = stage.invoke("message", fetch)
     assert (fetched["statusCode"], fetched["headers"]["content-type"]) == (200, "image/png")
     assert b64decode(fetched["body"]) == picture
-    delete = stage.request("message", method="DELETE", path="/task", query="task_id=with-a-file")
-    assert stage.invoke("message", delete)["statusCode"] == 200
+    deleted = stage.ask("message", method="DELETE", path="/task", query="task_id=with-a-file")
+    assert deleted["statusCode"] == 200
     assert stage.invoke("message", fetch)["statusCode"] == 404
 
 

@@ -285,7 +285,7 @@ class TestMailToThere:
         assert stage.invoke("dead_letter", {"Records": [record]}) == NOTHING_FAILED
         stage.delete(record)
         assert peer.requests == []
-        answer = stage.invoke("task", stage.request("task", query="task_id=dead%20delivery"))
+        answer = stage.ask("task", query="task_id=dead%20delivery")
         assert "could not be delivered to swarm swarm-beta" in answer["body"]
         assert json.loads(answer["body"])["is_running"] is False
 
@@ -300,7 +300,7 @@ class TestMailToThere:
             (1, 0),
             (0, 1),
         ]
-        result = stage.invoke("swarms", stage.request("swarms", path="/swarms"))
+        result = stage.ask("swarms", path="/swarms")
         (listed,) = json.loads(result["body"])["swarms"]
         assert (listed["swarm_name"], listed["is_active"]) == ("swarm-beta", False)
 
@@ -336,9 +336,8 @@ def test_agents_discover_swarms_with_the_role_of_turns(stage: Stage, tmp_path: P
             for record in stage.records():
                 assert running.invoke({"Records": [record]}) == NOTHING_FAILED
                 stage.delete(record)
-            answer = stage.invoke("task", stage.request("task", query=f"task_id={task_id}"))
+            answer = stage.ask("task", query=f"task_id={task_id}")
             assert told in answer["body"]
-    listed = stage.invoke("swarms", stage.request("swarms", path="/swarms"))
+    listed = stage.ask("swarms", path="/swarms")
     assert "swarm-delta" in {each["swarm_name"] for each in json.loads(listed["body"])["swarms"]}
-    event = stage.request("swarms", method="DELETE", path="/swarms/swarm-delta")
-    assert stage.invoke("swarms", event)["statusCode"] == 200
+    assert stage.ask("swarms", method="DELETE", path="/swarms/swarm-delta")["statusCode"] == 200

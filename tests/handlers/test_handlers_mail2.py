@@ -26,8 +26,7 @@ def rows_of(stage: Stage) -> Rows:
 
 def ask(stage: Stage, method: str, path: str, token: str, body: Any = None, **headers: str) -> dict[str, Any]:
     """The answer of the function, which must be 200."""
-    event = stage.request("mail2", method=method, path=f"/v2{path}", body=body, key=token, **headers)
-    result = stage.invoke("mail2", event)
+    result = stage.ask("mail2", method=method, path=f"/v2{path}", body=body, key=token, **headers)
     assert result["statusCode"] == 200, result
     found: dict[str, Any] = answer(result)
     return found
@@ -204,5 +203,5 @@ def test_mail_2_can_be_off(stage: Stage) -> None:
 @pytest.mark.soak
 def test_what_comes_to_the_function_of_other_requests_is_answered_as_well(stage: Stage) -> None:
     """An HTTP API may find no route for the empty rest of `/v2/{path+}`."""
-    found = answer(stage.invoke("root", stage.request("root", path="/v2/")))
+    found = answer(stage.ask("root", path="/v2/"))
     assert (found["protocol_name"], found["protocol_version"]) == ("mail", "2.0")

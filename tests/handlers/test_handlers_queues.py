@@ -110,8 +110,8 @@ class Forgetful:
 
 def ask(stage: Stage, task_id: str, body: str = "what is 2**10") -> None:
     """Begin a task, whose token is then in a queue."""
-    event = stage.request("message", body={"body": body, "task_id": task_id}, prefer="respond-async")
-    assert stage.invoke("message", event)["statusCode"] == 202
+    sent = stage.ask("message", body={"body": body, "task_id": task_id}, prefer="respond-async")
+    assert sent["statusCode"] == 202
 
 
 HIDDEN = 300
@@ -139,8 +139,7 @@ def test_the_sample_tokens_wake_nobody_who_has_no_mail(stage: Stage) -> None:
 
 def test_the_sample_events_fit_together(stage: Stage) -> None:
     """The token of events/turn.json is that of the message in events/message.json."""
-    event = stage.request("message", prefer="respond-async")
-    assert stage.invoke("message", event)["statusCode"] == 202
+    assert stage.ask("message", prefer="respond-async")["statusCode"] == 202
     record = take(stage)
     (sample,) = stage.event("turn")["Records"]
     assert decode_wake_up(record["body"]) == decode_wake_up(sample["body"])
@@ -261,7 +260,7 @@ def test_secrets_are_environment_variables_of_turns(stage: Stage, tmp_path: Path
         assert running.invoke({"Records": [record]}) == NOTHING_FAILED
         assert "s3cr3t" not in running.log
     stage.delete(record)
-    answer = stage.invoke("task", stage.request("task", query="task_id=secret"))
+    answer = stage.ask("task", query="task_id=secret")
     assert "s3cr3t" in answer["body"]
 
 
@@ -421,7 +420,7 @@ def test_the_url_of_a_callback_leads_to_the_stack(stage: Stage, tmp_path: Path) 
         record = take(stage)
         assert running.invoke({"Records": [record]}) == NOTHING_FAILED
         stage.delete(record)
-    shown = stage.invoke("task", stage.request("task", query="task_id=film"))
+    shown = stage.ask("task", query="task_id=film")
     assert "films.example/waves" in shown["body"]
     assert stage.load("film").status is TaskStatus.COMPLETED
 
@@ -478,11 +477,9 @@ def test_a_schedule_that_is_due_begins_its_run(stage: Stage, by: str) -> None:
     stage.invoke(by, event)
     stage.work_off()
     assert stage.load(f"{name}@2026-02-01T00:00Z").status is TaskStatus.COMPLETED
-    request = stage.request("tasks", path=f"/schedules/{name}/run", body={})
-    run = json.loads(stage.invoke("tasks", request)["body"])
+    run = json.loads(stage.ask("tasks", path=f"/schedules/{name}/run", body={})["body"])
     assert run["state"] == "running"
-    request = stage.request("tasks", path="/schedules")
-    shown = json.loads(stage.invoke("tasks", request)["body"])["schedules"]
+    shown = json.loads(stage.ask("tasks", path="/schedules")["body"])["schedules"]
     [runs] = [each["runs"] for each in shown if each["name"] == name]
     assert [each["state"] for each in runs] == ["running", "completed"]
     stage.work_off()
@@ -495,14 +492,14 @@ def test_a_dead_letter_is_listed_and_redriven(stage: Stage) -> None:
     stage.invoke("dead_letter", {"Records": [record]})
     stage.delete(record)
     stage.work_off()
-    listed = stage.invoke("tasks", stage.request("tasks", path="/dead-letters", query="task_id=dead-twice"))
+    listed = stage.ask("tasks", path="/dead-letters", query="task_id=dead-twice")
     (letter,) = json.loads(listed["body"])["dead_letters"]
     assert (letter["mailbox"], letter["attempts"]) == ("supervisor", RECEIVES)
     assert letter["task_status"] == "failed"
     told = [line for line in stage.running("dead_letter").records if "DeadLetters" in line]
     assert told
-    event = stage.request("tasks", path="/dead-letters/redrive", body={"all": True})
-    redriven = json.loads(stage.invoke("tasks", event)["body"])["redriven"]
+    answer = stage.ask("tasks", path="/dead-letters/redrive", body={"all": True})
+    redriven = json.loads(answer["body"])["redriven"]
     assert letter["seq"] in [each["seq"] for each in redriven]
     assert stage.work_off() >= 1
     task = stage.load("dead-twice")

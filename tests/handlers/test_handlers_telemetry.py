@@ -88,7 +88,7 @@ def test_a_turn_of_a_model_is_measured(stage: Stage, tmp_path: Path) -> None:
     assert told["TasksEnded",] == 1
     assert sums(records, "status") == {("TasksEnded", "completed"): 1}
 
-    usage = json.loads(stage.invoke("tasks", stage.request("tasks", path="/usage"))["body"])
+    usage = json.loads(stage.ask("tasks", path="/usage")["body"])
     assert usage["models"][MODEL]["cost"] == pytest.approx(2 * COST)
     admin = stage.request(
         "tasks", path="/usage", authorization=f"Bearer {stage.key('admin', 'root')}", query="per_task=true"

@@ -110,7 +110,7 @@ def test_one_result_comes_after_two_days_and_the_other_one_never(stage: Stage, r
     work_off(stage, root, 3.01)
     task = stage.load("long")
     assert (task.status, task.waits.open_calls) == (TaskStatus.COMPLETED, 0)
-    shown = stage.invoke("task", stage.request("task", query="task_id=long"))
+    shown = stage.ask("task", query="task_id=long")
     assert "sign: signed" in json.dumps(shown["body"])
     assert "its result had not come by" in json.dumps(shown["body"])
     assert finish(second, "too late", 3.02)["statusCode"] == 409
