@@ -50,6 +50,10 @@ MISTAKES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
         lambda: MAILAction("f", "F.", {"type": "object"}, look_up, needs_approval="no"),  # type: ignore[arg-type]
         ("action 'f'", "not 'no'"),
     ),
+    "a misspelt option of an action": (
+        lambda: MAILAction("f", "F.", {"type": "object"}, look_up, retry=2),  # type: ignore[call-arg]
+        ("action 'f' has no option 'retry'", "Did you mean 'retries'?"),
+    ),
     "tools": (
         lambda: Agent("lead", model="openai/gpt-5-mini", tools=[look_up]),
         ("'tools' is not an option: use actions=", "mcp"),

@@ -13,7 +13,7 @@ from mail.actions.signatures import Signature, signature_of
 from mail.actions.timing import Finishes, read_timing
 from mail.api.tracebacks import without_frames
 from mail.core.protocol.calls import ToolFormat
-from mail.core.protocol.error_text import describe
+from mail.core.protocol.error_text import describe, did_you_mean
 from mail.core.protocol.json_schema import model_of
 from mail.core.protocol.tool_schemas import pydantic_model_to_tool
 from mail.core.task.approvals import Approval
@@ -385,8 +385,14 @@ def _read(
     model: type[BaseModel] | None,
     options: ActionOptions,
 ) -> ActionCore:
-    """Return an action with these options, the approval as it is given: `to_core` makes it async."""
+    """Return an action with these options, the approval as it is given: `to_core` makes it async.
+
+    Raises ConfigurationError for an unknown option.
+    """
     given: dict[str, Any] = {**options}
+    for unknown in given.keys() - ActionOptions.__annotations__.keys():
+        hint = did_you_mean(unknown, ActionOptions.__annotations__)
+        raise ConfigurationError(f"action {name!r} has no option {unknown!r}{hint}")
     timing = read_timing(
         name, given.pop("finishes", "now"), given.pop("timeout", None), given.pop("heartbeat", None)
     )
