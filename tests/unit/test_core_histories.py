@@ -12,7 +12,7 @@ from mail.core.task.task import TaskKey
 from mail.testing.agents import View, build_swarm, call, complete
 from mail.testing.rig import TIMEOUT, Rig
 
-ONE, TWO = TaskKey("user:ann@x", "one"), TaskKey("user:ann@x", "two")
+ONE = TaskKey("user:ann@x", "one")
 
 
 def entries(*names: str) -> list[dict[str, Any]]:
@@ -37,14 +37,6 @@ def test_it_joins_what_it_is_given() -> None:
     assert joined(cache.extend(ONE, "a", 3, 4, portions(4, "w"))) == entries("x", "y", "z", "w")
     assert joined(cache.extend(ONE, "a", 4, 4, [])) == entries("x", "y", "z", "w")
     assert cache.count(ONE, "a") == 4
-
-
-def test_mailboxes_and_tasks_are_apart() -> None:
-    cache = HistoryCache()
-    for key in (ONE, TWO):
-        for agent in ("a", "b"):
-            cache.extend(key, agent, 0, 1, portions(1, f"{key.task_id} {agent}"))
-    assert joined(cache.extend(TWO, "a", 1, 1, [])) == entries("two a")
 
 
 def test_the_least_recently_used_go_first() -> None:
