@@ -583,7 +583,8 @@ class TestDeletion:
             store.close()
         with SQLiteDatabase(path) as database:
             store = SQLiteStore(database)
-            assert not await store.scrub(is_quiet=False)
+            while await store.scrub(is_quiet=False):  # on a busy machine, one call doesn't get to the end
+                pass
             assert left() <= (0 if is_small else 20), "SQLite's own copies of some rows"
             await store.scrub(is_quiet=True)
             assert left() == 0
