@@ -117,7 +117,7 @@ async def test_a_hub_forgets_tasks_that_nobody_watches() -> None:
 
 async def test_a_hub_forgets_those_who_never_came(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mail.core.engine.live.EXPECT_SECONDS", 0.05)
-    hub = LiveHub(lambda key: ())
+    hub = LiveHub(lambda key: [])
     one, other = (TaskKey("user:ann@example", task) for task in "ab")
     await hub.expect(one, deltas=True)
     assert hub.wants_deltas(one)
