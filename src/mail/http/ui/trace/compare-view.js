@@ -22,6 +22,9 @@ async function readAll(id) {
   }
 }
 
+/** Return when the turn of an entry began, if the record says so; its entries are stored at its end. */
+const beginOf = ({ at, event }) => Math.min(at, Date.parse(event.data.extra_data?.timing?.began) || at);
+
 function Side({ entry }) {
   if (!entry)
     return html`
@@ -79,7 +82,7 @@ export function CompareView({ session, origin, onOpen }) {
   ];
   const totals = (side, { usage }) => {
     const [first, last] = [rows.find((each) => each[side]), rows.findLast((each) => each[side])];
-    const took = first ? formatTook((last[side].at - first[side].at) / 1000) : "";
+    const took = first ? formatTook((last[side].at - beginOf(first[side])) / 1000) : "";
     return html`<span class="quiet small-text">${[formatUsage(usage.total), took].filter(Boolean).join(" · ")}</span>`;
   };
   return html`
