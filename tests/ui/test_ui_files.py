@@ -72,7 +72,8 @@ async def test_a_known_file_is_not_sent_again(server: HTTPServer) -> None:
     first = await server.client.get("/ui/app/app.js")
     assert first.headers["cache-control"] == "no-cache"
     tag = first.headers["etag"]
-    for known in (tag, f"W/{tag}", f'"other", {tag}'):
+    bare = tag.removeprefix("W/")
+    for known in (bare, f"W/{bare}", f'"other", {tag}'):
         again = await server.client.get("/ui/app/app.js", headers={"If-None-Match": known})
         assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
     other = await server.client.get("/ui/app/app.js", headers={"If-None-Match": '"other"'})

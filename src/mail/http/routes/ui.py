@@ -108,12 +108,13 @@ def _packed(content: bytes) -> bytes:
 
 
 def _answer(request: Request, asset: Asset, headers: dict[str, str]) -> Response:
-    headers = {**headers, "ETag": asset.etag, "Vary": "Accept-Encoding"}
+    is_packed = _TAKES_GZIP.search(request.headers.get("accept-encoding", "")) is not None
     # Compressed responses, ours or a proxy's, have a weak tag.
+    headers = {**headers, "ETag": f"W/{asset.etag}" if is_packed else asset.etag, "Vary": "Accept-Encoding"}
     known = (tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(","))
     if asset.etag in known:
         return Response(status_code=304, headers=headers)
-    if not _TAKES_GZIP.search(request.headers.get("accept-encoding", "")):
+    if not is_packed:
         return Response(asset.content, media_type=asset.media_type, headers=headers)
-    headers |= {"ETag": f"W/{asset.etag}", "Content-Encoding": "gzip"}
+    headers["Content-Encoding"] = "gzip"
     return Response(_packed(asset.content), media_type=asset.media_type, headers=headers)
