@@ -8,7 +8,7 @@ from pathlib import Path
 
 from support.engines.aws import ROOT
 
-BASELINE = "a068fee037f44884eaa05ae1b69477cfcd055aa9"
+BASELINE = "af01e3661a6d076e4e39b0da312d6cb44e4ad245"
 """A commit that takes the place of a release before the first one, so that two versions meet all the same."""
 
 
