@@ -6,8 +6,12 @@ from typing import Any
 
 import httpx2
 import pytest
+from support.engines.adapters import loaded
 from support.processes.http_server import HTTPServer
 
+from mail.core.decisions.delete import drop_past
+from mail.core.task.draft import Draft
+from mail.core.task.task import TaskKey
 from mail.testing.agents import Call, View, build_swarm, complete, request, respond, wait
 
 
@@ -200,6 +204,48 @@ async def test_a_fork_is_compared_with_the_run_that_it_repeats(server: HTTPServe
         assert found[side]["turns"] == 3
     assert found["differences"] == ""
     assert (await compare(server, "t")).status_code == 400
+
+
+@pytest.mark.parametrize(("at", "status"), [(1, "paused"), ("latest", "completed")])
+async def test_what_nothing_has_happened_to_since_has_the_status_of_its_task(
+    server: HTTPServer, at: object, status: str
+) -> None:
+    await server.post(body="sums", task_id="t")
+    forked = (await fork(server, **({"at": at} if at != "latest" else {}))).json()
+    found = (await compare(server, forked["task_id"])).json()
+    assert (found["before"]["status"], found["after"]["status"]) == ("completed", status)
+    assert (found["after"]["answer"], found["after"]["turns"]) == (None, 0)
+
+
+@pytest.mark.parametrize("which", ["t", "fork"])
+async def test_a_task_whose_past_is_dropped_is_compared_with_nothing(server: HTTPServer, which: str) -> None:
+    await server.post(body="sums", task_id="t")
+    forked = (await fork(server, at="message", run=True)).json()["task_id"]
+    await wait_until_done(server, forked)
+    rig = server.rig
+    task = await loaded(rig.store, TaskKey("user:ann@example", "t" if which == "t" else forked))
+    await rig.store.commit(drop_past(Draft(task, rig.swarm, rig.clock)))
+    answer = await compare(server, forked)
+    assert (answer.status_code, answer.json()) == (
+        409,
+        {"detail": f"event 1 of task {task.task_id!r} is no longer stored"},
+    )
+
+
+async def test_pages_without_forks_have_each_task_once(
+    server: HTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"t{n}" for n in range(4)]
+    for name in names:
+        await server.post(body="sums", task_id=name)
+        await fork(server, name)
+    monkeypatch.setattr(server.service, "page_bytes", 1)
+    listed, url = list[str](), "/tasks?forks=false"
+    while url:
+        answer = await server.client.get(url)
+        listed += answer.json()
+        url = answer.links.get("next", {}).get("url", "")
+    assert listed == names[::-1]
 
 
 async def test_lists_say_which_tasks_are_forks_and_leave_them_out(server: HTTPServer) -> None:

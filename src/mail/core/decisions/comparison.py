@@ -30,11 +30,12 @@ class Outcome:
 class OutcomeReader:
     """Reads the events of a task past those that it shares with another one, with their items, until the run has ended.
 
-    `since` is when the last of these was, in ISO 8601.
+    `since` is when the last of these was, in ISO 8601. A run that has not ended has the `status` of the task.
     """
 
-    def __init__(self, since: str) -> None:
+    def __init__(self, since: str, status: TaskStatus) -> None:
         self._run: Run | None = None
+        self._status = status
         self._since = datetime.fromisoformat(since)
         self._turns: dict[str, Turn] = {}
         self._works: dict[str, Work] = {}
@@ -60,7 +61,8 @@ class OutcomeReader:
     def outcome(self) -> Outcome:
         """What the run has come to."""
         usage = sum((turn.usage for turn in self._turns.values() if turn.usage), NO_USAGE)
-        status = self._run.status if self._run else TaskStatus.RUNNING
+        known = self._run.status if self._run else TaskStatus.RUNNING
+        status = self._status if known is TaskStatus.RUNNING else known
         return Outcome(
             status=status,
             answer=self._answer if status in ENDED else None,

@@ -54,11 +54,17 @@ async def read_timeline(
         after = events[-1].seq
 
 
+async def read_event(store: Store, key: TaskKey, seq: int) -> Event:
+    """Return an event of a task. Raises SnapshotExpired."""
+    for event in await store.read_events(key, after=seq - 1, limit=1):
+        if event.seq == seq:
+            return event
+    raise SnapshotExpired(f"event {seq} of task {key.task_id!r} is no longer stored")
+
+
 async def read_message(store: Store, key: TaskKey, seq: int) -> MAILMessage:
     """Return the message that the event `seq` of a task delivered. Raises SnapshotExpired."""
-    found = await store.read_events(key, after=seq - 1, limit=1)
-    message = next((event.message for event in found if event.seq == seq), None)
-    if message is None:
+    if (message := (await read_event(store, key, seq)).message) is None:
         raise SnapshotExpired(f"message {seq} of task {key.task_id!r} is no longer stored")
     return message
 

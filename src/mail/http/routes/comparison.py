@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import Request
 from pydantic import Field
 
-from mail.core.engine.watch import read_timeline
+from mail.core.engine.watch import read_event, read_timeline
 from mail.core.task.events import Event
 from mail.core.task.size import event_size
 from mail.core.task.task import Task, TaskStatus
@@ -51,7 +51,7 @@ router = make_router("tasks")
 
 
 @router.get(
-    "/task/comparison", summary="Compare a fork with its original", **answers(Comparison, 400, 404, 410)
+    "/task/comparison", summary="Compare a fork with its original", **answers(Comparison, 400, 404, 409, 410)
 )
 async def get_comparison(request: Request, caller: AdminOrUser, task_id: GivenTask) -> JSON:
     """Return what a fork and its original each came to after they parted: answer, turns, model calls, cost and time.
@@ -67,10 +67,10 @@ async def get_comparison(request: Request, caller: AdminOrUser, task_id: GivenTa
         raise BadRequest(f"task {task_id!r} is not a fork, so there is nothing to compare it with")
     original = await load_task(service, caller, fork.forked_from)
     pacer = reading(service, request, fork, original)
-    [first] = await service.runtime.store.read_events(fork.key, limit=1)
+    first = await read_event(service.runtime.store, fork.key, 1)
     assert isinstance(first.extra, ForkExtra)
     at = first.extra.at
-    [parting] = await service.runtime.store.read_events(original.key, after=at - 1, limit=1)
+    parting = await read_event(service.runtime.store, original.key, at)
     before = await _read(service, original, parting, pacer)
     after = await _read(service, fork, first, pacer)
     found: dict[str, Any] = {
@@ -89,7 +89,7 @@ async def _read(service: Service, task: Task, parting: Event, pacer: "Paced") ->
     """Return what a task came to after an event."""
     from mail.core.decisions.comparison import OutcomeReader
 
-    store, outcome = service.runtime.store, OutcomeReader(parting.timestamp)
+    store, outcome = service.runtime.store, OutcomeReader(parting.timestamp, task.status)
     items = await service.conversations.reader(store, task, parting.seq, pacer)
     async for event in read_timeline(store, task.key, pacer, after=parting.seq, upto=task.seq):
         await pacer.pause(event_size(event))

@@ -148,7 +148,9 @@ async def get_tasks(
             page = await service.runtime.store.list_tasks(instance, status=status, limit=limit, cursor=cursor)
     service.holding(request).take(0)
     excerpts = {task.task_id: each for task, each in zip(page.tasks, page.excerpts, strict=False) if each}
-    if not forks:
+    if fields is None:
+        page = page.upto(service.page_bytes)
+    if not forks:  # after that, as a cursor of the page belongs to each task
         page = replace(page, tasks=[task for task in page.tasks if not task.forked_from])
         query["forks"] = "false"
     query |= {"all": "true"} if every else {"caller": whose} if whose else {}
@@ -158,7 +160,6 @@ async def get_tasks(
         pacer = reading(service, request, *page.tasks, events=0)
         pieces = summaries_pieces(found, pacer, of_others=True, by_caller=every)
     elif fields is None:
-        page = page.upto(service.page_bytes)
         pieces = tasks_pieces(service, page.tasks, reading(service, request, *page.tasks), excerpts)
     else:
         query["fields"] = fields
