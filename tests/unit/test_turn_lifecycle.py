@@ -469,6 +469,16 @@ class TestTurnsThatEndAfterTheTask:
         assert [event.kind for event in events].count(EventKind.TASK_COMPLETE_CALL_DUPLICATE) == 1
         assert view.results[0].startswith("SUCCESS: ")
 
+    async def test_task_complete_does_not_answer_what_the_user_has_written_meanwhile(self) -> None:
+        late = InFlight(complete("late"), end=complete("first"))
+        async with late.rig as rig:
+            await rig.ask(task_id="t")
+            second = await rig.submit(task_id="t")
+            late.go.set()
+            outcome = await rig.outcome(second)
+        assert outcome.answer.startswith("worker: ::tool_call_error:: ")
+        assert "the user has written meanwhile" in outcome.answer
+
     async def test_errors_and_actions_cause_no_mail(self) -> None:
         late = InFlight(
             call("act"), call("nonsense"), wait(), call("help"), end=complete(), actions={"act": act}
