@@ -155,6 +155,17 @@ def test_tasks_are_found_by_their_dates_and_the_address_says_which(
     expect(page.get_by_label("From", exact=True)).to_have_value("2026-01-01")
 
 
+def test_a_choice_just_after_typing_stays(page: "Page", studio: StudioServer) -> None:
+    studio.ask("say when")
+    enter(page, studio, "user", "q=nothing")
+    expect(page.get_by_text("No tasks match")).to_be_visible()
+    page.clock.install()
+    page.get_by_label("Search tasks").fill("when")
+    page.get_by_label("Status").select_option("completed")
+    page.clock.run_for(1_000)
+    expect(page).to_have_url(f"{studio.url}/ui#q=when&status=completed")
+
+
 @pytest.mark.soak
 def test_a_server_without_an_index_says_so(page: "Page", studio: StudioServer) -> None:
     def titles(route: "Route") -> None:

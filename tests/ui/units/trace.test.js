@@ -214,6 +214,14 @@ test("a fork beside its original", () => {
   assert.equal(compare(EVENTS, again, 8).parts, null);
 });
 
+test("a text that only begins like mail, many times, is read at once", () => {
+  const begin = '<incoming_message>\n<timestamp>t</timestamp>\n<from type="agent">x</from>\n<to>\n<address type="agent">y</address>\n</to>\n<subject>s</subject>\n<body>b\n';
+  const content = begin.repeat(400);
+  const begun = performance.now();
+  assert.deepEqual(readHistory([{ role: "assistant", content }])[0].parts, [{ kind: "text", text: content }]);
+  assert.ok(performance.now() - begun < 3_000);
+});
+
 test("mail is read out of what a model has read", () => {
   const mail = (from, to, subject, body) =>
     `<incoming_message>\n<timestamp>2026-01-31T08:00:00+00:00</timestamp>\n<from type="agent">${from}</from>\n<to>\n${to.map((each) => `<address type="agent">${each}</address>`).join("\n")}\n</to>\n<subject>${subject}</subject>\n<body>${body}</body>\n</incoming_message>`;

@@ -81,7 +81,9 @@ const onArrows = (items) => (event) => {
 export function TaskPane({ list, route: { task: open, filter = {} }, caller, navigate }) {
   useStore(list);
   const [search, setSearch] = useState(filter.q ?? "");
-  const choose = (change, options) => navigate({ filter: { ...filter, ...change } }, options);
+  const latest = useRef();
+  latest.current = filter; // words that were typed before another choice are searched for after it
+  const choose = (change, options) => navigate({ filter: { ...latest.current, ...change } }, options);
   useEffect(() => {
     if (search.trim() === (filter.q ?? "")) return undefined;
     const timer = setTimeout(() => choose({ q: search.trim() }, { replace: true }), PAUSE);

@@ -2,20 +2,21 @@
 
 import { pretty } from "../components/pretty.js";
 
+/** The text of an element of mail, which ends at the first end: a text with many beginnings is read once. */
+const within = (name) => `<${name}>(?<${name}>(?:(?!</?(?:${name}|incoming_message)>)[^])*?)</${name}>`;
+
 /** Mail as models read it (docs/message-format.md). */
 const ENVELOPE = new RegExp(
   [
     "<incoming_message>",
     "<timestamp>(?<time>[^<]*)</timestamp>",
     '<from type="(?<type>[a-z]+)">(?<from>[^<]*)</from>',
-    "<to>",
-    "(?<to>.*?)",
-    "</to>",
-    "<subject>(?<subject>.*?)</subject>",
-    "<body>(?<body>.*?)</body>",
+    within("to"),
+    within("subject"),
+    within("body"),
     "</incoming_message>",
   ].join("\n"),
-  "gs",
+  "g",
 );
 
 /** What stands for a `<` before the name of an element of mail, or of a step in manual mode. */
@@ -41,7 +42,7 @@ function partsOfText(content) {
       subject: written(groups.subject),
       from: addressOf(groups.from),
       isByAgent: groups.type === "agent",
-      to: [...groups.to.matchAll(/<address[^>]*>([^<]*)</g)].map(([, address]) => addressOf(address)),
+      to: [...groups.to.matchAll(/<address[^<>]*>([^<]*)</g)].map(([, address]) => addressOf(address)),
       time: groups.time,
       xml,
     });
