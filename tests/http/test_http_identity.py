@@ -202,6 +202,7 @@ async def test_a_secret_is_sent_as_the_provider_takes_it(
     async with httpx2.AsyncClient() as client:
         others = Known(FakeClock())
         identity = JWTAuthenticator(settings, Provider(issuer.issuer, client), others, issuer.secret)
+        assert issuer.secret not in repr(identity)
         code = httpx2.URL(issuer.agree(query)).params["code"]
         assert (await identity.sign_in(code, VERIFIER, REDIRECT)).id == "ann"
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import field
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote_plus
 
@@ -227,7 +228,7 @@ class JWTAuthenticator:
     settings: JWTSettings
     provider: Provider
     _others: Authenticator
-    _client_secret: str = ""
+    _client_secret: str = field(default="", repr=False)
     _tokens: "CallerTokens | None" = None
 
     async def authenticate(self, bearer: str) -> Caller:
