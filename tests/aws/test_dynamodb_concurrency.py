@@ -6,24 +6,11 @@ import pytest
 from support.engines.dynamodb import LONG, Calls, DynamoDBAdapter, make_client
 
 from mail.core.protocol.message import Tier
-from mail.core.task.ports import Idle
 from mail.core.task.task import TaskKey, Transition
-from mail.errors import LeaseLost
-from mail.testing.changes import ANN, NOW, Mail, Maker, checkpoint
-from mail.testing.contracts import committed, first_turn, open_turn
+from mail.testing.changes import ANN, Mail, Maker
+from mail.testing.contracts import committed, open_turn
 
 KEY = TaskKey(ANN, "task-1")
-
-
-async def test_a_checkpoint_races_with_the_heirs_commit(table: DynamoDBAdapter, make: Maker) -> None:
-    """Once the heir has committed, the message is gone, and a late checkpoint must not bring part of it back."""
-    await table.store.commit(make.begin(KEY, Mail("alpha")))
-    slow = await open_turn(table.another(), KEY, "alpha", make)
-    heir = await open_turn(table.store, KEY, "alpha", make, now=NOW + 61)
-    await table.store.commit(make.change(heir.task, turn=heir))
-    with pytest.raises(LeaseLost):
-        await table.another().save_checkpoint(slow, checkpoint("late"))
-    assert table.items("A#alpha#I") == []
 
 
 async def test_what_comes_in_while_a_turn_is_opened_waits_for_the_next_one(
@@ -84,11 +71,3 @@ async def test_a_waiter_looks_ever_more_seldom(
     assert await store.wait_for_change(KEY, after=1, seconds=1.5) == 1
     assert 2 <= calls.count["GetItem"] <= 9
     assert calls.count.total() == calls.count["GetItem"]
-
-
-async def test_nothing_is_idle_that_is_leased(table: DynamoDBAdapter, make: Maker) -> None:
-    turn = await first_turn(table.store, KEY, "alpha", make)
-    await table.store.commit(make.change(turn.task, turn=turn))
-    task = await table.store.load(KEY)
-    opened = await table.another().open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0)
-    assert opened == Idle(task)

@@ -15,7 +15,6 @@ from mail.adapters.aws.store import DynamoDBStore
 from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.message import Tier
 from mail.core.task.context import AgentContext, Cut
-from mail.core.task.ports import Idle
 from mail.core.task.task import TaskKey, Transition
 from mail.core.task.webhooks import WebhookRecord
 from mail.errors import LeaseLost, VersionConflict
@@ -168,13 +167,6 @@ async def test_a_conflict_tells_the_task_without_another_request(
     with pytest.raises(Exception, match="has changed since it was read"):
         await store.commit(make.change(begun.task))
     assert calls.count == {"TransactWriteItems": 1}
-
-
-async def test_nothing_to_do_is_told_with_the_task(store: DynamoDBStore, calls: Calls, make: Maker) -> None:
-    begun = await committed(store, make.begin(KEY, Mail("alpha")))
-    calls.clear()
-    assert await store.open_turn(KEY, "beta", make.lease(), now=NOW, history_after=0) == Idle(begun.task)
-    assert calls.count == {"UpdateItem": 1}
 
 
 async def test_the_webhooks_of_many_callers_are_read_in_one_request(

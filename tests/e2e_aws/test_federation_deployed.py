@@ -189,19 +189,5 @@ def alpha_is_active(beta: ServerProcess) -> bool:
     return bool(listed["swarm-alpha"]["is_active"])
 
 
-def test_that_url_is_for_those_who_were_named(pair: Pair) -> None:
-    account = client("lambda", pair[0].endpoint)
-    *_, name, alias = output(pair[0].endpoint, "PeerFunctionArn").split(":")
-    url = account.get_function_url_config(FunctionName=name, Qualifier=alias)
-    assert url["AuthType"] == "AWS_IAM"
-    assert url["FunctionUrl"] == output(pair[0].endpoint, "PeerUrl")
-    statements = json.loads(account.get_policy(FunctionName=name, Qualifier=alias)["Policy"])["Statement"]
-    allowed = {
-        (json.dumps(each["Principal"]), each["Action"]) for each in statements if "AWS" in each["Principal"]
-    }
-    assert len(allowed) == 2 * len(NAMED)
-    assert {action for _, action in allowed} == {"lambda:InvokeFunctionUrl", "lambda:InvokeFunction"}
-
-
 def kinds(server: ServerProcess, task_id: str) -> list[str]:
     return [event["event"] for event in server.task(task_id)["events"]]

@@ -311,12 +311,6 @@ class TestQueue:
                 await asyncio.wait_for(theirs.queue.take(), 0.3)
             assert (await ours.queue.take())[1] == "alpha"
 
-    async def test_urgent_tiers_first_whoever_published_them(self, url: str) -> None:
-        async with server(url) as one, server(url) as two:
-            await one.queue.publish([token("a", Tier.AGENT), token("b", Tier.PERSON)])
-            await two.queue.publish([token("c", Tier.SYSTEM), token("d", Tier.AGENT)])
-            assert [(await one.queue.take())[1] for _ in range(4)] == ["c", "b", "a", "d"]
-
     @pytest.mark.soak
     async def test_workers_outlive_a_database_that_is_away(
         self, url: str, monkeypatch: pytest.MonkeyPatch
