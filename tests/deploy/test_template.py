@@ -161,12 +161,6 @@ def test_every_handler_has_a_function_and_every_function_a_handler(template: Tem
     assert len(handlers) == len(set(handlers))
 
 
-def test_functions_are_named_after_their_handlers(template: Template) -> None:
-    for name, properties in functions(template).items():
-        module = re.split(r"[.:]", properties["Handler"])[1]
-        assert name == module.title().replace("_", "") + "Function"
-
-
 def test_every_operation_of_the_protocol_has_a_route_and_every_route_is_one(template: Template) -> None:
     routes = [
         (event["Properties"]["Method"], event["Properties"]["Path"].replace("+}", "}"))

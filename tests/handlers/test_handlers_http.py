@@ -281,15 +281,6 @@ def test_an_answered_task_can_be_read_as_a_stream_in_one_piece(stage: Stage, don
     assert "1024" in result["body"]
 
 
-def test_the_threads_of_an_answered_task(stage: Stage, done: str) -> None:
-    listed = answer(stage.ask("threads", path="/threads", query=f"task_id={done}"))
-    (thread,) = listed["threads"]
-    assert (thread["thread_id"], thread["task_ids"]) == (done, [done])
-    record = answer(stage.ask("threads", path=f"/threads/{done}", query=""))
-    assert record["summary"]["messages"] == thread["messages"]
-    assert "1024" in record["conversation"][-1]["message"]["body"]
-
-
 @pytest.mark.soak
 def test_a_stream_of_a_task_that_goes_on_ends_before_its_function(stage: Stage) -> None:
     body = {"body": "what is 2**10", "task_id": "going on"}

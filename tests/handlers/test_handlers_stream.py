@@ -67,15 +67,6 @@ def test_a_stream_that_can_be_resumed_ends_long_before_its_function(stage: Stage
     stage.work_off()
 
 
-@pytest.mark.soak
-def test_a_message_is_answered_where_nothing_is_streamed(stage: Stage, url: str) -> None:
-    request = passed_on(stage.event("stream"), url, life=5, task_id="plain", stream=False)
-    response = httpx2.request(**request)
-    assert response.status_code == 202
-    stage.work_off()
-    assert stage.load("plain").is_running is False
-
-
 def test_a_request_is_a_line_of_its_log(stage: Stage, url: str, log: Path) -> None:
     request = passed_on(stage.event("stream"), url, task_id="in the log", stream=False, life=5)
     assert httpx2.request(**request).status_code == 202

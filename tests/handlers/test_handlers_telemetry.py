@@ -1,6 +1,5 @@
 """What functions tell of themselves: metrics in the log, with tokens and costs of real model calls, and spans."""
 
-import json
 import threading
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -10,13 +9,12 @@ from typing import Any
 import httpx2
 import pytest
 from function_stage import Stage
+from support.engines.cloudwatch import sums
 from support.processes.projects import entry, supervisor, write_project
 from support.services.llm_stub import LLMStub, Tokens, call, reply
+from url_stage import TIMEOUT, served
 
 from mail.core.task.task import TaskStatus
-from mail.local_aws.processes import LOOPBACK, KeptProcess, free_port, listens, system_environment
-
-TIMEOUT = 60.0
 
 MODEL = "openai/gpt-5-mini"
 COST = 600 * 0.25e-6 + 400 * 0.025e-6 + 100 * 2e-6
@@ -30,20 +28,6 @@ SWARM = entry(
         agent_params={"llm": MODEL, "system": "Answer.", "tool_format": "completions"},
     ),
 )
-
-
-def sums(records: list[dict[str, Any]], *dimensions: str) -> dict[tuple[str, ...], float]:
-    """Per metric, and value of each dimension but the service, what CloudWatch makes of a log."""
-    found: dict[tuple[str, ...], float] = {}
-    for record in records:
-        for directive in record.get("_aws", {}).get("CloudWatchMetrics", ()):
-            if ["service", *dimensions] not in directive["Dimensions"]:
-                continue
-            for name in (metric["Name"] for metric in directive["Metrics"]):
-                value = record[name]
-                key = (name, *(record[dimension] for dimension in dimensions))
-                found[key] = found.get(key, 0) + (sum(value) if isinstance(value, list) else value)
-    return found
 
 
 def ask(stage: Stage, task_id: str, **fields: Any) -> None:
@@ -88,14 +72,6 @@ def test_a_turn_of_a_model_is_measured(stage: Stage, tmp_path: Path) -> None:
     assert told["TasksEnded",] == 1
     assert sums(records, "status") == {("TasksEnded", "completed"): 1}
 
-    usage = json.loads(stage.ask("tasks", path="/usage")["body"])
-    assert usage["models"][MODEL]["cost"] == pytest.approx(2 * COST)
-    admin = stage.request(
-        "tasks", path="/usage", authorization=f"Bearer {stage.key('admin', 'root')}", query="per_task=true"
-    )
-    everybody = json.loads(stage.invoke("tasks", admin)["body"])
-    assert "costly" in {each["task_id"] for each in everybody["per_task"]}
-
 
 def test_a_task_that_begins_is_counted_where_it_begins(stage: Stage) -> None:
     before = len(stage.running("message").records)
@@ -116,29 +92,19 @@ def test_an_answer_that_is_a_servers_error_is_counted(stage: Stage) -> None:
 
 
 @pytest.fixture
-def traced_url(stage: Stage) -> Iterator[tuple[str, Any]]:
+def traced_url(stage: Stage, tmp_path: Path) -> Iterator[tuple[str, Any]]:
     """The streaming function, as `layers/run.sh` starts it, and the receiver of its spans."""
     pytest.importorskip("opentelemetry.sdk", reason="pip install 'mail-serverless[otel]'")
     from support.services.otlp import Receiver
 
-    function = stage.function("stream")
-    port = free_port()
-    server = ("-m", "uvicorn", "handlers.stream:app", "--host", LOOPBACK, "--port", str(port))
-    path = ":".join(map(str, (function.root, *function.interpreter.path)))
     with Receiver().running() as receiver:
         traces = {
             "MAIL_TRACES": "true",
             "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url,
             "OTEL_BSP_SCHEDULE_DELAY": "3600000",  # nothing is sent but by a flush
         }
-        process = KeptProcess(
-            [str(function.interpreter.python), *server],
-            env={**system_environment(), **stage.variables("stream"), **traces, "PYTHONPATH": path},
-            cwd=function.root,
-        )
-        with process:
-            process.wait_until(lambda: listens(port), seconds=TIMEOUT, name="uvicorn")
-            yield f"http://{LOOPBACK}:{port}", receiver
+        with served(stage, "stream", tmp_path / "log", **traces) as url:
+            yield url, receiver
 
 
 @pytest.mark.soak

@@ -24,8 +24,8 @@ STREAM_SECONDS = 2
 
 
 @contextmanager
-def served(stage: Stage, name: str, log: Path) -> Iterator[str]:
-    """Run a function as `layers/run.sh` starts it; yields the address."""
+def served(stage: Stage, name: str, log: Path, **variables: str) -> Iterator[str]:
+    """Run a function as `layers/run.sh` starts it, with further variables; yields the address."""
     function = stage.function(name)
     port = free_port()
     server = ("-m", "uvicorn", f"handlers.{name}:app", "--host", LOOPBACK, "--port", str(port))
@@ -36,6 +36,7 @@ def served(stage: Stage, name: str, log: Path) -> Iterator[str]:
             env={
                 **system_environment(),
                 **stage.variables(name),
+                **variables,
                 "MAIL_STREAM_SECONDS": str(STREAM_SECONDS),
                 "PYTHONPATH": path,
             },

@@ -2,12 +2,12 @@
 
 import json
 import re
-from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.engines.cloudwatch import sums
 from support.processes.http_server import HTTPServer
 from support.services.federation import Swallow
 
@@ -164,23 +164,9 @@ def test_labels_that_others_choose_are_few() -> None:
     assert names("n0") == "n0"
 
 
-class Written:
+def written(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     """What the functions of AWS have written in CloudWatch's embedded format."""
-
-    def __init__(self, text: str) -> None:
-        self.lines = [json.loads(line) for line in text.splitlines()]
-
-    def sums(self, *dimensions: str) -> dict[tuple[str, ...], float]:
-        """Per metric, and value of each dimension but the service, what CloudWatch adds up."""
-        found: Counter[tuple[str, ...]] = Counter()
-        for line in self.lines:
-            (directive,) = line["_aws"]["CloudWatchMetrics"]
-            assert directive["Namespace"] == "MAIL"
-            if ["service", *dimensions] in directive["Dimensions"]:
-                for metric in directive["Metrics"]:
-                    name = metric["Name"]
-                    found[(name, *(line[dimension] for dimension in dimensions))] += line[name]
-        return dict(found)
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
 def turn_of(mailbox: str) -> Turn:
@@ -199,7 +185,7 @@ def test_the_functions_on_aws_call_them_the_same(capsys: pytest.CaptureFixture[s
     begun = maker.begin(TaskKey(ANN, "t"))
     for change in (begun, maker.change(begun.task, transition=Transition.COMPLETE)):
         emf.TaskMetrics().task_changed(change)
-    names = {name for (name,) in Written(capsys.readouterr().out).sums()} - {"LostTurns"}
+    names = {name for (name,) in sums(written(capsys))} - {"LostTurns"}
     page = PrometheusMetrics({"turns": lambda: 0}).render().decode()
     ours = set(re.findall(r"^# TYPE mail_(\w+?)(?:_total)? ", page, re.MULTILINE))
     theirs = {re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() for name in names}
@@ -215,9 +201,9 @@ async def test_the_functions_on_aws_count_tasks_as_we_do(
     await metered.server.ask()
     await metered.server.ask()
     await metered.server.post(body="fail")
-    written = Written(capsys.readouterr().out)
-    assert written.sums() == {("TasksBegun",): 3, ("TasksEnded",): 3, ("DeadLetters",): 1}
-    assert written.sums("status") == {("TasksEnded", "completed"): 2, ("TasksEnded", "failed"): 1}
+    records = written(capsys)
+    assert sums(records) == {("TasksBegun",): 3, ("TasksEnded",): 3, ("DeadLetters",): 1}
+    assert sums(records, "status") == {("TasksEnded", "completed"): 2, ("TasksEnded", "failed"): 1}
     found = await metered.scrape()
     assert found["mail_tasks_begun_total"] == 3
     assert (found["mail_tasks_ended_total/completed"], found["mail_tasks_ended_total/failed"]) == (2, 1)
@@ -230,13 +216,13 @@ def test_the_functions_on_aws_tell_models_apart(capsys: pytest.CaptureFixture[st
     meter.turn_failed(turn, TurnReport(TurnReport.Outcome.FAILED, models={"": one}), StoreUnavailable())
     again = TurnReport(TurnReport.Outcome.COMMITTED, models={"a": one + one}, usage=one + one)
     meter.turn_ended(turn, again, 1.0)
-    written = Written(capsys.readouterr().out)
-    assert written.sums() == {
+    records = written(capsys)
+    assert sums(records) == {
         ("Turns",): 1, ("ModelTurns",): 1, ("TurnSeconds",): 1.0, ("AgentSeconds",): 0, ("Conflicts",): 0,
         ("ModelCalls",): 3, ("InputTokens",): 30, ("CachedTokens",): 12, ("CacheWriteTokens",): 9,
         ("OutputTokens",): 6, ("CostUsd",): 1.5,
     }  # fmt: skip
-    by_model = written.sums("model")
+    by_model = sums(records, "model")
     assert {key: by_model[key] for key in (("CostUsd", "a"), ("CostUsd", "other"), ("ModelCalls", "a"))} == {
         ("CostUsd", "a"): 1.0, ("CostUsd", "other"): 0.5, ("ModelCalls", "a"): 2,
     }  # fmt: skip
@@ -250,7 +236,7 @@ def test_a_function_tells_of_a_dead_letter_at_once(capsys: pytest.CaptureFixture
         draft.dead_letter("alpha", "it died", 5, message=None, message_seq=1)
     meter = emf.TaskMetrics()
     meter.task_changed(begun)
-    assert ("DeadLetters",) not in Written(capsys.readouterr().out).sums()
+    assert ("DeadLetters",) not in sums(written(capsys))
     meter.task_changed(draft.seal())
     told = json.loads(capsys.readouterr().out)
     assert told["DeadLetters"] == 2
