@@ -42,54 +42,6 @@ def asking_swarm() -> SwarmCore:
     return build_swarm({"supervisor": supervise}, breakpoint_tools=frozenset({"ask_user"}))
 
 
-async def test_an_answer(server: HTTPServer) -> None:
-    async with client_of(server) as client:
-        answer = await client.post_message("hi", task_id="t")
-    assert answer == {
-        "response": "you said: hi",
-        "events": None,
-        "task_id": "t",
-        "status": "completed",
-        "pending_tool_calls": [],
-        "question": None,
-    }
-
-
-async def test_an_answer_with_events(server: HTTPServer) -> None:
-    async with client_of(server) as client:
-        answer = await client.post_message("hi", "supervisor", True, task_id="t", subject="Hello")
-        same = await server.task("t")
-    assert [event["event"] for event in answer["events"]] == [event["event"] for event in same["events"]]
-    message = answer["events"][0]["data"]["extra_data"]["full_message"]["message"]
-    assert (message["subject"], message["body"]) == ("Hello", "hi")
-
-
-@pytest.mark.parametrize("is_stream", [False, True])
-async def test_a_breakpoint(is_stream: bool) -> None:
-    async with HTTPServer(asking_swarm()) as server, client_of(server) as client:
-        waiting = json.loads((await client.post_message("go", task_id="t"))["response"])
-        results = json.dumps([{"call_id": each["id"], "content": each["id"]} for each in waiting])
-        send = client.post_message_stream if is_stream else client.post_message
-        answer = await send(
-            "", task_id="t", resume_from="breakpoint_tool_call", breakpoint_tool_call_result=results
-        )
-        if is_stream:
-            *_, last = [event async for event in answer]
-            answer = json.loads(last.data)
-        assert answer["response"].count(waiting[0]["id"]) == 1
-
-
-async def test_a_follow_up(server: HTTPServer) -> None:
-    async with client_of(server) as client:
-        await client.post_message("one", task_id="t")
-        answer = await client.post_message("two", task_id="t", resume_from="user_response", show_events=True)
-        assert answer["response"] == "you said: two"
-        assert [event["id"] for event in answer["events"]] == ["6", "7", "8", "9", "10"]
-        with pytest.raises(BadAnswer) as refused:
-            await client.post_message("two", resume_from="user_response")
-    assert 400 <= refused.value.status < 500
-
-
 # ------------------------------------------------------------------------------ where the server doesn't wait
 
 
@@ -328,18 +280,6 @@ async def test_the_longest_wait(settings: dict) -> None:
 # ------------------------------------------------------------------------------------------- the other methods
 
 
-async def test_tasks(server: HTTPServer) -> None:
-    async with client_of(server) as client:
-        await client.post_message("hi", task_id="a/task é")
-        tasks = await client.get_tasks()
-        assert tasks == {"a/task é": await client.get_task("a/task é")}
-        assert await client.get_tasks(status="completed") == tasks
-        assert await client.get_tasks(status="failed") == {}
-        with pytest.raises(BadAnswer) as refused:
-            await client.get_task("none")
-    assert (refused.value.status, refused.value.detail) == (404, "you have no task 'none'")
-
-
 async def test_all_pages_of_tasks_are_read(server: HTTPServer) -> None:
     """The client asks for whole pages, of which there would have to be thousands of tasks: so the pages are made
     smaller.
@@ -356,19 +296,6 @@ async def test_all_pages_of_tasks_are_read(server: HTTPServer) -> None:
     async with SmallPages(server.uvicorn.url, server.keys["user"], config=CONFIG) as client:
         assert list(await client.get_tasks(status="completed")) == ["4", "3", "2", "1", "0"]
         assert list(await client.get_tasks(limit=3)) == ["4", "3", "2"]
-
-
-async def test_the_server_itself(server: HTTPServer) -> None:
-    async with client_of(server) as client, client_of(server, "admin") as admin:
-        assert (await client.ping())["protocol_version"] == "1.3"
-        assert await client.get_whoami() == {"id": "ann", "role": "user"}
-        assert (await client.get_status())["user_mail_ready"] is False
-        assert (await client.get_health())["status"] == "healthy"
-        assert (await admin.update_health("tired"))["status"] == "tired"
-        assert (await client.get_health())["status"] == "tired"
-        with pytest.raises(BadAnswer) as refused:
-            await client.update_health("fine")
-    assert refused.value.status in (401, 403)
 
 
 async def test_a_message_under_a_key_is_sent_again_when_the_connection_breaks(server: HTTPServer) -> None:
@@ -397,16 +324,6 @@ async def test_a_message_under_a_key_is_sent_again_when_the_connection_breaks(se
     assert refused.value.status == 422
 
 
-async def test_a_message_for_one_generation(server: HTTPServer) -> None:
-    async with client_of(server) as client:
-        await client.post_message("hi", task_id="t")
-        task = await client.get_task("t")
-        await client.post_message("more", task_id="t", generation=task["generation"])
-        with pytest.raises(BadAnswer) as refused:
-            await client.post_message("late", task_id="t", generation=task["generation"])
-        assert refused.value.status == 412
-
-
 # ------------------------------------------------------------------------------- as with clients of MAIL 1.3.6
 
 
@@ -423,15 +340,6 @@ async def test_the_text_may_be_called_body_and_the_subject_may_come_second(serve
             await client.post_message("hi", entrypoint="Hello")
 
 
-async def test_another_key(server: HTTPServer) -> None:
-    async with MAILClient(url=server.uvicorn.url) as client:
-        caller = await client.login(server.keys["user"])
-        assert (caller["id"], caller["role"]) == ("ann", "user")
-        with pytest.raises(BadAnswer):
-            await client.login("another")
-        assert (await client.get_whoami())["id"] == "ann"
-
-
 async def test_a_message_that_would_drop_a_question() -> None:
     async with HTTPServer(asking_swarm()) as server, client_of(server) as client:
         paused = await client.post_message("one", task_id="t")
@@ -443,8 +351,3 @@ async def test_a_message_that_would_drop_a_question() -> None:
             await client.post_message_stream("two", task_id="t")
         dropped = await client.post_message("two", task_id="t", drop_question=True)
         assert dropped["status"] == "completed"
-
-
-async def test_a_stream_has_the_warnings(server: HTTPServer) -> None:
-    async with client_of(server) as client, await client.post_message_stream("hi", max_step=3) as stream:
-        assert "Did you mean 'max_steps'?" in stream.warnings

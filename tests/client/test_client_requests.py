@@ -16,7 +16,7 @@ import aiohttp
 import httpx
 import httpx2
 import pytest
-from client_stage import CONFIG, RESPONSE, CutProxy, Recorder, answered, client_of
+from client_stage import CONFIG, RESPONSE, CutProxy, Recorder, answered
 from openai.types.responses import Response as OpenAIResponse
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from support.processes.http_server import HTTPServer
@@ -620,14 +620,6 @@ def _loaded() -> set[str]:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         _modules.update(done.stdout.split())
     return _modules
-
-
-async def test_a_client_of_a_stopped_server(server: HTTPServer) -> None:
-    async with client_of(server) as client:
-        await client.ping()
-        await server.uvicorn.stop()
-        with pytest.raises(MAILClientError):
-            await client.ping()
 
 
 class TestTooManyRequests:

@@ -81,17 +81,6 @@ async def test_going_on_with_a_task(server: HTTPServer) -> None:
         assert await ids(stream) == ["6", "7", "8", "9", "10"]
 
 
-async def test_pings_are_passed_on() -> None:
-    gate = asyncio.Event()
-    async with HTTPServer(waiting_swarm(gate), heartbeat=0.05) as server, client_of(server) as client:
-        stream = await client.post_message_stream("hi")
-        assert (await anext(stream)).event == "new_message"
-        ping = await anext(stream)
-        assert (ping.event, ping.id) == ("ping", None)
-        gate.set()
-        assert await kinds(stream) == ONE_AGENT[1:]
-
-
 async def test_watching(server: HTTPServer) -> None:
     async with client_of(server) as client:
         await client.post_message("one", task_id="t")
@@ -374,13 +363,6 @@ async def test_a_server_that_restarts(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------- answers that are none
-
-
-async def test_refusals_of_streams(server: HTTPServer) -> None:
-    async with client_of(server) as client:
-        with pytest.raises(BadAnswer, match="nobody") as refused:
-            await client.post_message_stream("hi", entrypoint="nobody")
-    assert refused.value.status == 400
 
 
 @pytest.mark.parametrize("answer", [JSONResponse({"response": "hi"}), JSONResponse([], status_code=202)])
