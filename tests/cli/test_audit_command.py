@@ -44,12 +44,6 @@ def test_it_is_exported_as_json_lines(acted: ServerProcess) -> None:
     assert {entry["by"] for entry in entries} == {"operator"}
 
 
-def test_only_admins_read_it(acted: ServerProcess) -> None:
-    refused = run(acted, role="user")
-    assert (refused.returncode, refused.stdout) == (1, "")
-    assert "admin" in refused.stderr
-
-
 def test_an_admin_reads_a_task_for_a_reason_that_its_owner_sees(acted: ServerProcess) -> None:
     def show(role: str, *flags: str) -> subprocess.CompletedProcess[str]:
         return acted.mail("task", "show", "opened", *flags, role=role)

@@ -34,13 +34,6 @@ def piped(server: ServerProcess, tmp_path: Path) -> Piped:
     return Piped(server, tmp_path)
 
 
-def test_the_server_and_the_caller(piped: Piped) -> None:
-    root, health, whoami, status, swarms = piped.json("ping", "health", "whoami", "status", "swarms-get")
-    assert root["swarm"]["name"] == health["swarm_name"] == status["swarm"]["name"] == "example-no-proxy"
-    assert whoami == {"id": "user", "role": "user"}
-    assert swarms == {"swarms": []}
-
-
 def test_text_for_people(piped: Piped) -> None:
     done = piped("ping", "health", "whoami", "health --verbose", "help ping", "?")
     lines = done.stdout.splitlines()
@@ -205,12 +198,6 @@ def test_a_message_with_a_key_counts_once(piped: Piped, sends: str) -> None:
     assert piped.server.task(first["task_id"])["generation"] == 1
     done = piped(f"{line} --subject other")
     assert (done.returncode, "Idempotency-Key" in done.stderr) == (1, True)
-
-
-def test_a_stream_with_a_key_is_that_of_the_first_one(piped: Piped) -> None:
-    line = "message-stream 6*7 --idempotency-key streamed"
-    first, again = (piped.json(line) for _ in range(2))
-    assert first == again
 
 
 @pytest.mark.parametrize("command", ["message {}", "message-stream {}", "message-interswarm {} supervisor"])

@@ -93,8 +93,3 @@ def test_defining_a_swarm_loads_nothing_heavy() -> None:
     )
     heavy = {"fastapi", "httpx2", "litellm", "rich", "sqlite3", "sse_starlette", "starlette", "uvicorn"}
     assert heavy.isdisjoint(imported("; ".join(statements)))
-
-
-def test_commands_load_only_what_they_use() -> None:
-    heavy = {"fastapi", "httpx2", "prompt_toolkit", "pydantic", "rich", "uvicorn", "sqlite3"}
-    assert heavy.isdisjoint(imported("import mail.cli.app"))

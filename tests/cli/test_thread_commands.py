@@ -169,12 +169,6 @@ def test_a_question_that_was_dropped_is_marked(mail: Any, crew: ServerProcess) -
     mail("thread", "show", "ae-1", "--reply", "x", fails="no task waits for your answer in thread 'ae-1'")
 
 
-def test_ids_that_urls_have_a_meaning_for(mail: Any) -> None:
-    for odd in ("..", "."):
-        told = f"there is no thread {odd!r} in your newest 100 tasks; if it belongs to an older task, name the task"
-        mail("thread", "show", odd, fails=told)
-
-
 def test_other_calls_that_wait_are_no_questions() -> None:
     call = Question("c", "book")
     question = Question("c", "book", asks={"routing_info": {"thread_id": "b-1"}})
