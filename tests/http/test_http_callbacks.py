@@ -8,8 +8,6 @@ import httpx2
 import pytest
 from support.processes.http_server import Frame, HTTPServer, eventually
 
-from mail.client import MAILClient
-from mail.client.errors import BadAnswer
 from mail.core.task.callbacks import LATER, Later, digest_of
 from mail.core.task.swarm import ActionCore
 from mail.core.task.task import TaskKey
@@ -134,18 +132,6 @@ async def test_strangers_are_limited_by_their_address(studio: Studio) -> None:
         statuses = [(await send(server, f"/callbacks/{n}.x", result=1)).status_code for n in range(4)]
     assert statuses[0] == 404
     assert statuses[-1] == RateLimited.http_status
-
-
-async def test_the_client_finishes_calls_too(server: HTTPServer, studio: Studio) -> None:
-    asked = await begin(server)
-    async with MAILClient(server.uvicorn.url) as client:
-        assert (await client.post_callback(studio.callbacks[0].token, heartbeat=True))["status"] == "waiting"
-        assert (await client.post_callback(studio.callbacks[0].token, result="a film"))[
-            "status"
-        ] == "finished"
-        with pytest.raises(BadAnswer, match="another result"):
-            await client.post_callback(studio.callbacks[0].token, error="no")
-    assert (await asked).json()["response"] == "render: a film"
 
 
 async def test_a_report_is_a_live_event(server: HTTPServer, studio: Studio) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import openai
 import pytest
-from openai import AsyncOpenAI, OpenAI
+from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletion
 from pydantic import BaseModel
 from responses_stage import Slow, problem
@@ -128,21 +128,6 @@ async def test_a_completion(both: tuple[HTTPServer, AsyncOpenAI]) -> None:
     assert completion.usage.total_tokens == 0
     assert completion.id == f"resp_{raw.headers['x-task-id']}_1"
     assert (await client.responses.retrieve(completion.id)).output_text == choice.message.content
-
-
-async def test_the_sdk_without_async(both: tuple[HTTPServer, AsyncOpenAI]) -> None:
-    server, _ = both
-    with OpenAI(base_url=f"{server.uvicorn.url}/v1", api_key=server.keys["user"], max_retries=0) as client:
-
-        def talk() -> tuple[str | None, str, str]:
-            whole = client.chat.completions.create(model="example", messages=[user("hi")])
-            stream = client.chat.completions.create(model="example", messages=[user("hi")], stream=True)
-            pieces = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
-            response = client.responses.create(model="example", input="hi", stream=True)
-            deltas = [event.delta for event in response if event.type == "response.output_text.delta"]
-            return whole.choices[0].message.content, pieces, "".join(deltas)
-
-        assert await asyncio.to_thread(talk) == ("1: hi",) * 3
 
 
 async def _read(client: AsyncOpenAI, *, stream: bool) -> None:
@@ -309,18 +294,6 @@ async def test_a_conversation_is_a_task(both: tuple[HTTPServer, AsyncOpenAI]) ->
     assert list((await server.client.get("/tasks")).json()) == [conversation.id.removeprefix("conv_")]
     refusal = await server.client.post("/v1/conversations", json={"items": [user("hi")]})
     assert problem(refusal)["param"] == "items"
-
-
-async def test_a_conversation_that_runs_takes_no_more_input() -> None:
-    slow = Slow()
-    async with serve(slow) as (_, client):
-        first = await client.responses.create(
-            model="example", input="hi", conversation="conv_t", background=True
-        )
-        with pytest.raises(openai.BadRequestError, match="is running"):
-            await client.responses.create(model="example", input="more", conversation="conv_t")
-        slow.gate.set()
-        assert first.status == "in_progress"
 
 
 # ------------------------------------------------------------------------------- limits of callers, and retries

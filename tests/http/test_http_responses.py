@@ -11,9 +11,6 @@ from openai.types.responses import Response
 from responses_stage import Bridge, Slow, problem
 from support.processes.http_server import HTTPServer
 
-from mail.client import MAILClient
-from mail.client.errors import BadAnswer
-from mail.config import ClientConfig
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.task.swarm import AgentCore, History, ToolChoice
 from mail.errors import AgentUnavailable
@@ -414,19 +411,3 @@ async def test_the_client_of_mail_1_3_6_continues_a_response(server: Bridge) -> 
     asked = {"input": "two", "tools": [], "previous_response_id": first.json()["id"]}
     answer = await server.client.post("/responses", json=asked, headers=MAIL_CLIENT)
     assert Response.model_validate_json(answer.json()).output_text == "2: two"
-
-
-async def test_mails_own_client(server: Bridge) -> None:
-    config = ClientConfig(timeout=20.0, verbose=False)
-    async with MAILClient(server.uvicorn.url, api_key=server.keys["user"], config=config) as client:
-        response = await client.debug_post_responses(
-            input=[{"role": "system", "content": "You orchestrate."}, {"role": "user", "content": "Plan."}],
-            tools=[],
-            metadata={"team": "a"},
-        )
-        assert isinstance(response, Response)
-        assert response.output_text == "1: [system]\nYou orchestrate.\n\n[user]\nPlan."
-        assert response.metadata == {"team": "a"}
-        with pytest.raises(BadAnswer) as error:
-            await client.debug_post_responses(input="hi", tools=[], previous_response_id="resp_none_1")
-        assert error.value.detail == "Previous response with id 'resp_none_1' not found."

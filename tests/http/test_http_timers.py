@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 from support.processes.http_server import HTTPServer
 
-from mail.client import MAILClient
-from mail.client.errors import BadAnswer
-from mail.core.task.task import TaskKey, TaskStatus
+from mail.core.task.task import TaskKey
 from mail.testing.agents import build_swarm, call, complete
 from mail.testing.changes import NOW
 from mail.testing.clock import FakeClock
@@ -62,11 +60,6 @@ async def test_a_message_for_later_is_accepted_at_once_and_posted_in_time(
     assert "timers" not in task
 
 
-async def test_a_time_that_has_passed_is_now(server: HTTPServer) -> None:
-    answer = await server.client.post("/message", json={"body": "hello", "not_before": 5})
-    assert (answer.status_code, answer.json()["response"]) == (200, "hello")
-
-
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
@@ -117,14 +110,3 @@ async def test_timers_are_listed_and_cancelled(server: HTTPServer) -> None:
     strange = await server.client.delete(path, params={"task_id": "t"}, headers=server.headers("admin"))
     assert strange.status_code == 404
     assert [timer["id"] for timer in (await task_of(server))["timers"]] == [reminder["id"]]
-
-
-async def test_the_client_posts_later_and_takes_it_back(server: HTTPServer) -> None:
-    async with MAILClient(server.uvicorn.url, server.keys["user"]) as client:
-        accepted = await client.post_message("hello", task_id="t", not_before=NOW + HOUR)
-        assert accepted["task_id"] == "t"
-        (timer,) = (await client.get_task("t"))["timers"]
-        cancelled = await client.cancel_timer("t", timer["id"])
-        assert cancelled["task_status"] == TaskStatus.CANCELLED
-        with pytest.raises(BadAnswer):
-            await client.cancel_timer("t", timer["id"])
