@@ -341,24 +341,6 @@ async def test_a_list_loads_a_few_tasks_at_the_same_time(monkeypatch: pytest.Mon
     assert most == LOADED_AT_ONCE
 
 
-async def test_questions_and_calls_wait_together() -> None:
-    async with serving(Approval(by=("admin",))) as server:
-        await server.ask(body="Which day?\neve\nWhy?", task_id="t")
-        day, pay, why = (each["id"] for each in await waiting(server, "admin"))
-        wrong = await decide(server, "admin", pay, 400, decision="answer", answer="x")
-        assert "approve, edit, reject" in wrong["detail"]
-        await decide(server, "admin", day, decision="answer", answer="Friday")
-        pending = (await server.task("t"))["pending_tool_calls"]
-        assert [each.get("decision") for each in pending] == ["answer", None, None]
-        await decide(server, "admin", pay)
-        await decide(server, "admin", why, decision="reject", reason="none of that")
-        answer = await answer_of(server)
-        assert answer == (
-            "Friday | SUCCESS: paid eve | "
-            "ERROR: a person has rejected this call, and it was not answered: none of that"
-        )
-
-
 async def test_an_owner_who_is_a_reviewer_decides() -> None:
     async with serving(Approval(by=("user",))) as server:
         await server.ask(body="eve", task_id="t")
@@ -388,21 +370,6 @@ async def test_calls_wait_one_by_one_and_page_by_page() -> None:
         await decide(server, "admin", ids[0], 404)
         await decide(server, "admin", ids[1])
         assert await answer_of(server, "t0") == "SUCCESS: paid eve | SUCCESS: paid bob"
-
-
-@pytest.mark.parametrize("end", ["message", "cancel", "delete"])
-async def test_the_end_of_the_pause_ends_the_approval(end: str) -> None:
-    async with serving(Approval(by=("admin",))) as server:
-        await server.ask(body="eve", task_id="t")
-        (seen,) = await waiting(server, "admin")
-        if end == "message":
-            await server.ask(body="bob", task_id="t", drop_question=True)
-        elif end == "cancel":
-            await server.client.post("/task/cancel", json={"task_id": "t"})
-        else:
-            await server.client.delete("/task", params={"task_id": "t"})
-        await decide(server, "admin", seen["id"], 404)
-        assert [each["id"] for each in await waiting(server, "admin")] != [seen["id"]]
 
 
 # ------------------------------------------------------------------------------------------------- links

@@ -107,25 +107,6 @@ async def test_cancelling_twice_is_cancelling_once(server: HTTPServer, gate: Gat
     assert second.json() == first.json()
 
 
-async def test_a_paused_task_is_cancelled_and_resumed_by_a_message() -> None:
-    def ask(view: View) -> Sequence[Call]:
-        return [call("ask")] if view.mail.body == "go" else [complete(view.mail.body)]
-
-    swarm = build_swarm({"supervisor": ask}, actions={"ask": Gate()}, breakpoint_tools=frozenset({"ask"}))
-    async with HTTPServer(swarm) as server:
-        await server.ask(body="go", task_id="t")
-        answer = await cancel(server, "t")
-        assert (answer.status_code, answer.json()["stopped"]) == (200, True)
-        late = await server.post(
-            task_id="t",
-            body="",
-            resume_from="breakpoint_tool_call",
-            kwargs={"breakpoint_tool_call_result": {"content": "yes"}},
-        )
-        assert late.status_code == 400
-        assert (await server.ask(body="again", task_id="t"))["response"] == "again"
-
-
 @pytest.mark.parametrize(
     ("task_id", "role", "status", "detail"),
     [

@@ -93,15 +93,6 @@ async def test_a_file_goes_to_an_agent_to_another_one_and_back_to_the_caller(
     assert sent == {"id": drawn["id"], "name": "drawn.png", "type": "image/png", "bytes": len(DRAWN)}
 
 
-async def test_a_history_refers_to_a_file_and_does_not_contain_it(server: HTTPServer) -> None:
-    large = PNG + bytes(3_000_000)
-    file = await upload(server, large, "large.png")
-    await server.ask(body="a cat", files=[file["id"]], task_id="t")
-    (rows,) = server.rig.database.execute("SELECT sum(length(state) + length(events)) FROM commits")
-    assert rows[0] < 100_000
-    assert (await server.task("t"))["stored_bytes"] > len(large)
-
-
 async def test_the_bytes_come_back_as_they_were_and_only_to_their_owner(server: HTTPServer) -> None:
     file = await upload(server)
     answer = await server.client.get(f"/files/{file['id']}")

@@ -124,13 +124,6 @@ async def test_true_is_no_number(server: HTTPServer, path: str, fields: dict[str
     assert (await server.task("t"))["generation"] == 1
 
 
-async def test_tasks_of_others_are_unknown(server: HTTPServer) -> None:
-    await server.post(body="sums", task_id="t")
-    assert (await fork(server, role="admin")).status_code == 404
-    assert (await fork(server, "nobody's")).status_code == 404
-    assert (await look(server, 1, "nobody's")).status_code == 404
-
-
 async def test_threads_of_a_fork_are_its_own(server: HTTPServer) -> None:
     await server.post(body="sums", task_id="t")
     before = (await server.client.get("/threads", params={"task_id": "t"})).json()

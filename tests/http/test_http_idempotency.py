@@ -88,11 +88,6 @@ async def test_keys_are_each_callers_own(server: HTTPServer) -> None:
     assert other.json()["response"] == "1: yours"
 
 
-async def test_a_refused_message_may_be_sent_again(server: HTTPServer) -> None:
-    for _ in range(2):
-        assert (await post(server, "k", body="", task_id="t")).status_code == 400
-
-
 async def test_a_stream_is_given_again(server: HTTPServer) -> None:
     first, second = [(await post(server, "k", stream=True)).text for _ in range(2)]
     assert "event: task_complete" in first

@@ -47,21 +47,6 @@ async def test_the_output_is_in_the_answer_and_in_the_task() -> None:
         assert "output" not in (await server.client.get("/tasks")).json()["t"]
 
 
-async def test_without_a_schema_the_answer_has_no_output() -> None:
-    async with HTTPServer(counting(complete('{"n": 1}'))) as server:
-        answer = await server.ask(task_id="t")
-        assert answer["response"] == '{"n": 1}'
-        assert "output" not in answer
-        assert not {"output", "output_schema"} & (await server.task("t")).keys()
-
-
-async def test_an_agent_that_never_fits_the_schema_fails() -> None:
-    async with HTTPServer(counting(*[{"n": "one"}] * 5)) as server:
-        answer = await server.ask(output_schema=NUMBER)
-    assert "5 faulty turns" in answer["response"]
-    assert "output" not in answer
-
-
 @pytest.mark.parametrize(
     ("schema", "detail"),
     [
@@ -128,17 +113,6 @@ async def test_a_running_task_has_one_schema() -> None:
         await server.until(lambda task: len(task["events"]) == 3)
         release.set()
         assert (await waiting)["output"] == {"n": 1}, "who joins the task gets its output"
-
-
-async def test_a_repeated_message_gets_the_same_output() -> None:
-    async with HTTPServer(counting({"n": 1})) as server:
-        key = {"Idempotency-Key": "k"}
-        first = await server.post(output_schema=NUMBER, headers=key)
-        second = await server.post(output_schema=NUMBER, headers=key)
-        other = await server.post(output_schema={}, headers=key)
-    assert first.json() == second.json()
-    assert (first.json()["response"], first.json()["output"]) == ('{"n":1}', {"n": 1})
-    assert other.status_code == 422
 
 
 async def test_the_stream_ends_with_the_text_of_the_output() -> None:

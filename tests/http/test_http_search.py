@@ -63,13 +63,6 @@ async def test_nobody_searches_the_tasks_of_others(server: HTTPServer) -> None:
         assert refused.json()["detail"] == "q: only your own tasks are searched; leave out caller and all"
 
 
-async def test_what_is_deleted_is_not_found(server: HTTPServer) -> None:
-    await server.ask(body="a secret word", task_id="t")
-    assert list((await search(server, q="secret")).json()) == ["t"]
-    assert (await server.client.delete("/task", params={"task_id": "t"})).status_code == 200
-    assert (await search(server, q="secret")).json() == {}
-
-
 async def test_bad_requests(server: HTTPServer) -> None:
     for query in (
         {"q": " ".join(map(str, range(20)))},

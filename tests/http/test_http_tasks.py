@@ -76,12 +76,6 @@ async def test_named_in_the_body_or_the_query(server: HTTPServer) -> None:
     assert (await get("GET", "/task", json={"task_id": "none"})).status_code == 404
 
 
-async def test_no_tasks(server: HTTPServer) -> None:
-    response = await server.client.get("/tasks")
-    assert response.json() == {}
-    assert "link" not in response.headers
-
-
 async def test_all_tasks_newest_first(server: HTTPServer) -> None:
     for task_id in ("a", "b", "c"):
         await server.ask(task_id=task_id)
@@ -159,17 +153,6 @@ async def test_admins_list_the_tasks_of_others_without_what_is_in_them(server: H
 async def test_other_callers_tasks_are_never_shown_in_full(server: HTTPServer, query: str) -> None:
     answer = await server.client.get(f"/tasks?{query}", headers=server.headers("admin"))
     assert answer.status_code in (400, 403)
-
-
-async def test_pages_of_all_tasks_follow_each_other(server: HTTPServer) -> None:
-    for number in range(3):
-        await server.ask(task_id=f"t{number}")
-    path, found = "/tasks?all=true&fields=summary&limit=2", set()
-    while path:
-        answer = await server.client.get(path, headers=server.headers("admin"))
-        found |= answer.json().keys()
-        path = answer.links.get("next", {}).get("url", "")
-    assert found == {f"user:ann@example#t{number}" for number in range(3)}
 
 
 async def test_arguments_of_waiting_calls_are_not_shown_to_admins() -> None:
