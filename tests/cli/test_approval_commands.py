@@ -99,9 +99,9 @@ def test_a_reviewer_lists_shows_and_decides(bank: Bank) -> None:
     assert "payer: wire(to: bob, amount: 500)" in listed
     assert "wired" not in bank.mail("approvals", "list", role="admin").stdout
     env = bank.caller("admin", COLUMNS="80")
-    with Terminal("approvals", "list", cwd=bank.folder, env=env) as terminal:
+    with Terminal("approvals", cwd=bank.folder, env=env) as terminal:
         assert terminal.end() == 0
-    assert f"{seen['id'][:12]}  you  " in terminal.shown
+    assert f"{seen['id'][:12]}.0  you  " in terminal.shown
     assert terminal.shown.splitlines()[1].endswith("  payer: wire(to: bob, amount: 500)")
     refused = bank.mail("approvals", "approve", seen["id"])
     assert refused.returncode == 1
@@ -133,6 +133,20 @@ def test_a_reviewer_answers_a_question(bank: Bank) -> None:
     assert bank.mail("approvals", "answer", seen["id"], "ask them").returncode == 1
     bank.prints("approvals", "answer", seen["id"], "ask them", role="admin")
     assert "ask them" in bank.mail("task", "watch", "asked").stdout
+
+
+def test_calls_of_one_pause_are_told_apart_by_short_ids(bank: Bank) -> None:
+    bank.post("pay 600 700", task_id="two")
+    ids = [each["id"] for each in json.loads(bank.mail("approvals", "--json").stdout)["approvals"]]
+    short = [f"{each[:12]}.{number}" for number, each in enumerate(ids)]
+    with Terminal("approvals", "list", cwd=bank.folder, env=bank.caller("user", COLUMNS="80")) as terminal:
+        assert terminal.end() == 0
+    rows = [line.split() for line in terminal.shown.splitlines()[1:]]
+    assert [(row[0], row[-1]) for row in rows] == [(short[0], "600)"), (short[1], "700)")]
+    bank.prints("approvals", "reject", short[1])
+    (left,) = json.loads(bank.mail("approvals", "list", "--json").stdout)["approvals"]
+    assert left["arguments"]["amount"] == 600
+    bank.prints("approvals", "reject", left["id"])
 
 
 def test_the_list_has_the_tasks_that_need_their_owner_too(bank: Bank) -> None:

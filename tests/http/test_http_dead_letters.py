@@ -61,6 +61,8 @@ async def test_a_line_says_what_it_was_and_why(server: HTTPServer) -> None:
     (event,) = [event for event in task["events"] if event["event"] == "dead_letter"]
     assert page["next_cursor"] is None
     assert line.pop("timestamp")
+    (need,) = (await server.get("/approvals", "user"))["tasks"]
+    assert (need["need"], need["reason"]) == ("dead_letters", line["reason"])
     assert "RuntimeError" in line.pop("reason")
     assert line == {
         "caller": task["task_owner"],

@@ -68,6 +68,7 @@ def test_what_needs_the_caller_is_counted_shown_and_dealt_with(
     expect(failed).to_have_count(0)
 
     asked = entries.filter(has_text="asks you")
+    expect(asked.get_by_role("group")).to_have_text(re.compile("payer asks: *may *Your answer"))
     asked.get_by_role("textbox").fill("you may")
     asked.get_by_role("button", name="Send").click()
     expect(region).to_contain_text("Nothing waits for you")

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from mail.cli.command import Command, Handler, Namespace, option, positional
 from mail.cli.output import Output, one_line
-from mail.cli.session import SHORTEST_APPROVAL, Session
+from mail.cli.session import Session, short_approval
 from mail.cli.values import JSON, Approval, json_object
 
 
@@ -22,7 +22,7 @@ def show_needs(needs: Mapping[str, Any], output: Output) -> None:
     """Print calls and tasks as tables."""
     tasks = [
         (
-            each["task"]["task_id"],
+            output.id(each["task"]["task_id"]),
             _NEEDS[each["need"]],
             output.time(each["task"]["updated"]),
             one_line(each["task"]["question"] or each["reason"] or each["task"]["title"] or ""),
@@ -36,11 +36,11 @@ def show_needs(needs: Mapping[str, Any], output: Output) -> None:
 
 
 def show_approvals(answer: list[Mapping[str, Any]], output: Output) -> None:
-    """Print a line for each call that waits; on a terminal with the beginning of its id, if no other has the same."""
-    begin = Counter(each["id"][:SHORTEST_APPROVAL] for each in answer)
+    """Print a line for each call that waits; on a terminal with a short form of its id, if no other has the same."""
+    short = Counter(short_approval(each["id"]) for each in answer)
     rows = [
         (
-            _shown_id(each["id"], begin, output),
+            _shown_id(each["id"], short, output),
             "you" if each["can_decide"] else ", ".join(each["reviewers"]),
             output.time(each["decide_by"] or ""),
             _in_words(each),
@@ -51,9 +51,9 @@ def show_approvals(answer: list[Mapping[str, Any]], output: Output) -> None:
     output.table(columns, rows, none="nothing waits for a decision")
 
 
-def _shown_id(approval_id: str, begin: Mapping[str, int], output: Output) -> str:
-    short = approval_id[:SHORTEST_APPROVAL]
-    return short if output.is_terminal and begin[short] == 1 else approval_id
+def _shown_id(approval_id: str, known: Mapping[str, int], output: Output) -> str:
+    short = short_approval(approval_id)
+    return short if output.is_terminal and known[short] == 1 else approval_id
 
 
 def _in_words(call: Mapping[str, Any]) -> str:
@@ -106,7 +106,7 @@ _NEEDS = {
 
 _ID = positional(
     "approval_id",
-    "The id of the approval, or its first 12 characters or more.",
+    "The id of the approval, its short form, or its first 12 characters or more.",
     metavar="ID",
     type=Approval(),
 )

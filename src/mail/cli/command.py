@@ -50,7 +50,15 @@ def joined(context: click.Context, parameter: click.Parameter, words: Sequence[s
 
 
 class Group(click.Group):
-    """A group of commands that its help lists in their own order."""
+    """A group of commands that its help lists in their own order; without one, it does what its `list` does, if any."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse a command line. Raises click.UsageError."""
+        are_options = all(each.startswith("-") for each in args[:1]) and not {*args} & {
+            *ctx.help_option_names
+        }
+        is_list = "list" in self.commands and are_options and not ctx.resilient_parsing
+        return super().parse_args(ctx, ["list", *args] if is_list else args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands."""

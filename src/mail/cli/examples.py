@@ -73,7 +73,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "mail audit --act 'create token' --json",
         "mail audit --since 2026-01-01 --lines",
     ),
-    "approvals list": ("mail approvals list", "mail approvals list --json"),
+    "approvals list": ("mail approvals", "mail approvals list --json"),
     "approvals show": ("mail approvals show 019c1310e400-0f2c5b0e-6a53-4c0e-9d6e-5f1f6a1e8a11.0",),
     "approvals approve": (
         "mail approvals approve 019c1310e400",

@@ -139,14 +139,16 @@ class Session:
         return _only(found, name, "tasks")
 
     async def find_approval(self, name: str) -> str:
-        """Return the id of the approval that a name stands for: its id, or the beginning of it with the whole time.
+        """Return the id of the approval that a name stands for: its id, its short form, or a beginning with the time.
 
-        A name that fits none is returned as it is. Raises UsageError if several ids begin with it.
+        A name that fits none is returned as it is. Raises UsageError if it fits several.
         """
-        if "." in name or len(name) < SHORTEST_APPROVAL:
+        begin, mark, _ = name.partition(".")
+        if len(begin) < SHORTEST_APPROVAL or (mark and len(begin) > SHORTEST_APPROVAL):
             return name
         waiting = (str(each["id"]) for each in await self.client.get_approvals())
-        return _only([each for each in waiting if each.startswith(name)], name, "approvals")
+        found = [each for each in waiting if name == short_approval(each) or each.startswith(name)]
+        return _only(found, name, "approvals")
 
     async def _last_task(self) -> str:
         tasks = await self.client.get_tasks(limit=RECENT, summary=True)
@@ -267,12 +269,18 @@ class Session:
 
 
 def _only(found: Sequence[str], name: str, what: str) -> str:
-    """Return the only id that begins with a name, or the name if none does. Raises UsageError for several."""
+    """Return the only id that a name stands for, or the name if there is none. Raises UsageError for several."""
     if len(found) > 1:
         shown = "".join(f"\n  {each}" for each in found[:MANY_MATCHES])
         more = f"\n  and {len(found) - MANY_MATCHES} more" if len(found) > MANY_MATCHES else ""
         raise UsageError(f"{len(found)} {what} begin with {name!r}; type more of the id:{shown}{more}")
     return found[0] if found else name
+
+
+def short_approval(approval_id: str) -> str:
+    """Return the short form of the id of an approval: when its task paused, and which of its calls it is."""
+    begin, mark, number = approval_id.partition(".")
+    return f"{begin[:SHORTEST_APPROVAL]}{mark}{number}"
 
 
 def how_to_reply(questions: Sequence[Question]) -> str:

@@ -304,7 +304,9 @@ COMMANDS = (
     Command(
         shell_name="task watch",
         summary="Show a task's events as they happen, until it stops.",
-        details="Exit codes: 3 the task has failed or was cancelled, 4 it is paused.",
+        details="Exit codes: 3 the task has failed or was cancelled, 4 it is paused. What has happened in a turn is "
+        "shown, with its time, when the turn is stored; what agents are working on at once. So later times may come "
+        "first.",
         handler=watch,
         arguments=(
             TASK,

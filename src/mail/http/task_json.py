@@ -74,6 +74,10 @@ class PendingToolCall(Answered):
     decision: DecisionName | None = Field(
         default=None, description="The decision, while other calls still wait; absent if there is none."
     )
+    question_argument: str | None = Field(
+        default=None,
+        description="The argument that holds its question; absent for a call that asks none, or needs approval.",
+    )
     asks: OpenUserQuestion | None = Field(
         default=None,
         description="The request to the owner that the call has sent, if it asks the user: a message whose subject "
@@ -187,6 +191,8 @@ def pending_call(call: PausedCall, agent: str = "") -> dict[str, Any]:
     shown: dict[str, Any] = {"call_id": call.call_id, "name": call.name, "arguments": call.arguments}
     if agent:
         shown["agent"] = agent
+    if call.question_argument is not None:
+        shown["question_argument"] = call.question_argument
     if call.asks is not None:
         shown["asks"] = asdict(call.asks)
     if call.needs_approval:

@@ -12,7 +12,6 @@ from pydantic_core import to_json
 
 from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import Clock, format_time
-from mail.core.protocol.question_text import question_argument
 from mail.core.task.approvals import LinkHolder
 from mail.core.task.draft import Draft
 from mail.core.task.events import Event, EventKind
@@ -94,7 +93,6 @@ def who_decides(calls: Iterable[PausedCall]) -> str:
 def show_call(task: Task, paused_at: Breakpoint, call: PausedCall) -> dict[str, Any]:
     """Return a call as those read it who may decide on it: nothing else of the task."""
     asked = int(paused_at.id[:_TIME_DIGITS], 16) / 1000
-    argument = None if call.needs_approval else question_argument(call.arguments)
     return {
         "id": paused_at.approval_id(call),
         "agent": paused_at.agent,
@@ -103,7 +101,7 @@ def show_call(task: Task, paused_at: Breakpoint, call: PausedCall) -> dict[str, 
         "arguments_text": call.arguments_text,
         "arguments_sha256": call.digest,
         "needs_approval": call.needs_approval,
-        "question": call.question if argument is None else call.arguments[argument],
+        "question": call.arguments[name] if (name := call.question_argument) else call.question,
         "asked": datetime.fromtimestamp(asked, UTC).isoformat(),
         "decide_by": None if call.approve_by is None else format_time(call.approve_by),
         "requested_by": task.owner,

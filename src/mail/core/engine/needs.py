@@ -3,6 +3,7 @@
 from collections import Counter
 from datetime import timedelta
 
+from mail.core.decisions.dead_letters import read_dead_letters
 from mail.core.decisions.needs import Need, need_of
 from mail.core.engine.wiring import Wiring
 from mail.core.protocol.values import value
@@ -30,7 +31,9 @@ FRESH_SECONDS = 300
 
 @value
 class TaskNeed:
-    """A task that needs its owner; `reason` begins the last answer of one that has failed."""
+    """A task that needs its owner; `reason` begins the last answer of one that has failed, or says what its last dead
+    letter says.
+    """
 
     task: Task
     need: Need
@@ -68,10 +71,19 @@ async def tasks_in_need(wiring: Wiring, instance: str) -> list[TaskNeed]:
         need = need_of(task)
         if need is not None and counts[need] < MOST:
             counts[need] += 1
-            is_failure = need is Need.FAILURE
-            answer = await store.read_response(task.key, task.generation.number) if is_failure else None
-            found.append(TaskNeed(task, need, "" if answer is None else answer.message.body[:MOST_REASON]))
+            found.append(TaskNeed(task, need, (await _reason(store, task, need))[:MOST_REASON]))
     return found
+
+
+async def _reason(store: Store, task: Task, need: Need) -> str:
+    """Return why a task has failed, or its last dead letter was not processed; empty for others."""
+    if need is Need.FAILURE:
+        answer = await store.read_response(task.key, task.generation.number)
+        return "" if answer is None else answer.message.body
+    if need is Need.DEAD_LETTERS:
+        events = await store.read_events(task.key, after=task.dead_letters[-1] - 1, limit=1)
+        return "".join(letter.reason for letter in read_dead_letters(task, events))
+    return ""
 
 
 async def _find(store: Store, instance: str, search: Search, need: Need) -> list[Task]:

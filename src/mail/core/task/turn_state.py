@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from pydantic import ConfigDict
 
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
-from mail.core.protocol.question_text import describe_question
+from mail.core.protocol.question_text import describe_question, question_argument
 from mail.core.protocol.values import value
 from mail.core.task.approvals import APPROVAL_MARK, Approval
 from mail.core.task.callbacks import Callback
@@ -242,6 +242,11 @@ class PausedCall:
     def digest(self) -> str:
         """The SHA-256 of that text, in hexadecimal."""
         return sha256(self.arguments_text.encode()).hexdigest()
+
+    @property
+    def question_argument(self) -> str | None:
+        """The name of the argument that holds its question; None if it asks none."""
+        return None if self.needs_approval else question_argument(self.arguments)
 
     @property
     def is_held(self) -> bool:

@@ -73,7 +73,10 @@ class NeedyTask(Answered):
         "`failure`: it has failed in the last 7 days; `others`: it waits for swarms, reviewers, or calls that finish "
         "later."
     )
-    reason: str = Field(description="The answer of a task that has failed; empty for others.")
+    reason: str = Field(
+        description="The answer of a task that has failed, or why its last dead letter could not be processed; empty for "
+        "others."
+    )
     task: TaskSummary = Field(
         description="The task; its `pending_tool_calls` leave out calls that need approval or wait for reviewers: "
         "these are in `approvals` of those who may decide."

@@ -43,8 +43,11 @@ function Call({ call, waiting, swarm }) {
   `;
 }
 
-/** What a call of a paused task asks, as the conversation has it. */
-const questionOf = ({ asks, ...call }) => ({ ...call, asked: asks });
+/** A call of a paused task with what it asks, as the conversation has it: of mail to a person only its text. */
+const questionOf = ({ asks, question_argument: argument, ...call }) => ({
+  ...call,
+  asked: argument && { text: call.arguments[argument], ...(asks ? {} : { argument }) },
+});
 
 /** What can be done about a task, here. */
 function Actions({ entry, waiting }) {

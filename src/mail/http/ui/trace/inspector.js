@@ -155,13 +155,35 @@ function Tools({ setup }) {
   `;
 }
 
-/** Why the text of a prompt is missing: the turn is read as the task's owner, also by a person who is an admin, too. */
-function NoPrompt({ setup, agent, caller }) {
-  if (!setup.model || setup.system !== null) return html`<p class="quiet">It has none.</p>`;
+/**
+ * The system prompt of a turn. The turn is read as the task's owner, who gets none; but the swarm that runs now shows
+ * its prompts to an admin's session.
+ */
+function Prompt({ setup, agent, caller }) {
+  const isHidden = setup.model && setup.system === null && caller.role !== "admin";
+  const isShown = isHidden && caller.isAdmin && setup.is_present;
+  const read = async () => {
+    if (!isShown) return null;
+    const { agents } = await api.read("swarm", { prompts: true }, { bearer: api.token.ofAdmin() });
+    return { system: agents.find(({ name }) => name === agent)?.system_prompt };
+  };
+  const { data, problem } = useData(read, { about: [agent, isShown] });
+  const system = setup.system ?? data?.system;
+  if (system) return html`<${Code} text=${system} />`;
+  if (problem) return html`<${Notice} tone="bad">${problem.message}</${Notice}>`;
+  if (isShown && !data) return html`<${Loading} />`;
+  if (!isHidden || isShown) return html`<p class="quiet">It has none.</p>`;
   if (!caller.isAdmin) return html`<p class="quiet">Only admins may see the prompts of agents.</p>`;
   return html`
     <p class="quiet">
-      The prompt of this turn isn't shown to you. See${" "}
+      The turn ran on another version of the swarm than runs now. An admin gets its prompt with
+      ${" "}
+      <code>mail task turn</code>
+      ,${" "}
+      <code>--caller</code>
+      ${" "}and${" "}
+      <code>--reason</code>
+      ; you see${" "}
       <a href=${`#${formatRoute({ view: "swarm", agent })}`}>the one that ${agent} has now</a>
       .
     </p>
@@ -199,11 +221,7 @@ function Setup({ setup, agent, caller, onTry }) {
       html`<p><button type="button" class="button small" onClick=${onTry}>Try another prompt…</button></p>`
     }
     <h3>System prompt</h3>
-    ${
-      setup.system
-        ? html`<${Code} text=${setup.system} />`
-        : html`<${NoPrompt} setup=${setup} agent=${agent} caller=${caller} />`
-    }
+    <${Prompt} setup=${setup} agent=${agent} caller=${caller} />
     <h3>Tools</h3>
     <${Tools} setup=${setup} />
     ${
