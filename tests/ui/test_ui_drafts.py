@@ -64,7 +64,7 @@ def test_another_prompt_is_tried_beside_the_first(
             page.locator(".pair.differs .side-text").filter(has_text="A long answer.").first
         ).to_be_visible()
         expect(page.locator(".pair-heads .quiet")).to_contain_text(
-            [re.compile(r"100 tokens in .* · [\d.]+ m?s$")] * 2
+            [re.compile(r"^1 turn · 1 model call · \$[\d.]+ · [\d.]+ m?s$")] * 2
         )
         shoot("draft-compare")
         assert (stub.complaints, stub.is_done) == ([], True)

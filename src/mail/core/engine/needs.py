@@ -31,9 +31,7 @@ FRESH_SECONDS = 300
 
 @value
 class TaskNeed:
-    """A task that needs its owner; `reason` begins the last answer of one that has failed, or says what its last dead
-    letter says.
-    """
+    """A task that needs its owner; `reason` begins the answer of one that has failed, or says why of a dead letter."""
 
     task: Task
     need: Need

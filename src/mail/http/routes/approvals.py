@@ -74,8 +74,8 @@ class NeedyTask(Answered):
         "later."
     )
     reason: str = Field(
-        description="The answer of a task that has failed, or why its last dead letter could not be processed; empty for "
-        "others."
+        description="The answer of a task that has failed, or why its last dead letter could not be processed; "
+        "empty for others."
     )
     task: TaskSummary = Field(
         description="The task; its `pending_tool_calls` leave out calls that need approval or wait for reviewers: "

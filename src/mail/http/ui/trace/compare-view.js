@@ -2,8 +2,8 @@
 
 import * as api from "../api/api.js";
 import { AgentName } from "../components/agent.js";
-import { formatTook } from "../components/duration.js";
-import { formatUsage } from "../components/usage.js";
+import { formatSeconds } from "../components/duration.js";
+import { formatCost, formatUsage } from "../components/usage.js";
 import { useData } from "../components/use-data.js";
 import { plural } from "../components/words.js";
 import { html, useMemo, useState } from "../html.js";
@@ -22,8 +22,11 @@ async function readAll(id) {
   }
 }
 
-/** Return when the turn of an entry began, if the record says so; its entries are stored at its end. */
-const beginOf = ({ at, event }) => Math.min(at, Date.parse(event.data.extra_data?.timing?.began) || at);
+/** What a run came to, in a line, by the server's comparison: as the table of tried drafts has it. */
+const inWords = (run) =>
+  [plural(run.turns, "turn"), plural(run.calls, "model call"), formatCost(run), formatSeconds(run.seconds)]
+    .filter(Boolean)
+    .join(" · ");
 
 function Side({ entry }) {
   if (!entry)
@@ -49,6 +52,10 @@ function Side({ entry }) {
 export function CompareView({ session, origin, onOpen }) {
   const { data, instead } = useData(() => readAll(origin.task_id), { about: [origin.task_id] });
   const { record, events } = data ?? {};
+  const isFork = origin.at > 0; // otherwise a task of its own, which the server compares with no other
+  const { data: runs } = useData(async () => (isFork ? api.read("task/comparison", { task_id: session.id }) : null), {
+    about: [session.id, session.record.status],
+  });
   const found = useMemo(() => events && compare(events, session.events, origin.at), [events, session.events.length]);
   const [current, setCurrent] = useState(null);
   if (instead) return instead;
@@ -80,10 +87,9 @@ export function CompareView({ session, origin, onOpen }) {
       ? "They don't differ."
       : `They part at ${at("left", "the original")} and ${at("right", "this task")}.`,
   ];
-  const totals = (side, { usage }) => {
-    const [first, last] = [rows.find((each) => each[side]), rows.findLast((each) => each[side])];
-    const took = first ? formatTook((last[side].at - beginOf(first[side])) / 1000) : "";
-    return html`<span class="quiet small-text">${[formatUsage(usage.total), took].filter(Boolean).join(" · ")}</span>`;
+  const totals = (run, { usage }) => {
+    const said = isFork ? run && inWords(run) : formatUsage(usage.total);
+    return html`<span class="quiet small-text">${said}</span>`;
   };
   return html`
     <div class="compare">
@@ -93,12 +99,12 @@ export function CompareView({ session, origin, onOpen }) {
           <a href=${`#${formatRoute({ view: "tasks", task: origin.task_id, tab: "trace" })}`}>
             Original${origin.at === 0 ? "" : `, after entry ${origin.at}`}
           </a>
-          ${totals("left", record)}
+          ${totals(runs?.before, record)}
         </span>
         <span></span>
         <span class="side">
           <strong>This task</strong>
-          ${totals("right", session.record)}
+          ${totals(runs?.after, session.record)}
         </span>
       </div>
       <${VirtualList}
