@@ -15,6 +15,7 @@ from mail.adapters.aws.store import DynamoDBStore
 from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.message import Tier
 from mail.core.task.context import AgentContext, Cut
+from mail.core.task.search import Search
 from mail.core.task.task import TaskKey, Transition
 from mail.core.task.webhooks import WebhookRecord
 from mail.errors import LeaseLost, VersionConflict
@@ -179,6 +180,20 @@ async def test_the_webhooks_of_many_callers_are_read_in_one_request(
     calls.clear()
     assert len(await records.all_webhooks()) == 12
     assert calls.count == {"Query": 1}
+
+
+async def test_a_search_for_any_task_reads_no_more_than_a_list(
+    table: DynamoDBAdapter, store: DynamoDBStore, client: AwsClient, make: Maker
+) -> None:
+    """The page asks for the last task every few seconds."""
+    for n in range(30):
+        await table.store.commit(make.begin(TaskKey(ANN, f"task-{n}"), Mail("alpha")))
+    meter, paid = Meter(lambda _table, _key: {}), []
+    meter.watch(client.botocore)
+    for reading in (store.list_tasks(ANN, limit=1), store.search(ANN, Search(), limit=1)):
+        assert len((await reading).tasks) == 1
+        paid.append(meter.take().read_units)
+    assert paid[0] == paid[1]
 
 
 async def test_a_process_that_does_not_know_a_task_reads_its_history_from_the_cut_on(

@@ -103,7 +103,8 @@ class TaskIndex:
         tasks: list[Task] = []
         cursors: list[str] = []
         last, looked_at, size = "", 0, 0
-        async with aclosing(self._newest(instance, search.status, start, SEARCHED_AT_ONCE)) as newest:
+        at_most = limit + 1 if search == Search() else SEARCHED_AT_ONCE  # as it admits any task
+        async with aclosing(self._newest(instance, search.status, start, at_most)) as newest:
             async for task, weight in newest:
                 if looked_at == SEARCHED_AT_ONCE or len(tasks) == limit or size >= PAGE_BYTES:
                     return TaskPage(tasks, last, cursors=tuple(cursors), searched=Searched.TITLES)
