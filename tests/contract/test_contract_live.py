@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from support.engines.adapters import SQLiteAdapter
@@ -16,10 +17,7 @@ from support.engines.postgres import PostgresAdapter, has_postgres
 from support.faults.gates import TEXT, Gate, gated_swarm
 
 from mail.adapters.local.queue import LocalQueue
-from mail.adapters.postgres.live import PostgresLive
-from mail.adapters.postgres.notifier import Notifier
-from mail.adapters.postgres.pool import Postgres
-from mail.adapters.postgres.store import PostgresStore
+from mail.adapters.postgres.backend import PostgreSQL
 from mail.core.decisions.submit import Submission
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
@@ -70,14 +68,11 @@ async def on_postgres(_: Path) -> AsyncIterator[Servers]:
 
 @asynccontextmanager
 async def postgres_server(url: str) -> AsyncIterator[Server]:
-    postgres = Postgres(url)
-    notifier = Notifier(postgres)
-    live = PostgresLive(postgres, notifier)
-    await notifier.start()
-    yield PostgresStore(postgres, notifier), live
-    await live.close()
-    await notifier.stop()
-    await postgres.close()
+    """As a server has them."""
+    backend = PostgreSQL(url).open(NAME, SYSTEM_CLOCK, LocalQueue())
+    await backend.start(AsyncMock())
+    yield backend.store, backend.live
+    await backend.close()
 
 
 LINKS: dict[str, Callable[[Path], AbstractAsyncContextManager[Servers]]] = {
