@@ -199,12 +199,12 @@ async def test_a_fork_is_compared_with_the_run_that_it_repeats(server: HTTPServe
     assert (await compare(server, "t")).status_code == 400
 
 
-@pytest.mark.parametrize(("at", "status"), [(1, "paused"), ("latest", "completed")])
+@pytest.mark.parametrize(("moment", "status"), [({"at": 1}, "paused"), ({}, "completed")])
 async def test_what_nothing_has_happened_to_since_has_the_status_of_its_task(
-    server: HTTPServer, at: object, status: str
+    server: HTTPServer, moment: dict[str, Any], status: str
 ) -> None:
     await server.post(body="sums", task_id="t")
-    forked = (await fork(server, **({"at": at} if at != "latest" else {}))).json()
+    forked = (await fork(server, **moment)).json()
     found = (await compare(server, forked["task_id"])).json()
     assert (found["before"]["status"], found["after"]["status"]) == ("completed", status)
     assert (found["after"]["answer"], found["after"]["turns"]) == (None, 0)
