@@ -28,9 +28,6 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("text", "url"),
     [
         ("http://localhost:8000", "http://localhost:8000"),
-        ("http://localhost:8000/", "http://localhost:8000"),
-        ("https://example.com/prod/", "https://example.com/prod"),
-        ("http://[::1]:8000", "http://[::1]:8000"),
         ("localhost:8000", "http://localhost:8000"),
         ("localhost", "http://localhost:8000"),
         ("127.0.0.1", "http://127.0.0.1:8000"),
@@ -51,13 +48,7 @@ def test_reads_urls(text: str, url: str) -> None:
         "",
         "example.com",
         "localhost:port",
-        "http://",
-        "http://[::1",
-        "swarm://connect",
         "swarm://other?server=example.com&token=secret",
-        "swarm://connect?server=a&server=b",
-        "swarm://connect?server=user@example.com",
-        "swarm://connect?server=example.com/path",
     ],
 )
 def test_refuses_what_names_no_server_and_repeats_no_key(text: str) -> None:

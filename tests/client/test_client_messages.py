@@ -267,9 +267,8 @@ async def test_a_wait_that_is_over_names_the_task() -> None:
                 await client.post_message("hi", task_id="t")
 
 
-@pytest.mark.parametrize("settings", [{}, {"time_left": lambda _: IMPATIENT}], ids=["waiting", "following"])
-async def test_the_longest_wait(settings: dict) -> None:
-    async with HTTPServer(slow_swarm(5), **settings) as server:
+async def test_the_longest_wait_where_the_server_does_not_wait() -> None:
+    async with HTTPServer(slow_swarm(5), time_left=lambda _: IMPATIENT) as server:
         config = ClientConfig(timeout=0.3, verbose=False)
         async with MAILClient(server.uvicorn.url, server.keys["user"], config=config) as client:
             with pytest.raises(TimeoutError) as late:

@@ -13,7 +13,6 @@ from support.services.webhook_receiver import WebhookReceiver
 
 from mail.adapters.telemetry.json_log import JSONFormatter
 from mail.auth.keys import digest
-from mail.client import MAILClient
 from mail.core.protocol.address import Principal
 from mail.core.task.activity import model_call
 from mail.core.task.usage import Usage
@@ -269,18 +268,3 @@ async def test_a_delivery_that_runs_survives_the_removal(server: HTTPServer, sta
     (after,) = (await server.rig.store.list_tasks("user:ann@example")).tasks
     assert not after.webhooks
     assert (after.seq, after.status) == (task.seq + 2, "completed"), "its removal, and the delivery"
-
-
-async def test_the_client_names_the_caller(server: HTTPServer, works: Works) -> None:
-    server.send_webhooks(retry_seconds=(3600,))
-    with WebhookReceiver() as receiver:
-        await server.client.post("/webhooks", json={"url": receiver.url}, headers=server.headers("user"))
-        await server.post(body="wait", task_id="t", headers={"Prefer": "respond-async"})
-        await works.begun.wait()
-        async with MAILClient(server.uvicorn.url, server.keys["admin"]) as root:
-            assert [turn["agent"] for turn in await root.get_turns("t", caller="user:ann")] == ["supervisor"]
-            assert (await root.cancel_task("t", caller="user:ann"))["by"] == "admin:root@example"
-            (hook,) = (await root.get_webhooks(all=True))["webhooks"]
-            done = await root.delete_webhook(hook["id"], caller="user:ann")
-            assert (done["status"], done["tasks"]) == ("deleted", 1)
-            assert await root.get_webhooks(all=True) == {"webhooks": []}

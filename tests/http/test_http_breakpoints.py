@@ -104,16 +104,6 @@ async def test_a_client_that_says_user_response_continues_as_before() -> None:
         assert "the user sent a new message" in answer["response"]
 
 
-async def test_a_refused_message_can_be_sent_again_under_its_key() -> None:
-    async with HTTPServer(asking_swarm()) as server:
-        await server.ask(task_id="t")
-        key = {"Idempotency-Key": "k"}
-        body = {"body": "blue", "task_id": "t"}
-        assert (await server.client.post("/message", json=body, headers=key)).status_code == 409
-        again = await server.client.post("/message", json={**body, "drop_question": True}, headers=key)
-        assert again.status_code == 200
-
-
 async def test_unknown_resume_from(server: HTTPServer) -> None:
     await server.ask(task_id="t")
     response = await server.post(task_id="t", resume_from="somewhere")

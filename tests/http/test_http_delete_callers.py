@@ -1,8 +1,5 @@
 """`/callers` and `/holds`: everything of a caller is deleted, unless it is on hold."""
 
-import asyncio
-from typing import Any
-
 from support.processes.http_server import HTTPServer
 
 from mail.testing.agents import build_swarm, complete, turns
@@ -10,32 +7,6 @@ from mail.testing.agents import build_swarm, complete, turns
 
 def make_server() -> HTTPServer:
     return HTTPServer(build_swarm({"supervisor": turns([complete("done")], [complete("done")])}))
-
-
-async def ended(server: HTTPServer) -> Any:
-    """The state of the deletion of Ann, when it has ended."""
-    async with asyncio.timeout(60):
-        while True:
-            await server.rig.runtime.deletions.work()
-            answer = await server.client.get("/callers/user:ann", headers=server.headers("admin"))
-            if answer.json()["deletion"]["ended"] is not None:
-                return answer.json()
-
-
-async def test_everything_of_a_caller_is_deleted() -> None:
-    async with make_server() as server:
-        admin = server.headers("admin")
-        await server.ask(body="hello", task_id="t")
-        begun = await server.client.delete("/callers/user:ann", headers=admin)
-        assert begun.status_code == 202, begun.text
-        assert begun.json()["deletion"]["ended"] is None
-        caller = begun.json()["caller"]
-        state = await ended(server)
-        assert state["caller"] == caller
-        assert (state["deletion"]["tasks"], state["deletion"]["left"], state["holds"]) == (1, 0, [])
-        assert (await server.client.get("/tasks")).status_code == 401
-        every = await server.client.get("/tasks", params={"all": "true", "fields": "summary"}, headers=admin)
-        assert every.json() == {}
 
 
 async def test_admins_delete_others() -> None:

@@ -99,29 +99,6 @@ async def _first_of_each(frames: AsyncIterator[Frame]) -> AsyncIterator[Frame]:
             yield frame
 
 
-async def test_who_joins_sees_what_runs(stage: Stage, server: HTTPServer) -> None:
-    stage.model.set()
-    await server.post(task_id="t", headers={"Prefer": "respond-async"})
-    query = {"task_id": "t", "live": "true"}
-    async with server.frames("GET", "/task/stream", params=query) as first:
-        began = await until(first, "action_started")
-        async with server.frames("GET", "/task/stream", params=query) as second:
-            assert [frame.event async for frame in _upto(second, "action_started")][-2:] == [
-                "turn_started",
-                "action_started",
-            ]
-            stage.action.set()
-            assert [frame.event async for frame in first if frame.event == "action_started"] == []
-    assert began.data["timestamp"]
-
-
-async def _upto(frames: AsyncIterator[Frame], event: str) -> AsyncIterator[Frame]:
-    async for frame in frames:
-        yield frame
-        if frame.event == event:
-            return
-
-
 async def test_a_reconnected_stream_has_every_stored_event_once(stage: Stage, server: HTTPServer) -> None:
     stage.model.set()
     ids: list[str] = []

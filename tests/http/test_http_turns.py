@@ -184,8 +184,3 @@ async def test_what_is_not_part_of_a_turn_is_refused(server: HTTPServer, seq: ob
     answer = await look(server, seq)
     assert answer.status_code == 400
     assert str(seq) in answer.json()["detail"] or "seq" in answer.json()["detail"]
-
-
-async def test_nobody_sees_the_turns_of_another(server: HTTPServer) -> None:
-    await server.post(body="dig", task_id="t")
-    assert (await look(server, 2, "admin")).status_code == 404
