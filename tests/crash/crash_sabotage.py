@@ -53,8 +53,8 @@ def forgotten_checkpoints() -> Iterator[None]:
 
     with (
         patch.object(SQLiteStore, "save_checkpoint", forget),
-        patch.object(DynamoDBStore, "save_checkpoint", forget),
-        patch.object(PostgresStore, "save_checkpoint", forget),
+        patch.object(Leases, "save_checkpoint", forget),
+        patch.object(postgres_turns.Leases, "save_checkpoint", forget),
     ):
         yield
 
