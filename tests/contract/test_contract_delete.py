@@ -1,7 +1,7 @@
 """Deletions of callers and outdated tasks, and holds: on every store, whichever processes die meanwhile."""
 
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,6 +29,7 @@ from mail.errors import CallerHeld, HoldNotFound, StoreUnavailable, TaskHeld, Ta
 from mail.testing.agents import NAME, build_swarm, complete, turns
 from mail.testing.changes import ANN, BOB
 from mail.testing.clock import FakeClock
+from mail.testing.faults import FaultyPort, Points, Verdict
 
 DAY = 86_400.0
 ADMIN = f"admin:root@{NAME}"
@@ -81,24 +82,6 @@ def clock() -> FakeClock:
 @pytest.fixture
 def server(adapter: StoreAdapter, clock: FakeClock) -> Server:
     return Server(adapter, clock)
-
-
-class Mortal:
-    """A store whose process dies at one of its deletions."""
-
-    def __init__(self, store: Store, lives: int) -> None:
-        self._store, self._lives = store, lives
-
-    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
-        method = getattr(self._store, name)
-
-        async def delete(task: Any) -> None:
-            if not self._lives:
-                raise StoreUnavailable
-            self._lives -= 1
-            await method(task)
-
-        return delete if name == "delete" else method
 
 
 async def deletion_of(adapter: StoreAdapter, caller: str = ANN) -> CallerDeletion:
@@ -164,15 +147,14 @@ async def test_everything_of_a_caller_goes_and_everything_of_others_stays(
 
 
 async def test_space_is_given_back_in_steps(adapter: StoreAdapter, clock: FakeClock) -> None:
-    class Slow(Mortal):
-        async def scrub(self, *, is_quiet: bool) -> bool:
-            steps.append(is_quiet)
-            if len(steps) == 2:
-                await server.deletions.begin(ANN, ADMIN)
-            return len(steps) < 4
+    async def scrub(*, is_quiet: bool) -> bool:
+        steps.append(is_quiet)
+        if len(steps) == 2:
+            await server.deletions.begin(ANN, ADMIN)
+        return len(steps) < 4
 
     steps: list[bool] = []
-    server = Server(adapter, clock, store=Slow(adapter.store, 0))
+    server = Server(adapter, clock, store=FaultyPort(adapter.store, "store", Points(), scrub=scrub))
     await server.work()
     assert steps == [True] * 2, "a deletion comes first"
     await server.deletions.work()
@@ -180,7 +162,13 @@ async def test_space_is_given_back_in_steps(adapter: StoreAdapter, clock: FakeCl
 
 
 async def test_it_resumes_after_its_process_has_died(adapter: StoreAdapter, clock: FakeClock) -> None:
-    first = Server(adapter, clock, store=Mortal(adapter.store, 3))
+    deletes = count(1)
+
+    def die(_: int, name: str) -> Verdict:
+        is_dead = name == "before store.delete" and next(deletes) > 3
+        return StoreUnavailable() if is_dead else 0.0
+
+    first = Server(adapter, clock, store=FaultyPort(adapter.store, "store", Points(die)))
     for _ in range(5):
         await first.ask()
     await first.deletions.begin(ANN, ADMIN)
@@ -233,17 +221,13 @@ class TestHolds:
     async def test_a_hold_that_comes_during_a_deletion(self, adapter: StoreAdapter, clock: FakeClock) -> None:
         """The deletion has looked for holds, and not deleted yet."""
 
-        class Late(Mortal):
-            async def _hold(self, task: Any) -> None:
-                if not self._lives:
-                    self._lives = 1
-                    await Server(adapter, clock).deletions.hold(ANN, task.task_id, "late", ADMIN)
-                await self._store.delete(task)
+        async def delete(task: Any) -> None:
+            if not await adapter.records.holds():
+                await Server(adapter, clock).deletions.hold(ANN, task.task_id, "late", ADMIN)
+            await adapter.store.delete(task)
 
-            def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
-                return self._hold if name == "delete" else super().__getattr__(name)
-
-        server = Server(adapter, clock, store=Late(adapter.store, 0))
+        store = FaultyPort(adapter.store, "store", Points(), delete=delete)
+        server = Server(adapter, clock, store=store)
         key = await server.ask()
         with pytest.raises(TaskHeld):
             await server.runtime.delete(*key)

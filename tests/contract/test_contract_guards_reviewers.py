@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.engines.adapters import StoreAdapter
-from support.engines.mortal import ANN, KEY, Died, MortalServer
+from support.engines.mortal import ANN, KEY, MortalServer
 from test_contract_store_reviewers import APPROVE, BOB, REJECT, ROOT
 
 from mail.core.decisions.approvals import GivenApproval
@@ -22,6 +22,7 @@ from mail.core.task.task import TaskStatus
 from mail.errors import ApprovalNotFound, Forbidden
 from mail.testing.agents import View, build_swarm, call, complete
 from mail.testing.clock import FakeClock
+from mail.testing.faults import Dead
 
 RULE = Approval(by=("user:bob",), escalate_to=("admin",))
 MINUTE = 60.0
@@ -157,13 +158,13 @@ async def test_it_is_asked_once_and_runs_once_wherever_a_process_dies(
 ) -> None:
     server = Server(adapter.store, FakeClock(), timeout=9_000.0, checkpointed=checkpointed)
     server.restart((number, when))
-    with suppress(Died):
+    with suppress(Dead):
         await server.begin()
     await server.take_over()
     assert server.ran == []
     [asked] = await server.waiting()
     server.restart((number - 1, when))
-    with suppress(Died):
+    with suppress(Dead):
         await server.runtime.reviews.decide(BOB, asked, APPROVE)
         await server.work()
     await server.take_over()

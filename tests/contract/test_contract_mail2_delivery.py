@@ -4,18 +4,19 @@ import asyncio
 import hmac
 import json
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from hashlib import sha256
 from random import Random
-from typing import Any
 from uuid import uuid4
 
 import pytest
 from support.engines.adapters import StoreAdapter
+from support.engines.mortal import mortal_rows
 from support.mail2 import HOST, NEW_LIST, Person, Stage
 
-from mail.core.task.rows import Rows, Write
+from mail.core.task.rows import Write
+from mail.errors import StoreUnavailable
 from mail.mail2 import WORK
 from mail.mail2.delivery import MAX_REACHED, _Recipients
 from mail.mail2.host import MailHost
@@ -35,33 +36,8 @@ from mail.mail2.records import (
 )
 
 MEMBERS = 7
-
-
-class Died(Exception):
-    """The process has died at a write."""
-
-
-class Narrow:
-    """Rows of which one write takes few, in a process that dies at a write: before it happens, or right after it."""
-
-    write_limit = 3
-
-    def __init__(self, rows: Rows, *, dies_at: int = -1) -> None:
-        self._rows = rows
-        self.left = dies_at
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._rows, name)
-
-    async def write(self, writes: Sequence[Write]) -> bool:
-        assert sum(write.times is not None for write in writes) <= self.write_limit
-        if self.left == 0:
-            raise Died
-        self.left -= 2
-        done = await self._rows.write(writes)
-        if self.left == -1:
-            raise Died
-        return done
+NARROW = 3
+"""How many entries one write takes, where it takes few."""
 
 
 @pytest.fixture
@@ -86,14 +62,14 @@ async def test_a_message_reaches_all_members_once_although_processes_die(
 ) -> None:
     draft = await people[0].draft()
     account = (await stage.host.accounts.find("user:p0"))["user:p0"]
-    dying = stage.another(Narrow(stage.rows, dies_at=point))  # type: ignore[arg-type]
+    dying = stage.another(mortal_rows(stage.rows, point, limit=NARROW))
     row = await dying.boxes.draft(account, draft)
     try:
         sent, _ = await dying.deliveries.send(account, row, (f"list:tea@team@{HOST}",), (), "key")
         assert [each async for each in dying.deliveries.finish(sent.message_id)] == []
-    except Died:
+    except StoreUnavailable:
         pass
-    again = stage.another(Narrow(stage.rows))  # type: ignore[arg-type]
+    again = stage.another(mortal_rows(stage.rows, limit=NARROW))
     sent, _ = await again.deliveries.send(account, row, (f"list:tea@team@{HOST}",), (), "key")
     (entry,) = await people[0].box("outbox")
     assert (entry["delivered_at"] is None) == bool(await stage.rows.find(WORK, ""))
@@ -117,13 +93,13 @@ async def test_a_delivery_in_several_rows_reaches_all_once_although_processes_di
     draft = await people[0].draft()
     account = (await stage.host.accounts.find("user:p0"))["user:p0"]
     row = await stage.host.boxes.draft(account, draft)
-    dying = stage.another(Narrow(stage.rows, dies_at=point))  # type: ignore[arg-type]
+    dying = stage.another(mortal_rows(stage.rows, point, limit=NARROW))
     given = (account, row, (f"list:tea@team@{HOST}",), (), "key")
-    with suppress(Died):
+    with suppress(StoreUnavailable):
         sent, _ = await dying.deliveries.send(*given)
         async for _ in dying.deliveries.finish(sent.message_id):
             pass
-    again = stage.another(Narrow(stage.rows))  # type: ignore[arg-type]
+    again = stage.another(mortal_rows(stage.rows, limit=NARROW))
     sent, _ = await again.deliveries.send(*given)
     await again.begin(sent.message_id)
     for name, _ in await stage.rows.find(WORK, "evt_"):
@@ -163,14 +139,6 @@ async def test_what_lists_of_the_largest_size_leave_fits_into_rows(
     assert (await stage.rows.find(WORK, ""), await stage.rows.find(MORE, "")) == ([], [])
 
 
-class Mortal(Narrow):
-    """Rows as wide as the store's, in a process that dies at a write."""
-
-    def __init__(self, rows: Rows, *, dies_at: int) -> None:
-        super().__init__(rows, dies_at=dies_at)
-        self.write_limit = rows.write_limit
-
-
 @pytest.mark.timeout(1200)  # moto takes a second for each message on a busy machine
 @pytest.mark.soak
 async def test_many_messages_among_many_accounts_although_processes_die(stage: Stage) -> None:
@@ -188,10 +156,10 @@ async def test_many_messages_among_many_accounts_although_processes_die(stage: S
         await stage.host.boxes.draft(accounts[key], await people[f"{key}@{HOST}"].draft()) for key in keys
     ]
     wanted: dict[str, set[str]] = {name: set() for name in names}
-    host = stage.another(Mortal(stage.rows, dies_at=-1))  # type: ignore[arg-type]
+    host = stage.another()
     for n in range(count):
         if n * 20 // count != (n - 1) * 20 // count:  # twenty times, soon
-            host = stage.another(Mortal(stage.rows, dies_at=chance.randrange(6)))  # type: ignore[arg-type]
+            host = stage.another(mortal_rows(stage.rows, chance.randrange(6)))
         to = chance.choice(list(lists)) if chance.random() < 0.2 else chance.choice(names)
         sender = chance.randrange(len(names))
         while True:
@@ -200,9 +168,9 @@ async def test_many_messages_among_many_accounts_although_processes_die(stage: S
                 sent, _ = await host.deliveries.send(*given)
                 assert [each async for each in host.deliveries.finish(sent.message_id)] == []
                 break
-            except Died:
+            except StoreUnavailable:
                 deaths += 1
-                host = stage.another(Mortal(stage.rows, dies_at=-1))  # type: ignore[arg-type]
+                host = stage.another()
                 if chance.random() < 0.5:
                     sent, _ = await host.deliveries.send(*given)
                     break  # nobody finishes it now
@@ -227,7 +195,7 @@ async def test_many_messages_among_many_accounts_although_processes_die(stage: S
 
 async def test_what_was_deleted_meanwhile_stays_deleted(stage: Stage, people: list[Person]) -> None:
     account = (await stage.host.accounts.find("user:p0"))["user:p0"]
-    narrow = stage.another(Narrow(stage.rows))  # type: ignore[arg-type]
+    narrow = stage.another(mortal_rows(stage.rows, limit=NARROW))
     row = await narrow.boxes.draft(account, await people[0].draft())
     sent, _ = await narrow.deliveries.send(account, row, (f"list:tea@team@{HOST}",), (), None)
     assert await people[-1].box("inbox") == []
@@ -240,7 +208,7 @@ async def test_what_was_deleted_meanwhile_stays_deleted(stage: Stage, people: li
 
 async def test_another_process_resumes_what_is_due(stage: Stage, people: list[Person]) -> None:
     account = (await stage.host.accounts.find("user:p0"))["user:p0"]
-    narrow = stage.another(Narrow(stage.rows))  # type: ignore[arg-type]
+    narrow = stage.another(mortal_rows(stage.rows, limit=NARROW))
     row = await narrow.boxes.draft(account, await people[0].draft())
     await narrow.deliveries.send(account, row, (f"list:tea@team@{HOST}",), (), None)
     await stage.another().resume()
@@ -268,8 +236,7 @@ async def test_work_that_fails_is_taken_up_ever_later(stage: Stage, people: list
     await people[0].send(people[0].address)
     account = (await stage.host.accounts.find("user:p0"))["user:p0"]
     await stage.rows.write([Write(row, Purge(0.0, account.box).text)])
-    mortal = Narrow(stage.rows, dies_at=4)
-    await stage.another(mortal).resume()  # type: ignore[arg-type]
+    await stage.another(mortal_rows(stage.rows, 4, limit=NARROW)).resume()
     first = Work.read((await stage.rows.read(row))[row])
     assert first.tries == 1
     assert first.due >= now + LEASE_SECONDS

@@ -1,18 +1,19 @@
 """Tasks by MAIL 2.0, on every store: whatever dies, each message is answered once."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from support.engines.adapters import StoreAdapter
+from support.engines.mortal import mortal_rows
 from support.mail2 import Person, Stage
 from support.mail2_tasks import DESK, HELPER, got, is_delivered, make_claude, reply, swarm, tasks_of
 from support.processes.http_server import eventually
 
 from mail.core.task.deletion import LegalHold
-from mail.core.task.rows import Rows, Write
+from mail.core.task.rows import Write
 from mail.core.task.task import Task, TaskKey
-from mail.errors import MailboxFull, StoreUnavailable, TaskBusy, VersionConflict
+from mail.errors import MailboxFull, TaskBusy, VersionConflict
 from mail.mail2 import WORK
 from mail.mail2.host import MailHost
 from mail.mail2.records import HELD, MESSAGES, TASKS, THREADS, Delivery, Message, Tidy
@@ -43,38 +44,12 @@ async def claude(stage: Stage) -> Person:
     return await make_claude(stage)
 
 
-class Died(StoreUnavailable):
-    """The process has died at a write; its requests fail."""
-
-
-class Mortal:
-    """Rows in a process that dies at a write: before it happens, or right after it."""
-
-    def __init__(self, rows: Rows, dies_at: int) -> None:
-        self._rows = rows
-        self.left = dies_at
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._rows, name)
-
-    async def write(self, writes: Sequence[Write]) -> bool:
-        if self.left == 0:
-            self.left = -9
-            raise Died
-        done = await self._rows.write(writes)
-        self.left -= 2 if self.left > 0 else 0
-        if self.left == -1:
-            self.left = -9
-            raise Died
-        return done
-
-
 @pytest.mark.parametrize("point", [3, 12])
 async def test_all_is_answered_once_although_processes_die(
     stage: Stage, ann: Person, bob: Person, claude: Person, point: int
 ) -> None:
     assert stage.host.tasks is not None
-    mortal: MailHost = stage.another(Mortal(stage.rows, point))  # type: ignore[arg-type]
+    mortal: MailHost = stage.another(mortal_rows(stage.rows, point))
     assert mortal.tasks is not None
     first, stage.host = stage.host, mortal
     stage.connect(mortal.tasks)
@@ -247,8 +222,8 @@ async def test_another_process_looks_for_old_mail_where_one_has_died(
     await ann.draft(), await bob.draft()
     await stage.another(retention=DAY).resume()
     clock.advance(2 * DAY)
-    mortal = Mortal(stage.rows, 2 * 4)  # it is noted and taken up, a draft is deleted, and noted
-    await stage.another(mortal, retention=DAY).resume()  # type: ignore[arg-type]
+    mortal = mortal_rows(stage.rows, 2 * 4)  # it is noted and taken up, a draft is deleted, and noted
+    await stage.another(mortal, retention=DAY).resume()
     assert [await person.box("drafts") == [] for person in (ann, bob)] == [True, False]
     assert Tidy.read((await stage.rows.read(row))[row]).after == "user:ann"
     await make_due(stage)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.engines.adapters import StoreAdapter, loaded
-from support.engines.mortal import ANN, KEY, Died, MortalServer
+from support.engines.mortal import ANN, KEY, MortalServer
 
 from mail.core.decisions.submit import Submission
 from mail.core.task.swarm import ActionCore, SwarmCore
@@ -16,6 +16,7 @@ from mail.core.task.task import TaskStatus
 from mail.testing.agents import View, build_swarm, call, complete
 from mail.testing.clock import FakeClock
 from mail.testing.contracts import due_tasks
+from mail.testing.faults import Dead
 
 APPROVE = Submission(
     task_id="task-1", resume_from="breakpoint_tool_call", approvals=[{"decision": "approve", "all": True}]
@@ -69,7 +70,7 @@ async def test_a_worker_that_dies_at_a_write_neither_loses_nor_repeats_a_call(
     await server.runtime.submit(ANN, APPROVE)
     server.restart(fate)
     await server.runtime.recover()
-    with pytest.raises(Died):
+    with pytest.raises(Dead):
         await server.work()
     await server.take_over()
     assert server.ran.count("pay") <= 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.engines.adapters import StoreAdapter
-from support.engines.mortal import ANN, KEY, Died, MortalServer
+from support.engines.mortal import ANN, KEY, MortalServer
 
 from mail.adapters.local.queue import LocalQueue
 from mail.core.decisions.submit import Submission
@@ -25,6 +25,7 @@ from mail.core.turns.context import current_context
 from mail.errors import CallbackNotFound
 from mail.testing.agents import View, build_swarm, call, complete
 from mail.testing.clock import FakeClock
+from mail.testing.faults import Dead
 
 DAY = 86_400.0
 FILM = CallResult("the film")
@@ -94,7 +95,7 @@ async def test_a_worker_that_dies_at_a_write_loses_no_call(
     await server.runtime.submit(ANN, Submission(body="go", task_id="task-1"))
     server.restart(fate)
     await server.runtime.recover()
-    with pytest.raises(Died):
+    with pytest.raises(Dead):
         await server.work()
     await server.take_over()
     task = await server.task()
@@ -122,7 +123,7 @@ async def test_a_result_whose_commit_dies_can_be_sent_again(
     server = Server(adapter.store, FakeClock())
     await server.begin()
     server.restart(fate)
-    with pytest.raises(Died):
+    with pytest.raises(Dead):
         await server.runtime.callbacks.finish(server.tokens[0], FILM)
     server.restart()
     await server.runtime.callbacks.finish(server.tokens[0], FILM)
@@ -147,12 +148,12 @@ async def test_a_result_is_judged_once_whenever_its_worker_dies(
         for _ in range(2):
             try:
                 await server.runtime.callbacks.finish(server.tokens[0], FILM)
-            except Died:
+            except Dead:
                 server.restart()
     try:
         await server.runtime.recover()
         await server.work()
-    except Died:
+    except Dead:
         pass
     await server.take_over()
     assert await server.answer() == "render: [refused: not this one]"
@@ -179,7 +180,7 @@ async def test_a_worker_that_dies_after_an_early_result_waits_for_no_other(
     await server.runtime.submit(ANN, Submission(body="go", task_id="task-1"))
     server.restart(fate)
     await server.runtime.recover()
-    with pytest.raises(Died):
+    with pytest.raises(Dead):
         await server.work()
     server.is_early = False
     await server.take_over()
@@ -202,7 +203,7 @@ async def test_a_call_expires_once_whenever_its_sweeper_dies(
     await server.begin()
     server.clock.advance(DAY)
     server.restart(fate)
-    with pytest.raises(Died):
+    with pytest.raises(Dead):
         await server.runtime.sweep()
     await server.take_over()
     assert "nothing had been heard of it" in await server.answer()
@@ -226,7 +227,7 @@ async def test_a_worker_that_dies_while_it_cancels_calls_cancels_them_again(
     assert (await server.task()).has_outbound_mail
     server.restart(fate)
     await server.runtime.recover()
-    with pytest.raises(Died):
+    with pytest.raises(Dead):
         await server.work()
     await server.take_over()
     assert set(server.cancelled) == {server.key}

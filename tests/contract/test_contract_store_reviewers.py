@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.engines.adapters import StoreAdapter
-from support.engines.mortal import ANN, KEY, Died, MortalServer
+from support.engines.mortal import ANN, KEY, MortalServer
 
 from mail.core.decisions.approvals import GivenApproval
 from mail.core.protocol.address import Principal
@@ -18,6 +18,7 @@ from mail.core.task.task import TaskStatus
 from mail.errors import ApprovalNotFound, BadApproval, Forbidden
 from mail.testing.agents import View, build_swarm, call, complete
 from mail.testing.clock import FakeClock
+from mail.testing.faults import Dead
 
 ROOT = Principal(role="admin", id="root", swarm="example")
 BOB = Principal(role="user", id="bob", swarm="example")
@@ -123,8 +124,9 @@ async def test_a_question_waits_for_its_reviewers_beside_calls(durable: StoreAda
 async def test_a_worker_that_dies_while_it_asks_asks_once(adapter: StoreAdapter, when: str) -> None:
     server = Server(adapter.store, FakeClock(), timeout=9_000.0)
     server.restart((2, when))  # the first write is that of the message
-    with pytest.raises(Died):
+    with pytest.raises(Dead):
         await server.begin()
+    server.restart()
     asked = await server.waiting()
     assert len(asked) == (2 if when == "after" else 0)
     await server.take_over()
@@ -141,7 +143,7 @@ async def test_a_process_that_dies_while_it_decides_decides_once(adapter: StoreA
     first, second = await server.waiting()
     await server.runtime.reviews.decide(BOB, second, REJECT)
     server.restart((1, when))
-    with pytest.raises(Died):
+    with pytest.raises(Dead):
         await server.runtime.reviews.decide(BOB, first, APPROVE)
     server.restart()
     if when == "before":
@@ -162,7 +164,7 @@ async def test_a_deadline_asks_others_and_then_decides(adapter: StoreAdapter, wh
     for expected in (2, 0):
         server.clock.advance(61)
         server.restart((1, when))
-        with pytest.raises(Died):
+        with pytest.raises(Dead):
             await server.runtime.sweep()
         server.restart()
         await server.runtime.sweep()

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 from support.engines.adapters import StoreAdapter, loaded
-from support.engines.mortal import ANN, KEY, Died, MortalServer
+from support.engines.mortal import ANN, KEY, MortalServer
 
 from mail.core.decisions.submit import Submission
 from mail.core.task.callbacks import CallState, LaterCall
@@ -21,6 +21,7 @@ from mail.core.task.waits import Wait
 from mail.errors import Subject
 from mail.testing.agents import Call, View, build_swarm, call, complete
 from mail.testing.clock import FakeClock
+from mail.testing.faults import Dead
 
 HOUR = 3_600.0
 DAY = 86_400.0
@@ -188,7 +189,7 @@ async def test_a_worker_that_dies_at_a_commit_loses_and_repeats_none(
     body = "hello" if fields else "1"
     if when == "set":
         await server.runtime.submit(ANN, Submission(body=body, task_id=KEY.task_id))
-        with pytest.raises(Died):
+        with pytest.raises(Dead):
             await mortal.runtime.run_turn(KEY, "chief")
         clock.advance(100)  # the lease of the dead worker has ended
         server = Server(adapter.store, clock)
@@ -201,11 +202,11 @@ async def test_a_worker_that_dies_at_a_commit_loses_and_repeats_none(
         await server.post(body, **fields)
         if when == "cancelled":
             (timer,) = await server.store.list_waits(KEY, limit=9)
-            with pytest.raises(Died):
+            with pytest.raises(Dead):
                 await mortal.runtime.cancel_wait.timer(ANN, KEY, timer.id)
         else:
             clock.advance(HOUR)
-            with pytest.raises(Died):
+            with pytest.raises(Dead):
                 await mortal.runtime.sweep()
     server = Server(adapter.store, clock)
     await server.runtime.recover()

@@ -23,6 +23,7 @@ from mail.adapters.aws import backend
 from mail.adapters.aws.client import Aws
 from mail.core.task.rows import Rows
 from mail.exchange import DurableExchange, open_exchange
+from mail.testing.faults import FaultyPort, Points, at_number
 
 ALICE, BOB, CAROL, DAVE = (UUID(int=n << 64) for n in range(1, 5))
 
@@ -49,30 +50,6 @@ async def send(url: str, owner: str, to: str, number: str) -> None:
 # ------------------------------------------------------------------------------------------------- to die
 
 
-class Mortal:
-    """The rows of a database; the process is killed at a request: an even point before it, an odd one after."""
-
-    def __init__(self, rows: Rows, point: int) -> None:
-        self._rows = rows
-        self._left = point
-
-    def __getattr__(self, name: str) -> Any:
-        request = getattr(self._rows, name)
-
-        async def call(*args: Any, **options: Any) -> Any:
-            self._pass()
-            result = await request(*args, **options)
-            self._pass()
-            return result
-
-        return call
-
-    def _pass(self) -> None:
-        if self._left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        self._left -= 1
-
-
 async def set_up(exchange: DurableExchange) -> None:
     for owner in (ALICE, BOB, CAROL, DAVE):
         await exchange.register(owner)
@@ -88,7 +65,8 @@ async def act(url: str, what: str, point: int) -> None:
         await set_up(exchange)
         if what != "sync":
             await exchange.sync()
-        exchange._rows = cast(Rows, Mortal(exchange._rows, point))
+        points = Points(at_number(point + 1), strike=lambda _: os.kill(os.getpid(), signal.SIGKILL))
+        exchange._rows = cast(Rows, FaultyPort(exchange._rows, "rows", points))
         await perform(exchange, what)
 
 

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -27,6 +26,7 @@ from mail.core.task.webhooks import Reply, TaskWebhook, Webhook
 from mail.errors import BadRequest, ConfigurationError
 from mail.testing.agents import NAME, Call, View, build_swarm, complete
 from mail.testing.clock import FakeClock
+from mail.testing.faults import Dead, FaultyPort, Points, at_number
 
 ANN = Principal(role="user", id="ann", swarm=NAME)
 EVERY = Webhook(url="https://example.com/hook?secret=1", events=())
@@ -34,30 +34,13 @@ MAILBOX = hook_mailbox(EVERY.id)
 SWARM = build_swarm({"supervisor": lambda _view: [complete("done")]})
 
 
-class Died(BaseException):
-    """The process is gone."""
-
-
-class Points:
-    """Counts awaits; at the fatal one, the process dies."""
-
-    def __init__(self, fatal: int | None = None) -> None:
-        self.count = 0
-        self.fatal = fatal
-
-    def hit(self) -> None:
-        self.count += 1
-        if self.count == self.fatal:
-            raise Died
-
-
 class Receiver:
     """`Webhooks` that keep what they are to send."""
 
-    def __init__(self, *replies: Reply, points: Points | None = None) -> None:
+    def __init__(self, *replies: Reply) -> None:
         self.replies = list(replies)
         self.sent: list[tuple[str, int]] = []
-        self.points = points or Points()
+        self.points = Points()
         self.retry_seconds: Sequence[float] = (1, 2)
 
     async def check(self, webhook: Webhook) -> None:
@@ -67,33 +50,10 @@ class Receiver:
         return ()
 
     async def send(self, hook: TaskWebhook, event_id: str, body: bytes, *, seconds: float) -> Reply:
-        self.points.hit()
+        self.points.hit("before send")
         self.sent.append((event_id, int(event_id.rpartition(":")[2])))
-        self.points.hit()
+        self.points.hit("after send")
         return self.replies.pop(0) if self.replies else Reply(200)
-
-
-class DyingStore(SQLiteStore):
-    """A store of a process that dies before or after one of its requests."""
-
-    def __init__(self, database: SQLiteDatabase, points: Points) -> None:
-        super().__init__(database)
-        self._points = points
-
-    async def claim(self, *arguments: Any, **named: Any) -> Any:
-        self._points.hit()
-        claimed = await super().claim(*arguments, **named)
-        self._points.hit()
-        return claimed
-
-    async def read_events(self, *arguments: Any, **named: Any) -> Any:
-        self._points.hit()
-        return await super().read_events(*arguments, **named)
-
-    async def commit(self, *arguments: Any, **named: Any) -> None:
-        self._points.hit()
-        await super().commit(*arguments, **named)
-        self._points.hit()
 
 
 @contextmanager
@@ -126,14 +86,18 @@ async def begin(path: Path, clock: FakeClock, receiver: Receiver) -> TaskKey:
 
 async def test_whenever_the_process_dies_nothing_is_lost_and_order_holds(tmp_path: Path) -> None:
     deaths = 0
+
+    def faulty(database: SQLiteDatabase) -> SQLiteStore:
+        return cast(SQLiteStore, FaultyPort(SQLiteStore(database), "store", receiver.points))
+
     while True:
         path, clock, receiver = tmp_path / f"{deaths}.db", FakeClock(), Receiver()
         key = await begin(path, clock, receiver)
-        receiver.points = points = Points(fatal=deaths + 1)
-        with opened(path, receiver, clock, partial(DyingStore, points=points)) as (_, engine, queue):
+        receiver.points = Points(at_number(deaths + 1))
+        with opened(path, receiver, clock, faulty) as (_, engine, queue):
             try:
                 await engine.run_turn(key, MAILBOX)
-            except Died:
+            except Dead:
                 died = True
             else:
                 died = False

@@ -1,8 +1,9 @@
-"""A server that dies at one of its writes, with turns that run when the test says so."""
+"""Processes that die at one of their writes, and a server whose turns run when the test says so."""
 
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, cast
 
 from mail.adapters.local.queue import LocalQueue
@@ -10,9 +11,12 @@ from mail.core.decisions.submit import Submission
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
 from mail.core.task.ports import Store
+from mail.core.task.rows import Rows, Write
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task, TaskKey
+from mail.errors import StoreUnavailable
 from mail.testing.clock import FakeClock
+from mail.testing.faults import DIE, FaultyPort, Plan, Points, Verdict, never
 
 ANN = Principal(role="user", id="ann", swarm="example")
 KEY = TaskKey(str(ANN), "task-1")
@@ -23,31 +27,37 @@ Fate = tuple[int, str]
 WRITES = ("save_checkpoint", "put_wait", "commit")
 
 
-class Died(BaseException):
-    """The process is gone."""
+def at_call(number: int, when: str, *methods: str, verdict: Verdict = DIE) -> Plan:
+    """Return the plan with this verdict `before` or `after` the `number`-th call of these methods of a port."""
+    calls = count(1)
+
+    def plan(_: int, name: str) -> Verdict:
+        side, _, method = name.partition(" ")
+        is_one = side == when and method.rpartition(".")[2] in methods
+        return verdict if is_one and next(calls) == number else 0.0
+
+    return plan
 
 
-@dataclass
-class MortalStore:
-    """A store whose process dies at one of its writes: before it, or after it."""
+def mortal_rows(rows: Rows, point: int | None = None, *, limit: int | None = None) -> Rows:
+    """Return rows of which a write fails as its process has died: at point 0 before the first one, at 1 after it.
 
-    store: Store
-    fate: Fate | None = None
-    writes: int = 0
+    A write takes no more than `limit` of those with times.
+    """
 
-    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
-        method = getattr(self.store, name)
+    async def write(writes: Sequence[Write]) -> bool:
+        assert sum(each.times is not None for each in writes) <= mortal.write_limit
+        return await rows.write(writes)
 
-        async def write(*args: Any, **kwargs: Any) -> Any:
-            self.writes += 1
-            if self.fate == (self.writes, "before"):
-                raise Died
-            result = await method(*args, **kwargs)
-            if self.fate == (self.writes, "after"):
-                raise Died
-            return result
-
-        return write if name in WRITES else method
+    died = StoreUnavailable("the process has died")
+    plan = (
+        never
+        if point is None
+        else at_call(point // 2 + 1, ("before", "after")[point % 2], "write", verdict=died)
+    )
+    mortal: Any = FaultyPort(rows, "rows", Points(plan), write=write)
+    mortal.write_limit = limit or rows.write_limit
+    return cast(Rows, mortal)
 
 
 @dataclass
@@ -67,7 +77,8 @@ class MortalServer:
     def restart(self, fate: Fate | None = None) -> None:
         """Begin again with nothing but what is stored."""
         self.queue = LocalQueue(lambda: self.clock.now().timestamp())
-        store = cast(Store, MortalStore(self.store, fate))
+        points = Points(at_call(*fate, *WRITES) if fate else never)
+        store = cast(Store, FaultyPort(self.store, "store", points))
         self.runtime = Runtime(self.swarm(), store, self.queue, self.clock)
 
     async def work(self) -> None:
