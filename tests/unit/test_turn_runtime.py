@@ -12,6 +12,7 @@ from mail.adapters.sqlite.task_cache import CachedTask
 from mail.core.decisions.submit import Submission
 from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.runtime import Runtime
+from mail.core.engine.wake_ups import IDLE_SECONDS, of_idle
 from mail.core.engine.watch import READ_AT_ONCE
 from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.message import Tier
@@ -22,6 +23,7 @@ from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskKey
 from mail.errors import StoreUnavailable, TaskNotFound
 from mail.testing.agents import View, build_swarm, call, complete, request, respond, turns, wait
+from mail.testing.changes import ANN, NOW, Mail, Maker
 from mail.testing.clock import EPOCH, FakeClock
 from mail.testing.rig import Rig
 
@@ -201,6 +203,14 @@ class TestTokens:
                 await rig.queue.take()
             await rig.runtime.run_turn(submitted.key, "worker")
             assert await rig.queue.take() == (submitted.key, "supervisor")
+
+    def test_mailboxes_that_are_empty_although_their_task_counts_mail_there_do_not_wake_each_other(self) -> None:
+        """A store that has lost mail must not keep a worker busy for ever."""
+        task = Maker(FakeClock()).begin(TaskKey(ANN, "one"), Mail("alpha"), Mail("beta")).task
+        for name in ("alpha", "beta"):
+            woken = of_idle(task, name, NOW)
+            assert [(each.mailbox, each.not_before) for each in woken] == [(name, NOW + IDLE_SECONDS)]
+        assert [each.mailbox for each in of_idle(task, "gamma", NOW)] == ["alpha", "beta"]
 
     async def test_a_sweep_wakes_what_was_quiet_and_ever_more_seldom(self) -> None:
         """A token with an old cause may be dropped by its queue; one per sweep would clog it where mail is plenty."""

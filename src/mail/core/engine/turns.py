@@ -187,7 +187,7 @@ class Turns:
         return Lease(f"{self._name}/{self.leases}/{now:.3f}", now + seconds, attempt, seq)
 
     async def _not_leased(self, mailbox: str, opened: Busy | Idle) -> TurnReport.Outcome:
-        """Return why there is no claim on a mailbox; wake the other mailboxes of an idle task."""
+        """Return why there is no claim on a mailbox; wake those of an idle task (`of_idle`)."""
         match opened:
             case Busy():
                 return TurnReport.Outcome.BUSY

@@ -63,11 +63,13 @@ def _is_polled(wait: Wait) -> bool:
 
 
 def of_idle(task: Task, empty: str, now: float) -> list[WakeUp]:
-    """Return the wake-ups of a task, with a delay for the mailbox that was found empty, which would otherwise spin."""
-    return [
-        replace(each, not_before=max(each.not_before, now + IDLE_SECONDS)) if each.mailbox == empty else each
-        for each in wake_ups(task)
-    ]
+    """Return the wake-ups of a task in which a mailbox was found empty.
+
+    If the task counts mail there, only its own, with a delay: two such mailboxes would wake each other for ever.
+    """
+    needed = wake_ups(task)
+    own = [each for each in needed if each.mailbox == empty]
+    return [replace(each, not_before=max(each.not_before, now + IDLE_SECONDS)) for each in own] or needed
 
 
 def again(wake_up: WakeUp, now: datetime, quiet_for: float) -> WakeUp:
