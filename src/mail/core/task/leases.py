@@ -98,12 +98,14 @@ def urgent_mail(task: Task, mailbox: str) -> int:
 def due_of(task: Task, leases: Iterable[Lease]) -> float | None:
     """Return when a task with these leases is due: at its deadline or at the end of a park, whichever is first.
 
+    A park counts only while the task runs: in one that has stopped, its end begins no turn.
+
     A time at which something must happen to a task belongs to `Task.deadline`, which all stores index, and what then
     happens to `mail.core.decisions.turn.expire`. Sweeps find it within a minute at the latest; who needs it sooner
     publishes `mail.core.task.ports.look_at` with the commit.
     """
     deadline = task.deadline
-    ends = [lease.expires for lease in leases if lease.park is not None and lease.expires]
+    ends = [each.expires for each in leases if each.park is not None and each.expires and task.is_running]
     return min(*ends, inf if deadline is None else deadline) if ends else deadline
 
 

@@ -547,6 +547,18 @@ class TestPark:
         assert await due_tasks(store, NOW + 890) == []
         assert await due_tasks(store, NOW + 900) == [KEY]
 
+    @pytest.mark.parametrize("transition", [Transition.COMPLETE, Transition.PAUSE])
+    async def test_it_is_due_only_while_its_task_runs(
+        self, store: Store, make: Maker, transition: Transition
+    ) -> None:
+        turn = await begin_parked(store, make, NOW + 300)
+        await store.commit(stop := make.change(turn.task, transition=transition))
+        assert await due_tasks(store, NOW + 310) == []
+        await store.commit(make.change(stop.task, transition=Transition.RESUME))
+        assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW + 299, history_after=0) == Busy()
+        assert [each.mailbox for each in await end_expired(store, NOW + 310)] == ["alpha"]
+        assert (await open_turn(store, KEY, "alpha", make, now=NOW + 310)).entry == turn.entry
+
     async def test_mail_of_a_person_that_comes_later_ends_only_some(self, store: Store, make: Maker) -> None:
         for ended_by_mail, key in ((True, KEY), (False, TaskKey(ANN, "task-2"))):
             turn = await first_turn(
