@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import engine
 from support.plugins import tiers
 from support.processes import forkserver
 
@@ -29,6 +30,9 @@ os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "support" / "processes
 # Servers and commands write their state where the one who runs the tests doesn't look for it.
 _STATE = tempfile.TemporaryDirectory(prefix="mail-tests-", ignore_cleanup_errors=True)
 os.environ["XDG_STATE_HOME"] = os.environ["LOCALAPPDATA"] = _STATE.name
+
+SHRINK_SECONDS = 30
+"""For how long hypothesis looks for a simpler example of a failure; by itself, as long as a test may take."""
 
 _SELECTED = pytest.StashKey[tiers.Tier | None]()
 """The tier whose tests are run; None for all that a path names."""
@@ -61,6 +65,7 @@ def _set_hypothesis() -> None:
 
     A slow machine is not a bug: there is no deadline per example.
     """
+    engine.MAX_SHRINKING_SECONDS = SHRINK_SECONDS
     examples = tiers.sized(fast=25, full=25, soak=100)
     settings.register_profile("dev", deadline=None, max_examples=examples)
     settings.register_profile(
