@@ -204,7 +204,7 @@ class TestTokens:
             await rig.runtime.run_turn(submitted.key, "worker")
             assert await rig.queue.take() == (submitted.key, "supervisor")
 
-    def test_mailboxes_that_are_empty_although_their_task_counts_mail_there_do_not_wake_each_other(self) -> None:
+    def test_mailboxes_that_have_lost_mail_which_is_counted_do_not_wake_each_other(self) -> None:
         """A store that has lost mail must not keep a worker busy for ever."""
         task = Maker(FakeClock()).begin(TaskKey(ANN, "one"), Mail("alpha"), Mail("beta")).task
         for name in ("alpha", "beta"):
