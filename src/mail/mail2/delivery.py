@@ -448,7 +448,7 @@ class Deliveries:
             called = [More(agents=each) for each in batched(agents[MOST_CALLED:], MOST_CALLED)]
             counts = len(boxes), len(called)
             first = left[:MOST_BOXES], agents[:MOST_CALLED], to.tasks, thread, to.unseen
-            work = Delivery(due, outbox, received, *first, *counts)
+            work = Delivery(due, outbox, *first, *counts)
             writes.append(Write((WORK, message_id), work.text, PutIf.ABSENT))
             keys = (*_more(message_id, "boxes", counts[0]), *_more(message_id, "agents", counts[1]))
             more = zip(keys, (*boxes, *called), strict=True)

@@ -292,7 +292,6 @@ class Delivery(Row):
 
     Attributes:
         outbox: the box of the sender; empty for a message from another host.
-        received_at: the time of the entries that were filed first.
         left: the boxes that the message still has to get into.
         agents: the accounts among its recipients for which webhooks are called then, each with the list that it was
             addressed by, or an empty text.
@@ -305,7 +304,6 @@ class Delivery(Row):
 
     due: float
     outbox: str
-    received_at: str
     left: tuple[str, ...]
     agents: tuple[tuple[str, str], ...] = ()
     tasks: tuple[str, ...] = ()
