@@ -86,17 +86,16 @@ async def open_documents(storage: StorageConfig) -> AsyncIterator[ServerDocument
 
 
 @asynccontextmanager
-async def open_accounts(storage: StorageConfig) -> AsyncIterator["Accounts"]:
-    """Open the accounts of MAIL 2.0 in the configured database as `open_documents` does. Raises ConfigurationError."""
+async def open_accounts(storage: StorageConfig, documents: ServerDocuments) -> AsyncIterator["Accounts"]:
+    """Open the accounts of MAIL 2.0 in the configured database, whose documents are open. Raises ConfigurationError."""
     from mail.mail2.accounts import Accounts
     from mail.mail2.records import Stamps
 
-    async with open_documents(storage) as documents:
-        rows = await database_of(storage).open_rows({})
-        try:
-            yield Accounts(rows, documents, SYSTEM_CLOCK, Stamps(SYSTEM_CLOCK), "")
-        finally:
-            await rows.close()
+    rows = await database_of(storage).open_rows({})
+    try:
+        yield Accounts(rows, documents, SYSTEM_CLOCK, Stamps(SYSTEM_CLOCK), "")
+    finally:
+        await rows.close()
 
 
 async def open_rows(url: str) -> tuple[Rows, str]:

@@ -48,7 +48,7 @@ def create(
     role: Literal["admin", "user", "agent"], caller_id: str, days: int | None, output: Output, **storage: Any
 ) -> None:
     """Create a token and print it. It can't be shown again. Running servers accept it immediately."""
-    text = run(_create(token_storage(**storage), named_caller(role, caller_id), days))
+    text = run(issue(token_storage(**storage), named_caller(role, caller_id), days, makes_account=True))
     output.result({"token": text, "role": role, "id": caller_id}, lambda: output.write(text))
 
 
@@ -99,16 +99,6 @@ def token_storage(config: "Path | None", database: str | None, swarm_name: str |
     return storage
 
 
-async def _create(storage: "StorageConfig", caller: "Caller", days: int | None) -> str:
-    """Create a token and return it; make its bearer's account of MAIL 2.0, so that mail to it arrives from now on."""
-    from mail.bootstrap.backends import open_accounts
-
-    async with open_accounts(storage) as accounts:
-        with suppress(Unauthenticated):  # an agent has none, nor has an id that can't be in an address
-            await accounts.ensure(caller)
-    return await issue(storage, caller, days)
-
-
 async def _list(storage: "StorageConfig") -> list[dict[str, Any]]:
     from mail.auth.tokens import describe, valid_tokens
     from mail.bootstrap.backends import open_documents
@@ -144,13 +134,23 @@ async def _audited(storage: "StorageConfig", act: "Act", on: str) -> "AsyncItera
             await documents.end_act(replace(entry, outcome=outcome))
 
 
-async def issue(storage: "StorageConfig", caller: "Caller", days: int | None) -> str:
-    """Create a token and return it. Raises ConfigurationError."""
+async def issue(
+    storage: "StorageConfig", caller: "Caller", days: int | None, *, makes_account: bool = False
+) -> str:
+    """Create a token and return it. Raises ConfigurationError.
+
+    With `makes_account`, make its bearer's account of MAIL 2.0, so that mail to it arrives from now on.
+    """
     import time
 
     from mail.auth import tokens
+    from mail.bootstrap.backends import open_accounts
     from mail.core.task.audit import Act
 
     expires = None if days is None else time.time() + days * 24 * 3600
     async with _audited(storage, Act.CREATE_TOKEN, f"{caller.role}:{caller.id}") as documents:
+        if makes_account:
+            async with open_accounts(storage, documents) as accounts:
+                with suppress(Unauthenticated):  # agents have none, nor has an id that no address may have
+                    await accounts.ensure(caller)
         return (await tokens.issue(documents, caller, expires=expires)).text
