@@ -9,6 +9,8 @@ from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 OUR_OWN = {folder.name for folder in (ROOT / "src").iterdir()}
@@ -84,19 +86,28 @@ def test_imports_for_types_are_left_out() -> None:
     assert list(imports_of(ast.parse(code))) == ["c", "d"]
 
 
-def test_litellm_stays_between_the_versions_that_are_tested() -> None:
-    """Its releases change a lot, and some were compromised: no version is allowed beyond the one that is pinned."""
-    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    (bounds,) = re.findall(r'"litellm\[mcp\]>=([\d.]+),<([\d.]+)"', text)
+@pytest.mark.parametrize(
+    ("name", "others"), [("litellm[mcp]", ("extra-llm.txt", "lambda-turn.txt")), ("uvicorn", ("run.txt",))]
+)
+def test_libraries_whose_inner_parts_are_used_stay_between_the_versions_that_are_tested(
+    name: str, others: tuple[str, ...]
+) -> None:
+    """Their releases may change them: no version is allowed below the lowest one that is pinned, or beyond the others.
 
-    def pinned(name: str) -> tuple[int, ...]:
-        pins = (ROOT / "requirements" / name).read_text(encoding="utf-8")
-        found = re.search(r"^litellm(?:\[mcp\])?==(\d+)\.(\d+)", pins, re.MULTILINE)
-        assert found is not None, name
+    For a newer one, run `tests/factories` for litellm, and `test_uvicorn_parts.py` and `test_http_connections.py` for
+    uvicorn.
+    """
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    (bounds,) = re.findall(rf'"{re.escape(name)}>=([\d.]+),<([\d.]+)"', text)
+
+    def pinned(file: str) -> tuple[int, ...]:
+        pins = (ROOT / "requirements" / file).read_text(encoding="utf-8")
+        found = re.search(rf"^{name.partition('[')[0]}(?:\[mcp\])?==(\d+)\.(\d+)", pins, re.MULTILINE)
+        assert found is not None, file
         return tuple(map(int, found.groups()))
 
     lowest, upper = (tuple(map(int, bound.split("."))) for bound in bounds)
     assert lowest == pinned("lowest.txt")
     major, minor = pinned("dev.txt")
     assert upper == (major, minor + 1)
-    assert pinned("extra-llm.txt") == pinned("lambda-turn.txt") == (major, minor)
+    assert {pinned(file) for file in others} == {(major, minor)}

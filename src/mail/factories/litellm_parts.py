@@ -1,6 +1,6 @@
 """litellm, loaded when it is needed, and its undocumented parts that MAIL uses, as litellm offers no other way.
 
-Each part is checked with the versions `CHECKED` by `tests/factories/test_litellm_parts.py`, which names them all.
+Each part is checked by `tests/factories/test_litellm_parts.py`, with the lowest and the highest version allowed.
 """
 
 import asyncio
@@ -14,9 +14,6 @@ from typing import Any
 
 from mail.core.protocol.error_text import missing_package
 from mail.errors import AgentUnavailable
-
-CHECKED = ("1.106.0", "1.107")
-"""The first version of litellm that was checked, and the first that was not."""
 
 _FIRST_CALL = ("litellm.responses.mcp.litellm_proxy_mcp_handler",)
 

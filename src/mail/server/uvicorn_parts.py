@@ -1,6 +1,6 @@
 """Parts of uvicorn that it doesn't document, or not as open to overriding: its protocol, server and reloader.
 
-`tests/http/test_uvicorn_parts.py` checks each of them with the versions `CHECKED`.
+`tests/http/test_uvicorn_parts.py` checks each of them, with the lowest and the highest version allowed.
 """
 
 import asyncio
@@ -30,9 +30,6 @@ from mail.http.app import MAILApp
 from mail.http.routes.health import LIVE
 from mail.http.service import StopSignal
 from mail.server.connections import SWEEP_SECONDS, WAITING, Connections, Phase, descriptor_limit
-
-CHECKED = ("0.54", "0.55")
-"""The first version of uvicorn that was checked, and the first that was not."""
 
 BODY_BYTES_PER_SECOND = 8 * 1024
 """The rate at which a body must arrive, besides the seconds that it may take."""
