@@ -44,7 +44,7 @@ def test_list_what_a_search_finds(tasks: ServerProcess) -> None:
 
     eventually(lambda: found("--query", "in ravenna") == {"failed-task"}, "the index is written")
     (cells,) = rows(tasks.mail("task", "list", "-q", "in ravenna").stdout).values()
-    assert "ravenna" in cells[-1]
+    assert "Ravenna" in cells[-1]
     assert found("-q", "weather Oslo", "--status", "failed", "--since", "2026-01-01") == set()
     assert found("--since", "7d") >= {"failed-task", "weather-task"}
     assert found("--until", "7d") == set()

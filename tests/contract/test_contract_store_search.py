@@ -6,7 +6,7 @@ from support.engines.adapters import StoreAdapter, searched
 from mail.core.task.ports import Store
 from mail.core.task.search import MOST_WORDS, Search, Searched, words_of
 from mail.core.task.task import Task, TaskKey, TaskStatus, Transition
-from mail.errors import BadRequest
+from mail.errors import BadRequest, Subject
 from mail.testing.changes import ANN, BOB, Mail, Maker
 from mail.testing.clock import FakeClock
 from mail.testing.contracts import committed, open_turn
@@ -113,15 +113,44 @@ async def test_an_excerpt_shows_the_words_in_the_last_message_that_has_one(
     if await has_texts(store):
         (excerpt,) = await excerpts("needle hay")
         assert excerpt is not None
-        assert excerpt[1::2] == ("needle", "hay", "hay")
+        assert excerpt[1::2] == ("NEEDLE", "hay", "hay")
         text = "".join(excerpt)
         assert (text[0], text[-1]) == ("…", "…")
-        assert " long before it, there was a needle in the haystack" in text
+        assert " Long before it, there was a NEEDLE in the haystack" in text
         assert len(text) <= 130
         ((*_, found, _),) = [each for each in await excerpts("서울 sums") if each]
-        assert found == "서울", "composed as it was"
+        assert found == "서울"
         assert await excerpts("pure_x") == [None], "only its title has that"
         assert await excerpts("") == [None, None]
+        assert await excerpts("beta") == [None] * len(await find(store, "beta")), "only the name of an agent"
+
+
+@pytest.mark.parametrize(
+    ("body", "query", "expected"),
+    [
+        ("HONEY of Özgür", "ozgur", ("HONEY of ", "Özgür", "")),
+        ("İİİ ﬁn, Straße 9, İzmir", "strasse", ("İİİ ﬁn, ", "Straße", " 9, İzmir")),
+        ("İİİ ﬁn, Straße 9, İzmir", "ras se IZ", ("İİİ ﬁn, St", "raß", "e 9, ", "İz", "mir")),
+        (
+            "O\u0308zgu\u0308r, cafe\u0301\u0302s",
+            "ür cafe",
+            ("O\u0308zg", "u\u0308r", ", ", "cafe\u0301\u0302", "s"),
+        ),
+        ("ß" * 9_000 + " Ünder " + "é" * 100, "under", (f"…{'ß' * 49} ", "Ünder", f" {'é' * 69}…")),
+        ("… wait", "wait ...", ("", "…", " ", "wait", "")),
+    ],
+)
+async def test_an_excerpt_is_as_it_was_written(
+    store: Store, make: Maker, body: str, query: str, expected: tuple[str, ...]
+) -> None:
+    subject = Subject.TASK_COMPLETE
+    begun = make.begin(
+        TaskKey(ANN, "t"), Mail("alpha", body="before"), Mail("beta", subject=subject, body=body)
+    )
+    await store.commit(make.change((await committed(store, begun)).task, Mail("beta", body="behind")))
+    if await has_texts(store):
+        page = await searched(store, ANN, Search(words_of(query)))
+        assert page.excerpts == (expected,), "no other message, and nothing but what people wrote"
 
 
 async def test_the_last_changed_task_is_the_first(adapter: StoreAdapter) -> None:

@@ -41,6 +41,7 @@ class Mail(NamedTuple):
     mailbox: str
     tier: Tier = Tier.AGENT
     body: str = "hello"
+    subject: str = "Test"
 
 
 class Maker:
@@ -108,7 +109,7 @@ class Maker:
 
     def message(self, task_id: str, mail: Mail) -> MAILMessage:
         """Return a message of a tier."""
-        common: dict[str, Any] = {"task_id": task_id, "subject": "Test", "body": mail.body}
+        common: dict[str, Any] = {"task_id": task_id, "subject": mail.subject, "body": mail.body}
         recipient = create_agent_address(mail.mailbox)
         agent = create_agent_address("beta" if mail.mailbox == "alpha" else "alpha")
         kind: MessageType = "request"

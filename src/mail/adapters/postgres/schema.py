@@ -132,6 +132,7 @@ CREATE INDEX searched_by_status ON mail.searched (instance, status, updated, bor
 CREATE TABLE mail.texts (
     task uuid NOT NULL,
     part integer NOT NULL,
+    original text NOT NULL,
     text text COLLATE "C" NOT NULL,
     grams tsvector NOT NULL,
     PRIMARY KEY (task, part)

@@ -27,7 +27,7 @@ from mail.adapters.shared.search import (
     texts_of,
 )
 from mail.core.task.ports import PAGE_BYTES
-from mail.core.task.search import Search, cost_of
+from mail.core.task.search import Search, cost_of, fold
 from mail.core.task.stored import read_task
 from mail.core.task.task import listings_of
 from mail.errors import WrittenLater
@@ -57,7 +57,7 @@ _LIMIT_TIME: LiteralString = "SELECT set_config('statement_timeout', %s, true)"
 
 _FIND: LiteralString = """
 SELECT state, tasks.born, searched.seq, searched.last_part, (
-    SELECT text FROM mail.texts WHERE texts.task = id AND part = greatest(searched.last_part, 1)
+    SELECT original FROM mail.texts WHERE texts.task = id AND part = greatest(searched.last_part, 1)
 ) FROM mail.tasks LEFT JOIN mail.searched ON searched.task = id WHERE id = %s
 """
 
@@ -81,11 +81,12 @@ WITH known AS (
         WHERE searched.seq = %(before)s::integer
     RETURNING task
 ), written AS (
-    INSERT INTO mail.texts (task, part, text, grams)
-    SELECT known.task, found.part, found.text, found.grams::tsvector
-    FROM known, unnest(%(numbers)s::integer[], %(texts)s::text[], %(grams)s::text[]) AS found (part, text, grams)
-    ON CONFLICT (task, part) DO UPDATE SET text = excluded.text, grams = excluded.grams
-        WHERE texts.text <> excluded.text
+    INSERT INTO mail.texts (task, part, original, text, grams)
+    SELECT known.task, found.part, found.original, found.text, found.grams::tsvector
+    FROM known, unnest(%(numbers)s::integer[], %(originals)s::text[], %(texts)s::text[], %(grams)s::text[])
+        AS found (part, original, text, grams)
+    ON CONFLICT (task, part) DO UPDATE SET original = excluded.original, text = excluded.text, grams = excluded.grams
+        WHERE (texts.original, texts.text) <> (excluded.original, excluded.text)
 )
 SELECT FROM known
 """
@@ -148,9 +149,10 @@ class SearchIndex:
         commits = await read.fetchall()
         seq = commits[-1][0] if commits else seq
         first = max(last_part or 0, 1)
-        pieces, grams = await asyncio.to_thread(_parts_and_grams, begun or "", commits)
-        written = [head_of(task), *pieces][: MOST_PARTS - first]
-        numbers = [0, *range(first, first + len(written) - 1)]
+        head = head_of(task)
+        pieces = [("", head, _grams(head)), *await asyncio.to_thread(_pieces, begun or "", commits)]
+        originals, texts, grams = map(list, zip(*pieces[: MOST_PARTS - first], strict=True))
+        numbers = [0, *range(first, first + len(texts) - 1)]
         values = {
             "task": number,
             "instance": task.instance,
@@ -162,8 +164,9 @@ class SearchIndex:
             "status": task.listed_as,
             "cost": cost_of(task),
             "numbers": numbers,
-            "texts": written,
-            "grams": [_grams(written[0]), *grams][: len(written)],
+            "originals": originals,
+            "texts": texts,
+            "grams": grams,
         }
         is_written = await (await connection.execute(_WRITE, values)).fetchone() is not None
         return is_written and bool(seq >= task.seq)
@@ -228,9 +231,9 @@ def _found(match: str | None) -> LiteralString:
         )
     return (
         f"SELECT found.born, found.updated, {page_state('found.updated DESC, found.born DESC')}, ("
-        "  SELECT hit.text FROM unnest(%(words)s::text[]) WITH ORDINALITY AS asked (word, n), LATERAL ("
-        "   SELECT text FROM mail.texts WHERE texts.task = found.task AND part > 0 AND position(asked.word IN text) > 0"
-        "   ORDER BY part DESC LIMIT 1"
+        "  SELECT hit.original FROM unnest(%(words)s::text[]) WITH ORDINALITY AS asked (word, n), LATERAL ("
+        "   SELECT original FROM mail.texts WHERE texts.task = found.task AND part > 0"
+        "   AND position(asked.word IN text) > 0 ORDER BY part DESC LIMIT 1"
         "  ) AS hit ORDER BY n LIMIT 1) FROM"
         f" (SELECT searched.* FROM {source} WHERE instance = %(instance)s"
         " AND (updated, born) < (%(updated)s::text, %(born)s::bigint) AND updated >= %(since)s"
@@ -270,10 +273,10 @@ async def rebuild(sql: Postgres) -> int:
     return int(count)
 
 
-def _parts_and_grams(begun: str, commits: Sequence[Row]) -> tuple[list[str], list[str]]:
-    """Return the parts that commits add to a task, and the entries of each."""
-    pieces = [*parts_of(begun, (text for _, events in commits for text in texts_of(events)))]
-    return pieces, [*map(_grams, pieces)]
+def _pieces(begun: str, commits: Sequence[Row]) -> list[tuple[str, str, str]]:
+    """Return the parts that commits add to a task: as they are written, folded, and the entries of each."""
+    pieces = parts_of(begun, (text for _, events in commits for text in texts_of(events)))
+    return [(piece, folded := fold(piece), _grams(folded)) for piece in pieces]
 
 
 def _grams(text: str) -> str:

@@ -430,10 +430,13 @@ class PostgresStore:
         texts = {cursors[born]: text for born, _, _, text in rows}
         page = await self._page([(born, state) for born, _, state, _ in rows], limit, cursors.__getitem__)
         hits = [texts[place] for place in page.cursors]
+        excerpts = await asyncio.to_thread(
+            lambda: tuple(None if hit is None else excerpt_of(hit, search.words) for hit in hits)
+        )
         return replace(
             page,
             searched=Searched.TEXTS if is_complete else Searched.SOME_TEXTS,
-            excerpts=tuple(None if hit is None else excerpt_of(hit, search.words) for hit in hits),
+            excerpts=excerpts,
         )
 
     async def list_dead(

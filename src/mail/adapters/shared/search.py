@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, S
 from contextlib import suppress
 from math import inf
 from time import monotonic
-from unicodedata import normalize
+from unicodedata import combining
 
 from pydantic_core import from_json
 
 from mail.adapters.shared.cursors import foreign_cursor
 from mail.core.task.search import LONGEST_WORD, Excerpt, fold
 from mail.core.task.task import Task
-from mail.errors import BadRequest
+from mail.errors import BadRequest, Subject
 
 PART = 8_192
 """Characters of a part of a task, the unit of an index: what is added to a task changes its last part only."""
@@ -24,6 +24,12 @@ GRAM = 3
 
 PADDING = "\n" * (GRAM - 1)
 """At the end of a part, so that each of its characters begins an entry."""
+
+OVERLAP = 2 * LONGEST_WORD
+"""Characters at the end of a part of a long text with which the next one begins: a word, with accents of its own."""
+
+BETWEEN = "\x1e"
+"""Between the messages of a part; a white space, so that no word has it."""
 
 PAUSE_SECONDS = 2.0
 """Seconds between a commit and the writing of its task, in which others may follow."""
@@ -39,9 +45,6 @@ MOST_PARTS = 1 << 16
 
 BEFORE, AFTER = 50, 70
 """Characters of an excerpt before the word that it shows and after it."""
-
-_NOISE = re.compile(r"(?<!\S)::\w+::\s")
-"""A subject that MAIL has given a message, in front of the text."""
 
 _SPACES = re.compile(r"\s+")
 _CUT_BEGIN, _CUT_END = re.compile(r"^\S{0,15}\s"), re.compile(r"\s\S{0,15}$")
@@ -68,33 +71,36 @@ def grams_of(text: str) -> list[str]:
 
 
 def head_of(task: Task) -> str:
-    """Return the first part of a task: its id, title and agents."""
-    agents = dict.fromkeys((task.entrypoint, *task.histories, *task.pending, *task.peers))
+    """Return the first part of a task: its id, title, agents and other swarms, folded."""
+    others = (name for swarm, peer in task.peers.items() for name in (swarm, peer.agent))
+    agents = dict.fromkeys((task.entrypoint, *task.histories, *task.pending, *others))
     return fold("\n".join((task.task_id, task.title or "", *agents))) + PADDING
 
 
 def texts_of(events: bytes | str) -> Iterator[str]:
-    """Yield what is searched of the messages in a commit's events: addresses, subject and body."""
+    """Yield what people wrote of the messages in a commit's events: the subject, unless it is MAIL's, and the body."""
     for *_, message in from_json(events):
         if message is not None:
-            payload = message["message"]
-            sent_to = payload.get("recipients") or [payload["recipient"]]
-            addresses = (each["address"] for each in (payload["sender"], *sent_to))
-            yield fold("\n".join((*addresses, payload["subject"], payload["body"])))
+            subject, body = message["message"]["subject"], message["message"]["body"]
+            text = body if subject in Subject else f"{subject}\n{body}"
+            yield text.replace("\0", " ")
 
 
 def parts_of(begun: str, texts: Iterable[str]) -> Iterator[str]:
-    """Yield the last part of a task, `begun` before, with further texts, and the parts after it."""
+    """Yield the last part of a task, `begun` before, with further texts, and the parts after it, as they are written.
+
+    The index has what `fold` makes of a part, and the part itself for excerpts.
+    """
     part = begun.removesuffix(PADDING)
     for text in texts:
         if part and len(part) + len(text) > PART:
             yield part + PADDING
             part = ""
-        part = f"{part}\n{text}" if part else text
+        part = f"{part}{BETWEEN}{text}" if part else text
         start = 0
         while len(part) - start > PART:
             yield part[start : start + PART]
-            start += PART - LONGEST_WORD
+            start += PART - OVERLAP
         part = part[start:]
     yield part + PADDING
 
@@ -104,22 +110,49 @@ def by_length(words: Iterable[str]) -> list[str]:
     return sorted(words, key=len, reverse=True)
 
 
-def excerpt_of(text: str, words: Iterable[str]) -> Excerpt:
-    """Return what a part that has one of the words says around the last place of the longest, on one line."""
-    longest_first = by_length(words)
-    word = next(word for word in longest_first if word in text)
-    at = text.rindex(word)
-    start, end = max(at - BEFORE, 0), at + len(word) + AFTER
-    before, rest = (
-        _SPACES.sub(" ", _NOISE.sub("", each)) for each in (text[start:at], text[at + len(word) : end])
+def excerpt_of(part: str, words: Iterable[str]) -> Excerpt:
+    """Return what the last message of a part with its longest word says around that, on one line, as it is written."""
+    longest_first, folded = by_length(words), fold(part).split(BETWEEN)
+    word, n = next(
+        (word, n) for word in longest_first for n in reversed(range(len(folded))) if word in folded[n]
     )
-    after = word + rest.rstrip()
-    if start > 0:
-        before = "…" + _CUT_BEGIN.sub("", before)
-    if len(text.rstrip()) > end:
-        after = _CUT_END.sub("", after) + "…"
-    pieces = re.split(f"({'|'.join(map(re.escape, longest_first))})", before.lstrip() + after)
-    return tuple(normalize("NFC", piece) for piece in pieces)
+    message, at = part.split(BETWEEN)[n], folded[n].rindex(word)
+    begin, end = _span(message, at, at + len(word))
+    before, after = message[:begin], message[end:].rstrip()
+    cut_before, cut_after = len(before) > BEFORE, len(after) > AFTER
+    if cut_before:
+        before = _CUT_BEGIN.sub("", before[-BEFORE:])
+    if cut_after:
+        after = _CUT_END.sub("", after[:AFTER])
+    text = _SPACES.sub(" ", before.lstrip() + message[begin:end] + after)
+    pieces, done = ["…" * cut_before], 0
+    for found in re.finditer("|".join(map(re.escape, longest_first)), fold(text)):
+        begin, end = _span(text, *found.span())
+        if begin >= done:  # two words may share a letter such as ß
+            pieces[-1] += text[done:begin]
+            pieces += text[begin:end], ""
+            done = end
+    pieces[-1] += text[done:] + "…" * cut_after
+    return tuple(pieces)
+
+
+def _span(text: str, begin: int, end: int) -> tuple[int, int]:
+    """Return where the characters are that a range of a folded text is made of, with their accents."""
+    if text.isascii():
+        return begin, end
+    first, behind = 0, len(text) - 1
+    while first < behind:
+        middle = (first + behind + 1) // 2
+        length = len(fold(text[first:middle]))
+        if length <= begin:
+            first, begin, end = middle, begin - length, end - length
+        else:
+            behind = middle - 1
+    last = first
+    while last < len(text) and (end > 0 or combining(text[last])):
+        end -= len(fold(text[last]))
+        last += 1
+    return first, last
 
 
 def make_place(updated: str, number: int) -> str:

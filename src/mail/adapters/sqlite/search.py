@@ -7,7 +7,8 @@ also in memory, and written when somebody searches.
 
 Texts are found by trigrams (FTS5's tokenizer `trigram`), which need no words, so that any language and any signs are
 found, also inside words. They are stored without positions, which is three times as small: the texts say where runs of
-three characters are next to each other. A word that is in many tasks is looked for in the tasks as they are listed,
+three characters are next to each other. What excerpts show is in a table of its own, as a search reads many more texts
+than it shows. A word that is in many tasks is looked for in the tasks as they are listed,
 which soon has a page.
 """
 
@@ -44,13 +45,13 @@ from mail.adapters.shared.search import (
 from mail.adapters.sqlite.commit import ids_of
 from mail.adapters.sqlite.database import SQLiteDatabase, commit_id, give_space_back, transaction, unavailable
 from mail.core.task.documents import IN_MEMORY
-from mail.core.task.search import Excerpt, Search, cost_of
+from mail.core.task.search import Excerpt, Search, cost_of, fold
 from mail.core.task.stored import read_task
 from mail.errors import WrittenLater
 
 logger = logging.getLogger(__name__)
 
-VERSION = 1
+VERSION = 2
 
 WORK_SECONDS = 0.1
 """Seconds after which the thread lets searches begin, and has others write."""
@@ -89,6 +90,7 @@ CREATE TABLE tasks (
 CREATE INDEX tasks_as_updated ON tasks (instance, updated, id);
 CREATE INDEX tasks_by_status ON tasks (instance, status, updated, id);
 CREATE VIRTUAL TABLE texts USING fts5(text, tokenize = 'trigram case_sensitive 1', detail = none);
+CREATE TABLE originals (id INTEGER PRIMARY KEY, text TEXT NOT NULL);
 CREATE VIRTUAL TABLE grams USING fts5vocab(texts, row);
 CREATE TABLE unscrubbed (id INTEGER PRIMARY KEY);
 PRAGMA user_version = {VERSION};
@@ -219,9 +221,8 @@ class Files:
         seq, last_part = (0, 0) if known is None else known[2:]
         self._put(row * MOST_PARTS, head_of(task), is_new=known is None)
         place = row * MOST_PARTS + max(last_part, 1)
-        ((begun,),) = self.index.execute("SELECT text FROM texts WHERE rowid = ?", (place,)).fetchall() or [
-            ("",)
-        ]
+        found = self.index.execute("SELECT text FROM originals WHERE id = ?", (place,)).fetchone()
+        begun = "" if found is None else found[0]
         commits = self._stored(
             "SELECT id, events FROM commits WHERE id > ? AND id <= ? ORDER BY id",
             commit_id(row, seq),
@@ -234,7 +235,8 @@ class Files:
         written = 0
         for part in parts_of(begun, texts):
             if last_part + written < MOST_PARTS - 2:
-                self._put(place + written, part, is_new=written > 0 or not last_part)
+                self._put(place + written, fold(part), is_new=written > 0 or not last_part)
+                self.index.execute("REPLACE INTO originals (id, text) VALUES (?, ?)", (place + written, part))
                 written += 1
         values = (seq, max(last_part, 1) + written - 1, task.updated, task.status, cost_of(task))
         self.index.execute(
@@ -254,7 +256,9 @@ class Files:
 
     def clear(self) -> None:
         """Delete everything."""
-        drop = "".join(f"DROP TABLE {table};" for table in ("grams", "texts", "tasks", "unscrubbed"))
+        drop = "".join(
+            f"DROP TABLE {table};" for table in ("grams", "texts", "originals", "tasks", "unscrubbed")
+        )
         self.index.executescript(f"BEGIN IMMEDIATE; {drop} {SCHEMA} COMMIT;")
 
     def forget(self, rows: Collection[int]) -> None:
@@ -263,10 +267,11 @@ class Files:
         found = self.index.execute(
             "SELECT id, last_part FROM tasks WHERE id IN (SELECT value FROM json_each(?))", given
         )
-        texts = [row * MOST_PARTS + part for row, last_part in found for part in range(last_part + 1)]
-        self.index.execute(
-            "DELETE FROM texts WHERE rowid IN (SELECT value FROM json_each(?))", _listed(texts)
+        texts = _listed(
+            [row * MOST_PARTS + part for row, last_part in found for part in range(last_part + 1)]
         )
+        self.index.execute("DELETE FROM texts WHERE rowid IN (SELECT value FROM json_each(?))", texts)
+        self.index.execute("DELETE FROM originals WHERE id IN (SELECT value FROM json_each(?))", texts)
         self.index.execute("DELETE FROM tasks WHERE id IN (SELECT value FROM json_each(?))", given)
         self.index.execute("INSERT OR IGNORE INTO unscrubbed (id) VALUES (1)")
 
@@ -312,7 +317,8 @@ class Files:
         """Return what the last part of a task's messages with one of the words says around it; None if none has one."""
         for word in by_length(words):
             found = self.index.execute(
-                "SELECT text FROM texts WHERE rowid > ? AND rowid < ? AND instr(text, ?) ORDER BY rowid DESC",
+                "SELECT originals.text FROM texts CROSS JOIN originals ON originals.id = texts.rowid"
+                " WHERE texts.rowid > ? AND texts.rowid < ? AND instr(texts.text, ?) ORDER BY texts.rowid DESC",
                 (row * MOST_PARTS, (row + 1) * MOST_PARTS, word),
             ).fetchone()
             if found is not None:

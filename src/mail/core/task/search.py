@@ -18,9 +18,6 @@ MOST_WORDS = 16
 LONGEST_WORD = 128
 """Characters of a word."""
 
-FOLDED_AT_ONCE = 64 * 1024
-"""Characters that are folded at once: other threads wait for as long as that takes."""
-
 type Excerpt = tuple[str, ...]
 """What a message says around the words of a search: every second piece, from the second on, is one of them."""
 
@@ -40,7 +37,7 @@ class Search:
     """What the tasks must have that are searched for.
 
     Attributes:
-        words: each occurs in the title, the id, a message, or the name of an agent or address.
+        words: each occurs in the title, the id, a message, or the name of an agent or another swarm.
         since: the last change of a task is not before this time, in ISO 8601, UTC; "" for any.
         until: it is before this one; "" for any.
         min_cost: what its models have cost at least, in US dollars.
@@ -63,13 +60,13 @@ class Search:
 
 
 def fold(text: str) -> str:
-    """Return a text as it is compared: without case and accents; compatible forms of a character are one."""
-    if len(text) > FOLDED_AT_ONCE:
-        starts = range(0, len(text), FOLDED_AT_ONCE)
-        return "".join([fold(text[start : start + FOLDED_AT_ONCE]) for start in starts])
+    """Return a text as it is compared: without case and accents; compatible forms of a character are one.
+
+    The length of what a character becomes doesn't depend on its neighbours.
+    """
     if not text.isascii():
         text = _drop_accents(normalize("NFKD", text.casefold()))
-    return text.lower().replace("\0", " ")
+    return text.casefold().replace("\0", " ")
 
 
 def words_of(query: str) -> tuple[str, ...]:

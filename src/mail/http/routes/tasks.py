@@ -82,8 +82,8 @@ async def get_tasks(
         str | None,
         Query(
             max_length=1000,
-            description="Words to search for: plain text, in titles, ids, messages, names of agents and addresses. The "
-            "tasks that have them all come in the order of their last change; an empty text finds every task.",
+            description="Words to search for: plain text, in titles, ids, messages, names of agents and other swarms. "
+            "The tasks that have them all come in the order of their last change; an empty text finds every task.",
         ),
     ] = None,
     since: Annotated[
