@@ -22,6 +22,7 @@ async def test_plain_text_finds_tasks_by_their_texts_and_answers(server: HTTPSer
         assert list(found.json()) == expected
         assert found.headers["X-Searched"] == "texts"
     assert list((await search(server, q="you said")).json()) == ["other", "long-talk"], "the answers"
+    assert list((await search(server, q="New Message")).json()) == [], "nobody has written that subject"
     assert "X-Searched" not in (await search(server)).headers
 
 

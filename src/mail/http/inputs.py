@@ -8,7 +8,8 @@ from base64 import b64decode
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from mail.core.decisions.submit import DEFAULT_SUBJECT, title_of
+from mail.core.decisions.submit import title_of
+from mail.core.protocol.message import DEFAULT_SUBJECT
 from mail.core.protocol.values import value
 from mail.core.task.client_tools import MAX_TOOL_NAME, RESERVED, ClientTool, ClientTools
 from mail.core.task.files import MAX_FILES, File, FileRef

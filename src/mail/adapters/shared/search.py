@@ -12,6 +12,7 @@ from unicodedata import combining
 from pydantic_core import from_json
 
 from mail.adapters.shared.cursors import foreign_cursor
+from mail.core.protocol.message import DEFAULT_SUBJECT
 from mail.core.task.search import LONGEST_WORD, Excerpt, fold
 from mail.core.task.task import Task
 from mail.errors import BadRequest, Subject
@@ -54,6 +55,9 @@ _CURSOR = re.compile(r"(\d{1,18})@([0-9T:.+-]{1,40})", re.ASCII)
 
 logger = logging.getLogger(__name__)
 
+_NOBODYS = frozenset((*Subject, DEFAULT_SUBJECT))
+"""Subjects that nobody has written."""
+
 LAST = ("~", 0)
 """The place behind all tasks: a time, and the number of a task."""
 
@@ -78,11 +82,11 @@ def head_of(task: Task) -> str:
 
 
 def texts_of(events: bytes | str) -> Iterator[str]:
-    """Yield what people wrote of the messages in a commit's events: the subject, unless it is MAIL's, and the body."""
+    """Yield what people wrote of the messages in a commit's events: the subject, if they did, and the body."""
     for *_, message in from_json(events):
         if message is not None:
             subject, body = message["message"]["subject"], message["message"]["body"]
-            text = body if subject in Subject else f"{subject}\n{body}"
+            text = body if subject in _NOBODYS else f"{subject}\n{body}"
             yield text.replace("\0", " ")
 
 

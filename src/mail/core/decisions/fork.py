@@ -13,10 +13,11 @@ from operator import attrgetter
 
 from mail.core.decisions.reviewers import new_id
 from mail.core.decisions.stalls import prevent_stall
-from mail.core.decisions.submit import DEFAULT_SUBJECT, title_of
+from mail.core.decisions.submit import title_of
 from mail.core.protocol.address import Principal, parse_agent_address
 from mail.core.protocol.calls import tool_result
 from mail.core.protocol.clock import Clock
+from mail.core.protocol.message import DEFAULT_SUBJECT
 from mail.core.task.change import InboxEntry, Inheritance, Snapshot, TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind

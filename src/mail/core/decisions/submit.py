@@ -50,7 +50,7 @@ from mail.core.protocol.address import (
 from mail.core.protocol.clock import Clock, format_time
 from mail.core.protocol.compose import compose_message
 from mail.core.protocol.error_text import did_you_mean
-from mail.core.protocol.message import MAILMessage, MessageType, TaskId
+from mail.core.protocol.message import DEFAULT_SUBJECT, MAILMessage, MessageType, TaskId
 from mail.core.protocol.output_schema import check_schema
 from mail.core.protocol.question_text import shortened
 from mail.core.protocol.values import Value
@@ -84,8 +84,6 @@ from mail.errors import (
 TITLE_LENGTH = 80
 TITLE_SOURCE = 2_000
 """Characters of a text in which its title is looked for."""
-
-DEFAULT_SUBJECT = "New Message"
 
 
 class ResumeFrom(StrEnum):

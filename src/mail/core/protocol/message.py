@@ -20,6 +20,9 @@ from mail.core.protocol.address import EVERYONE, MAILAddress
 from mail.core.protocol.values import Value
 from mail.errors import Subject
 
+DEFAULT_SUBJECT = "New Message"
+"""The subject of a caller's message that has been given none."""
+
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
 

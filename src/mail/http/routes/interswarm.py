@@ -7,11 +7,11 @@ from fastapi.responses import Response
 from pydantic import Field, model_validator
 
 from mail.auth.keys import Caller
-from mail.core.decisions.submit import DEFAULT_SUBJECT, Submission
+from mail.core.decisions.submit import Submission
 from mail.core.engine.admission import Received
 from mail.core.protocol.address import parse_agent_address
 from mail.core.protocol.interswarm import MAILInterswarmMessage
-from mail.core.protocol.message import MAILMessage, TaskId
+from mail.core.protocol.message import DEFAULT_SUBJECT, MAILMessage, TaskId
 from mail.core.protocol.values import is_none
 from mail.http.access import AdminOrUser, Agent
 from mail.http.bodies import JSON, Answered, Given, JSONBody

@@ -11,10 +11,10 @@ from fastapi.responses import Response
 from pydantic import Field, FiniteFloat
 
 from mail.core.decisions.approvals import GivenApproval
-from mail.core.decisions.submit import DEFAULT_SUBJECT, ResumeFrom, Submission
+from mail.core.decisions.submit import ResumeFrom, Submission
 from mail.core.engine.watch import SLICE_BYTES, Submitted
 from mail.core.protocol.clock import read_time
-from mail.core.protocol.message import MAILMessage, TaskId
+from mail.core.protocol.message import DEFAULT_SUBJECT, MAILMessage, TaskId
 from mail.core.protocol.output_schema import read_output
 from mail.core.protocol.values import is_none
 from mail.core.task.files import MAX_FILES
