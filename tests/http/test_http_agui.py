@@ -4,6 +4,7 @@ import base64
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import httpx2
@@ -483,11 +484,14 @@ def test_the_turns_of_an_agent_are_its_subagents_in_their_order() -> None:
     ]
 
 
-async def writer(view: View) -> list[Call]:
-    """Answer with a text that is written word by word, and retried if it says so."""
+async def writer(servers: Sequence[HTTPServer], view: View) -> list[Call]:
+    """Answer with a text that is written word by word once somebody reads it, and retried if it says so."""
 
     with model_call("house/model") as reply:
-        await eventually(lambda: reply.wants_deltas)
+        assert reply.wants_deltas
+        await eventually(
+            lambda: any(each.here for each in servers[0].rig.runtime.turns.live.watched.values())
+        )
         report_usage(Usage(calls=1, input_tokens=7, output_tokens=5))
         if view.mail.body == "stumble":
             reply.delta("answer", "I am wr")
@@ -505,8 +509,10 @@ async def writer(view: View) -> list[Call]:
     ],
 )
 async def test_text_comes_as_it_is_written(said: str, deltas: list[str], snapshots: int) -> None:
-    agent = build_agent(writer, supervises=True)
+    servers: list[HTTPServer] = []
+    agent = build_agent(partial(writer, servers), supervises=True)
     async with HTTPServer(build_swarm({"desk": agent})) as server:
+        servers.append(server)
         front = Front(server)
         events = await front.run(said)
         written = [each.delta for each in of(events, EventType.TEXT_MESSAGE_CONTENT)]
