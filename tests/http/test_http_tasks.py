@@ -155,6 +155,17 @@ async def test_other_callers_tasks_are_never_shown_in_full(server: HTTPServer, q
     assert answer.status_code in (400, 403)
 
 
+async def test_pages_of_all_tasks_follow_each_other(server: HTTPServer) -> None:
+    for number in range(3):
+        await server.ask(task_id=f"t{number}")
+    path, found = "/tasks?all=true&fields=summary&limit=2", set()
+    while path:
+        answer = await server.client.get(path, headers=server.headers("admin"))
+        found |= answer.json().keys()
+        path = answer.links.get("next", {}).get("url", "")
+    assert found == {f"user:ann@example#t{number}" for number in range(3)}
+
+
 async def test_arguments_of_waiting_calls_are_not_shown_to_admins() -> None:
     swarm = build_swarm(
         {"supervisor": lambda _: [call("ask_human", question="s3cret")]},
