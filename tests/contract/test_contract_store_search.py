@@ -3,6 +3,7 @@
 import pytest
 from support.engines.adapters import StoreAdapter, searched
 
+from mail.adapters.shared.search import NEWEST_PARTS, PART
 from mail.core.task.ports import Store
 from mail.core.task.search import MOST_WORDS, Search, Searched, words_of
 from mail.core.task.task import Task, TaskKey, TaskStatus, Transition
@@ -151,6 +152,19 @@ async def test_an_excerpt_is_as_it_was_written(
     if await has_texts(store):
         page = await searched(store, ANN, Search(words_of(query)))
         assert page.excerpts == (expected,), "no other message, and nothing but what people wrote"
+
+
+async def test_an_excerpt_is_looked_for_in_the_last_parts_only(store: Store, make: Maker) -> None:
+    """A word of a title would be looked for in all texts of its tasks, for longer than a search may take."""
+    key = TaskKey(ANN, "long")
+    begun = await committed(store, make.begin(key, Mail("alpha", body="an old needle")))
+    excerpts = list[bool]()
+    for size in (1, PART * NEWEST_PARTS):
+        begun = await committed(store, make.change(begun.task, Mail("alpha", body="x" * size)))
+        page = await searched(store, ANN, Search(words_of("needle")))
+        assert [task.key for task in page.tasks] == ([key] if await has_texts(store) else [])
+        excerpts += map(bool, page.excerpts)
+    assert excerpts == ([True, False] if await has_texts(store) else [])
 
 
 async def test_the_last_changed_task_is_the_first(adapter: StoreAdapter) -> None:

@@ -206,8 +206,8 @@ class TaskSummary(Answered):
     )
     excerpt: list[str] | None = Field(
         default=None,
-        description="Only of a search for words, if a message has one: what the message says around it, as it "
-        "was written. Every second piece, from the second on, is one of the words.",
+        description="Only of a search for words, if one of the last messages has one: what it says around it, as "
+        "it was written. Every second piece, from the second on, is one of the words.",
     )
 
 

@@ -17,6 +17,7 @@ from mail.adapters.shared.search import (
     GRAM,
     LONGEST_SEARCH,
     MOST_PARTS,
+    NEWEST_PARTS,
     Behind,
     by_length,
     grams_of,
@@ -189,6 +190,7 @@ class SearchIndex:
             "statuses": search.status and list(listings_of(search.status)),
             "cost": search.min_cost,
             "words": by_length(search.words),
+            "newest": NEWEST_PARTS,
             "limit": limit,
             "page_bytes": PAGE_BYTES,
         }
@@ -232,8 +234,9 @@ def _found(match: str | None) -> LiteralString:
     return (
         f"SELECT found.born, found.updated, {page_state('found.updated DESC, found.born DESC')}, ("
         "  SELECT hit.original FROM unnest(%(words)s::text[]) WITH ORDINALITY AS asked (word, n), LATERAL ("
-        "   SELECT original FROM mail.texts WHERE texts.task = found.task AND part > 0"
-        "   AND position(asked.word IN text) > 0 ORDER BY part DESC LIMIT 1"
+        "   SELECT original FROM (SELECT part, text, original FROM mail.texts WHERE texts.task = found.task"
+        "    AND part > 0 ORDER BY part DESC LIMIT %(newest)s) AS newest"
+        "   WHERE position(asked.word IN text) > 0 ORDER BY part DESC LIMIT 1"
         "  ) AS hit ORDER BY n LIMIT 1) FROM"
         f" (SELECT searched.* FROM {source} WHERE instance = %(instance)s"
         " AND (updated, born) < (%(updated)s::text, %(born)s::bigint) AND updated >= %(since)s"

@@ -44,6 +44,9 @@ LONGEST_SEARCH = 2.0
 MOST_PARTS = 1 << 16
 """The parts of a task at most, with its head; no limit of a task lets it have as many."""
 
+NEWEST_PARTS = 16
+"""Parts of a task, from the last one on, in which an excerpt is looked for: a word of its title may be in none."""
+
 BEFORE, AFTER = 50, 70
 """Characters of an excerpt before the word that it shows and after it."""
 

@@ -32,6 +32,7 @@ from mail.adapters.shared.search import (
     GRAM,
     LONGEST_SEARCH,
     MOST_PARTS,
+    NEWEST_PARTS,
     Behind,
     by_length,
     excerpt_of,
@@ -314,12 +315,16 @@ class Files:
             timer.join()  # it interrupts nothing that follows
 
     def _excerpt(self, row: int, words: Iterable[str]) -> Excerpt | None:
-        """Return what the last part of a task's messages with one of the words says around it; None if none has one."""
+        """Return what the last part of a task's messages with one of the words says around it.
+
+        None if none of the last parts has one.
+        """
         for word in by_length(words):
             found = self.index.execute(
-                "SELECT originals.text FROM texts CROSS JOIN originals ON originals.id = texts.rowid"
-                " WHERE texts.rowid > ? AND texts.rowid < ? AND instr(texts.text, ?) ORDER BY texts.rowid DESC",
-                (row * MOST_PARTS, (row + 1) * MOST_PARTS, word),
+                "SELECT originals.text FROM (SELECT rowid AS part, text FROM texts WHERE rowid > ? AND rowid < ?"
+                "  ORDER BY rowid DESC LIMIT ?) AS newest CROSS JOIN originals ON originals.id = newest.part"
+                " WHERE instr(newest.text, ?) ORDER BY newest.part DESC",
+                (row * MOST_PARTS, (row + 1) * MOST_PARTS, NEWEST_PARTS, word),
             ).fetchone()
             if found is not None:
                 return excerpt_of(found[0], words)
