@@ -115,6 +115,14 @@ async def test_a_running_task_has_one_schema() -> None:
         assert (await waiting)["output"] == {"n": 1}, "who joins the task gets its output"
 
 
+async def test_a_repeated_message_gets_the_same_output() -> None:
+    async with HTTPServer(counting({"n": 1})) as server:
+        key = {"Idempotency-Key": "k"}
+        first, second = [await server.post(output_schema=NUMBER, headers=key) for _ in range(2)]
+    assert first.json() == second.json()
+    assert first.json()["output"] == {"n": 1}
+
+
 async def test_the_stream_ends_with_the_text_of_the_output() -> None:
     async with HTTPServer(counting({"n": 1})) as server:
         frames = await server.stream(output_schema=NUMBER)
