@@ -80,6 +80,12 @@ def test_another_prompt_is_tried_beside_the_first(
         expect(dialog.get_by_text("What try-lead changes is filled in already")).to_be_visible()
         expect(prompt).to_have_value("Answer in a word.")
         expect(dialog.get_by_label("search")).not_to_be_checked()
+        page.keyboard.press("Escape")
+        page.get_by_role("link", name="Admin").click()
+        page.get_by_role("link", name="Loaded swarm").click()
+        expect(page.get_by_text("This swarm is built in Python.")).to_be_visible()
+        expect(page.get_by_role("button", name="Check")).to_be_disabled()
+        expect(page.get_by_text("can't load a swarm")).to_have_count(0)
         page.goto("about:blank")  # no stream is left that the server would wait for
         run_mail(
             "draft", "save", "try-lead", "lead", "--llm", "openai/gpt-5", "--server", server.url, cwd=tmp_path

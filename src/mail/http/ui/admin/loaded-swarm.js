@@ -70,11 +70,12 @@ function Editor({ swarm, reload }) {
   useEffect(() => {
     if (checked) found.current.scrollIntoView({ block: "nearest" });
   }, [checked]);
+  const isBuilt = text.includes(BUILT);
   const isChanged = text !== format(swarm);
   const hidden = text.split(HIDDEN).length - 1;
   return html`
     ${
-      text.includes(BUILT) &&
+      isBuilt &&
       html`
         <${Notice} tone="plain" title="This swarm is built in Python.">
           It can't be loaded from here. Change it in its program, or try another prompt in a draft: open a turn in the
@@ -105,14 +106,14 @@ function Editor({ swarm, reload }) {
         onInput=${edit}></textarea>
     </div>
     <div class="row">
-      <${WorkButton} onClick=${check}>Check</${WorkButton}>
+      <${WorkButton} disabled=${isBuilt} onClick=${check}>Check</${WorkButton}>
       ${
         !token.isSession &&
         html`
           <${ConfirmButton}
             label="Load…"
             class="button primary"
-            disabled=${!isChanged}
+            disabled=${!isChanged || isBuilt}
             title="Load this swarm?"
             action="Load"
             onConfirm=${load}>
@@ -134,6 +135,7 @@ function Editor({ swarm, reload }) {
     </div>
     ${
       token.isSession &&
+      !isBuilt &&
       html`
         <p class="quiet small-text">
           A browser's session can't load a swarm, as that would outlive it. Save the entry to a file.
