@@ -47,7 +47,7 @@ test("dates are the reader's days", () => {
   assert.deepEqual(times("week"), [day(2026, 1, 23), undefined]);
   assert.deepEqual(times("2026-02-27..2026-02-28"), [day(2026, 1, 27), day(2026, 2, 1)]);
   assert.deepEqual(times("..2026-02-28"), [undefined, day(2026, 2, 1)]);
-  for (const none of ["", "..", "soon", "x..y"]) assert.deepEqual(times(none), [undefined, undefined]);
+  for (const none of ["", "..", "soon", "constructor", "x..y"]) assert.deepEqual(times(none), [undefined, undefined]);
 });
 
 test("the tasks of a filter are asked for, and others don't join them", async () => {

@@ -196,7 +196,7 @@ function Title({ task: { task_id: id, title }, comparison, fork }) {
 }
 
 const Answer = ({ outcome: { answer, status } }) =>
-  status === "completed"
+  status === "completed" && answer !== null
     ? html`<span class="preserved">${answer.slice(0, SHOWN)}${answer.length > SHOWN && "…"}</span>`
     : html`
         <${Chip}>${status}</${Chip}>

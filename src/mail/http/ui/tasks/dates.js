@@ -4,6 +4,7 @@ import { html } from "../html.js";
 
 /** The first day and the one after the last, counted from today; none is open. */
 const PRESETS = {
+  __proto__: null, // so that an address with another word has none
   today: ["Today", 0],
   yesterday: ["Yesterday", -1, 0],
   week: ["Last 7 days", -6],
