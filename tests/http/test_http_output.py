@@ -47,6 +47,13 @@ async def test_the_output_is_in_the_answer_and_in_the_task() -> None:
         assert "output" not in (await server.client.get("/tasks")).json()["t"]
 
 
+async def test_an_agent_that_never_fits_the_schema_fails() -> None:
+    async with HTTPServer(counting(*[{"n": "one"}] * 5)) as server:
+        answer = await server.ask(output_schema=NUMBER)
+    assert "5 faulty turns" in answer["response"]
+    assert "output" not in answer
+
+
 @pytest.mark.parametrize(
     ("schema", "detail"),
     [

@@ -60,6 +60,11 @@ async def test_a_message_for_later_is_accepted_at_once_and_posted_in_time(
     assert "timers" not in task
 
 
+async def test_a_time_that_has_passed_is_now(server: HTTPServer) -> None:
+    answer = await server.client.post("/message", json={"body": "hello", "not_before": 5})
+    assert (answer.status_code, answer.json()["response"]) == (200, "hello")
+
+
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
