@@ -584,8 +584,6 @@ def test(arguments: Sequence[str]) -> int:
         given = ["--dist=loadfile", "--no-loadscope-reorder", *given]
         if not any(each.startswith("-n") for each in given):
             given = ["-n", workers, *given]
-    # each process of a test would compile all that it imports
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     return become([str(python), "-m", "pytest", *given])
 
 
