@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
-from hypothesis.internal.conjecture import engine
 from support.plugins import tiers
 from support.processes import forkserver
 
@@ -34,9 +33,6 @@ os.environ["XDG_STATE_HOME"] = os.environ["LOCALAPPDATA"] = _STATE.name
 # Else each process, of tests too, compiles all that it imports: 6 of the 11 seconds of CPU time of a collection.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
-
-SHRINK_SECONDS = 30
-"""For how long hypothesis looks for a simpler example of a failure; by itself, as long as a test may take."""
 
 _SELECTED = pytest.StashKey[tiers.Tier | None]()
 """The tier whose tests are run; None for all that a path names."""
@@ -69,7 +65,6 @@ def _set_hypothesis() -> None:
 
     A slow machine is not a bug: there is no deadline per example.
     """
-    engine.MAX_SHRINKING_SECONDS = SHRINK_SECONDS
     examples = tiers.sized(fast=25, full=25, soak=100)
     settings.register_profile("dev", deadline=None, max_examples=examples)
     settings.register_profile(
