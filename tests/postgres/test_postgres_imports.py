@@ -134,6 +134,7 @@ class TestReading:
                 "name": "ask_human",
                 "arguments": {"question": "May I?"},
                 "agent": "supervisor",
+                "question_argument": "question",
             }
 
     @pytest.mark.soak(on="another postgres")
