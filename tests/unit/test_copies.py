@@ -199,6 +199,13 @@ def test_interrupts_and_broadcasts_are_for_the_copies_at_work(write: Any) -> Non
     assert event.extra.as_json() == {"copies": ["researcher~1", "researcher~2"]}
 
 
+def test_a_copy_interrupts_the_others_not_itself() -> None:
+    asked = asking(SWARM, request("researcher", "a"), request("researcher", "b"))
+    assert mailboxes(settled(SWARM, asked.task, asked.deliveries[0], interrupt("researcher"))) == [
+        "researcher~2"
+    ]
+
+
 def test_an_interrupt_for_no_copy_is_an_error() -> None:
     change = asking(SWARM, interrupt("researcher"))
     assert "no copy of 'researcher' is at work" in change.histories[0].entries[-1]["content"]

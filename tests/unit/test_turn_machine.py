@@ -445,7 +445,7 @@ class TaskMachine(RuleBasedStateMachine):
             counts.setdefault(entry.mailbox, list(NO_MAIL))[entry.tier - 1] += 1
         assert task.pending == {mailbox: tuple(tiers) for mailbox, tiers in counts.items()}
         if task.is_running:
-            assert task.ready(), "a running task without mail would hang"
+            assert task.ready() or task.waits.timers, "a running task without mail would hang"
             assert task.queued == () or task.pending.keys() >= {*task.queued}
             if task.generation.limit_notice is not None:
                 closing_agent = SWARM.closing_agent(task.entrypoint)
@@ -472,8 +472,8 @@ class TaskMachine(RuleBasedStateMachine):
             return
         self.leased.clear()
         for _ in range(3 * self.task.limits.turns + 100):
-            if not self.task.is_running:
-                return
+            if not self.task.is_running or (self.task.waits.timers and not self.task.ready()):
+                return  # it has ended, or a reminder wakes it later
             version = self.task.version
             for mailbox in (*SWARM.agents, *SWARM.copies["seeker"]):
                 if self.task.is_running and (turn := self.open_head(mailbox)) is not None:

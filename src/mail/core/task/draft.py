@@ -253,8 +253,8 @@ class Draft:
         """Return which mailboxes get a message for `reader`: its own, unless it is an agent with copies.
 
         A request is for a copy that is free; if none is, or other requests wait already, it waits in the agent's own
-        mailbox. Interrupts and broadcasts are for the copies that are at work; other mail for an agent, which answers
-        no request of a copy, is for none.
+        mailbox. Interrupts and broadcasts are for the copies that are at work, without the one that sends them; other
+        mail for an agent, which answers no request of a copy, is for none.
         """
         if self.manual or not self.swarm.hands_over(reader, self.entrypoint):
             return (reader,)
@@ -263,6 +263,8 @@ class Draft:
         if kind == "response":
             return ()
         at_work = self._at_work()
+        if self._turn is not None:
+            at_work.discard(self._turn.mailbox)
         return [copy for copy in self.swarm.copies[reader] if copy in at_work]
 
     def free_copy(self, agent: str) -> str | None:
