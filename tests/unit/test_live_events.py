@@ -123,6 +123,7 @@ async def test_a_hub_forgets_those_who_never_came(monkeypatch: pytest.MonkeyPatc
     assert hub.wants_deltas(one)
     await asyncio.sleep(0.1)
     assert not hub.wants_deltas(one)
+    assert not hub.watched
     await hub.expect(other, deltas=False)
     assert hub.watched.keys() == {other}
     assert not hub.wants_deltas(other)

@@ -14,18 +14,6 @@ from mail.cli.session import Session
 from mail.cli.values import Task
 from mail.errors import ConfigurationError
 
-_CSV = (
-    "calls",
-    "input_tokens",
-    "cached_tokens",
-    "cache_write_tokens",
-    "output_tokens",
-    "reasoning_tokens",
-    "cost",
-    "unpriced_calls",
-)
-"""The columns of CSV after the name, as the page has them (`http/ui/admin/spending.js`)."""
-
 _AGO = re.compile(r"(\d{1,4})([mhdw])")
 _COUNTS = {
     "calls": "calls",
@@ -106,13 +94,17 @@ def write_csv(answer: Mapping[str, Any], by: By, output: Output) -> None:
 
     Programs for tables would take a name that begins with `=` for a formula, so it gets a quotation mark in front.
     """
-    import csv  # late, as `mail --help` has no use for it
+    import csv  # late, as `mail --help` has no use for these
+    from dataclasses import fields
 
+    from mail.core.task.costs import Usage
+
+    counts = [field.name for field in fields(Usage)]
     writer = csv.writer(output.stream)
-    writer.writerow((by.value, *_CSV))
+    writer.writerow((by.value, *counts))
     for name, usage in _lines(answer, by):
         safe = f"'{name}" if name.startswith(("=", "+", "-", "@", "\t", "\r")) else name
-        writer.writerow((safe, *(f"{usage[each]:.15g}" for each in _CSV)))
+        writer.writerow((safe, *(f"{usage[each]:.15g}" for each in counts)))
 
 
 def _lines(answer: Mapping[str, Any], by: By) -> Iterable[tuple[str, Mapping[str, Any]]]:

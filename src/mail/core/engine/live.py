@@ -128,9 +128,9 @@ class LiveHub:
         A model is only asked for pieces of its reply if somebody wants them when its call begins.
         """
         self._loop = asyncio.get_running_loop()
-        self._forget_unwatched()
         watched = self.watched.setdefault(key, _Watched())
         watched.expected_until = self._now() + EXPECT_SECONDS
+        self._loop.call_at(watched.expected_until, self._forget, key, watched)
         if deltas:
             watched.deltas_until = max(watched.deltas_until, watched.expected_until)
         await self.announce(key, deltas=deltas)
@@ -185,7 +185,8 @@ class LiveHub:
         """Publish the events of a task for another process, first those that tell what runs now (`LiveReceiver`)."""
         self._loop = asyncio.get_running_loop()
         now = self._now()
-        self._forget_unwatched()
+        for other, each in list(self.watched.items()):  # turns that have ended leave their task marked
+            self._forget(other, each)
         watched = self.watched.setdefault(key, _Watched())
         watched.elsewhere_until = max(watched.elsewhere_until, now + seconds)
         if deltas:
@@ -205,11 +206,7 @@ class LiveHub:
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def _forget_unwatched(self) -> None:
-        """Forget tasks that nobody watches any more: turns that have ended leave theirs marked."""
-        for key, watched in list(self.watched.items()):
-            self._forget(key, watched)
-
     def _forget(self, key: TaskKey, watched: _Watched) -> None:
-        if not watched.here and max(watched.elsewhere_until, watched.expected_until) <= self._now():
-            self.watched.pop(key, None)
+        is_over = not watched.here and max(watched.elsewhere_until, watched.expected_until) <= self._now()
+        if is_over and self.watched.get(key) is watched:
+            del self.watched[key]
